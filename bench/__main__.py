@@ -16,6 +16,7 @@ COMPARISONS = {
     "kafka": ("java-10B", "java-100B", "java-1kB", "java-10kB", "latency", "confluent", "kafka-python", "start"),
     "cluster": (
         *("cluster-10B", "cluster-100B", "cluster-1kB", "cluster-10kB"),
+        *("cluster-1kB-10-partitions", "cluster-1kB-4-producers"),
         *("cluster-latency", "cluster-partitions"),
     ),
     "growth": ("connections", "one-by-one", "groups", "lookups", "keys", "many-partitions", "cold"),

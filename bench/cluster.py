@@ -7,6 +7,8 @@ is what a client sees in the metadata, and begins with the signal.
 
 import pathlib
 import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 from bench.contenders import Cluster, Contender, barnabas_cluster, kafka_cluster, metadata_of
 from bench.pairs import COMPILED
@@ -14,18 +16,31 @@ from bench.run import Cases, Cost, Run, Size, add_cost, end_to_end, java_produce
 
 PROPERTIES_FILE = pathlib.Path(__file__).parent / "cluster.properties"
 KAFKA_HEAP = ("-Xms512m", "-Xmx512m")
-SIZES = (
-    Size("10 B", 10, 400_000),
-    Size("100 B", 100, 130_000),
-    Size("1 kB", 1000, 20_000),
-    Size("10 kB", 10_000, 2_400),
-)
 PRODUCE_TARGET, PRODUCE_CPU_TARGET = 1.15, 0.65
 LATENCY_MESSAGES = 2000
 PARTITIONS = 1000
 IDLE_SECONDS = 15.0
 PATIENCE_SECONDS = 120.0
 LOOK_SECONDS = 0.05
+
+
+class Load(NamedTuple):
+    """What is produced, to how many partitions and by how many producers at once, who share the records."""
+
+    size: Size
+    partitions: int = 1
+    producers: int = 1
+
+
+LOADS = {
+    "cluster-10B": Load(Size("10 B", 10, 400_000)),
+    "cluster-100B": Load(Size("100 B", 100, 130_000)),
+    "cluster-1kB": Load(Size("1 kB", 1000, 20_000)),
+    "cluster-10kB": Load(Size("10 kB", 10_000, 2_400)),
+    "cluster-1kB-10-partitions": Load(Size("1 kB, 10 partitions", 1000, 20_000), partitions=10),
+    # More records, so that the producers, which do not start at the same moment, run together for most of the time.
+    "cluster-1kB-4-producers": Load(Size("1 kB, 4 producers", 1000, 40_000), producers=4),
+}
 
 
 class ClusterRun(Run):
@@ -41,28 +56,36 @@ class ClusterRun(Run):
         self.contenders = self.brokers
 
 
-def produce(run: Run, size: Size) -> None:
+def produce(run: Run, load: Load) -> None:
     """ProducerPerformance with acks=all."""
-    count = run.count(size.records)
+    each = run.count(load.size.records // load.producers)
+    data_bytes = each * load.producers * load.size.record_bytes
+    case = f"produce {load.size.name}"
     run.warm_up(
-        f"produce {size.name}",
-        run.brokers,
-        lambda c, t: java_produce(c, t, count, size.record_bytes, "all"),
-        count * size.record_bytes,
+        case, run.brokers, lambda c, t: produce_at_once(c, t, load, each), data_bytes, partitions=load.partitions
     )
     for pair in range(run.pairs):
-        topic = run.new_topic(run.brokers)
+        topic = run.new_topic(run.brokers, load.partitions)
         for contender in run.order(pair, *run.brokers):
             cost = Cost(contender)
             rate = run.attempt(
-                f"produce {size.name} on {contender.name}",
-                lambda c=contender, t=topic: java_produce(c, t, count, size.record_bytes, "all"),
+                f"{case} on {contender.name}", lambda c=contender, t=topic: produce_at_once(c, t, load, each)
             )
             cpu = cost.seconds() if rate is not None else None
-            tell(f"produce {size.name}", contender, rate, "records/s", cpu)
-            run.book.line("Produce", size.name, "records/s", target=PRODUCE_TARGET).add(contender.name, rate)
-            add_cost(run, f"produce {size.name}", contender, cpu, count * size.record_bytes, PRODUCE_CPU_TARGET)
+            tell(case, contender, rate, "records/s", cpu)
+            run.book.line("Produce", load.size.name, "records/s", target=PRODUCE_TARGET).add(contender.name, rate)
+            add_cost(run, case, contender, cpu, data_bytes, PRODUCE_CPU_TARGET)
         run.drop(topic, run.brokers)
+
+
+def produce_at_once(contender: Contender, topic: str, load: Load, each: int) -> float:
+    """Every producer sends `each` records; the sum of their records a second."""
+    with ThreadPoolExecutor(load.producers) as pool:
+        runs = [
+            pool.submit(java_produce, contender, topic, each, load.size.record_bytes, "all")
+            for _ in range(load.producers)
+        ]
+    return sum(run.result() for run in runs)
 
 
 def partitions(run: Run) -> None:
@@ -112,7 +135,7 @@ def note(run: Run, contender: Contender, name: str, unit: str, figure: float) ->
 
 
 CASES: Cases = {
-    **{f"cluster-{size.name.replace(' ', '')}": lambda run, size=size: produce(run, size) for size in SIZES},
+    **{name: lambda run, load=load: produce(run, load) for name, load in LOADS.items()},
     "cluster-latency": lambda run: end_to_end(run, run.count(LATENCY_MESSAGES), "all"),
     "cluster-partitions": partitions,
 }
