@@ -1,7 +1,8 @@
 """Run measurements and print their tables: `python -m bench [--quick] [--pairs N] [NAME …]`, everything without names.
 
 `kafka` stands for all comparisons of one broker with Apache Kafka, `cluster` for those of three, `growth` for many
-connections, partitions and groups. A run of all of one kind, not quick, writes its page in `docs/`.
+connections, partitions and groups, `transactions` for transactions on one broker and on three. A run of all of one
+kind, not quick, writes its page in `docs/`.
 """
 
 import argparse
@@ -18,6 +19,11 @@ COMPARISONS = {
         *("cluster-10B", "cluster-100B", "cluster-1kB", "cluster-10kB"),
         *("cluster-1kB-10-partitions", "cluster-1kB-4-producers"),
         *("cluster-latency", "cluster-partitions"),
+    ),
+    "transactions": tuple(
+        f"{place}-{case}"
+        for place in ("transactions", "transactions-cluster")
+        for case in ("100B", "1kB", "one-by-one", "at-once")
     ),
     "growth": ("connections", "one-by-one", "groups", "lookups", "keys", "many-partitions", "cold"),
 }
@@ -59,18 +65,30 @@ def compare(kind: str, wanted: list[str], options: argparse.Namespace, load: flo
     if missing:
         print(f"Apache Kafka needs {' and '.join(missing)} on the path: nothing is compared", file=sys.stderr)
         return 1 if options.names else 0
-    from bench import against_kafka, cluster, growth, report, run
+    from bench import against_kafka, cluster, growth, pairs, report, run, transactions
 
-    make, cases, page = {
-        "kafka": (against_kafka.BrokerRun, against_kafka.CASES, report.BROKER_PAGE),
-        "cluster": (cluster.ClusterRun, cluster.CASES, report.CLUSTER_PAGE),
-        "growth": (against_kafka.BrokerRun, growth.CASES, report.GROWTH_PAGE),
+    # What a run is made by, its cases, and what its lines are called on a page of several runs.
+    parts, page = {
+        "kafka": ([(against_kafka.BrokerRun, against_kafka.CASES, "")], report.BROKER_PAGE),
+        "cluster": ([(cluster.ClusterRun, cluster.CASES, "")], report.CLUSTER_PAGE),
+        "transactions": (
+            [
+                (against_kafka.BrokerRun, transactions.BROKER_CASES, ", one broker"),
+                (cluster.ClusterRun, transactions.CLUSTER_CASES, ", three brokers"),
+            ],
+            report.TRANSACTIONS_PAGE,
+        ),
+        "growth": ([(against_kafka.BrokerRun, growth.CASES, "")], report.GROWTH_PAGE),
     }[kind]
-    pairs, shrink = (QUICK_PAIRS, QUICK_SHRINK) if options.quick else (options.pairs, 1)
+    count, shrink = (QUICK_PAIRS, QUICK_SHRINK) if options.quick else (options.pairs, 1)
     print(f"\n## {page.title}\n", flush=True)
-    book = run.compare(make, cases, wanted, pairs=pairs, shrink=shrink)
+    book = pairs.Book()
+    for make, cases, place in parts:
+        names = [name for name in wanted if name in cases]
+        if names:
+            book.add_all(run.compare(make, cases, names, pairs=count, shrink=shrink), place)
     if not options.quick and wanted == list(COMPARISONS[kind]):
-        report.write_report(page, book, pairs, load)
+        report.write_report(page, book, count, load)
         print(f"\nwritten: docs/{page.name}.md", flush=True)
     return len(book.failures)
 

@@ -6,7 +6,7 @@ the same for both halves of a pair; so ratios are made pair by pair, and all of 
 
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 BARNABAS, COMPILED = "Barnabas", "compiled"  # two forms of the same sources (`setup.py`)
@@ -15,6 +15,8 @@ ORDER = (
     "Produce",
     "Produce beside the bare loop",
     "Consume",
+    "Committed records beside all records",
+    "Transactions of one record",
     "End to end",
     "Python clients",
     "Start",
@@ -88,6 +90,13 @@ class Book:
         if key not in self._lines:
             self._lines[key] = Line(name, unit, **options)
         return self._lines[key]
+
+    def add_all(self, other: "Book", place: str) -> None:
+        """Take over what is in another book; `place` is appended to each name."""
+        for (group, name), line in other._lines.items():
+            self._lines[group, name + place] = replace(line, name=name + place)
+        self.failures += [failure + place for failure in other.failures]
+        self.warm_ups |= {case + place: costs for case, costs in other.warm_ups.items()}
 
     def groups(self) -> Iterator[tuple[str, list[Line]]]:
         """Each group with its lines, in the order of the page."""

@@ -15,7 +15,12 @@ from bench.pairs import COMPILED, Book, Line, number, table
 from bench.run import QUIET_LOAD_MAX, is_steady
 
 DOCS = pathlib.Path(__file__).parent.parent / "docs"
-NOT_CHARTED = ("Produce beside the bare loop", "Broker CPU", "Broker CPU per MB")
+NOT_CHARTED = (
+    "Produce beside the bare loop",
+    "Committed records beside all records",
+    "Broker CPU",
+    "Broker CPU per MB",
+)
 
 
 class Page(NamedTuple):
@@ -69,6 +74,26 @@ dropped. *Ten thousand partitions* are those of a broker that has just started, 
 """,
 )
 
+TRANSACTIONS_PAGE = Page(
+    "performance-transactions",
+    "Transactions beside Apache Kafka",
+    """Written by `make bench ARGS=transactions` (see [bench/](../bench/README.md)); do not edit.
+
+Barnabas, its compiled form and Apache Kafka 3.9.1 on one machine: one broker of each as in
+[performance.md](performance.md), then three of each with replication factor 3 as in
+[performance-cluster.md](performance-cluster.md). Every case was run in {pairs} pairs of warm brokers, in alternating
+order. A **ratio** is Barnabas ÷ Kafka, the median of the pairs' ratios.
+
+*Produce* is Kafka's own ProducerPerformance with a transactional id, which commits every 100 ms; *Consume* is
+ConsumerPerformance of what it wrote, at both isolation levels. *Committed records beside all records* compares these
+two on the same broker: there the column Barnabas is `read_committed`, and the ratio is to `read_uncommitted`. *One id
+after the other* is confluent-kafka in its default settings: begin, one record, commit. *50 ids at once* are in one
+process that costs little beside the broker and does what the Java producer does. A latency is that of a whole
+transaction, until the commit is confirmed. A broker that still writes the markers of a transaction refuses the next one
+of the same id, and clients pause for 20 ms then: Barnabas lets the request wait instead.
+""",
+)
+
 CLUSTER_PAGE = Page(
     "performance-cluster",
     "A cluster beside Apache Kafka's",
@@ -82,11 +107,11 @@ Every case was run in {pairs} pairs, one cluster right after the other, in alter
 ([Warm-up](#warm-up)). A **ratio** is Barnabas ÷ Kafka, the median of the pairs' ratios; all pairs are given. CPU and
 memory are sums over the three brokers.
 
-*Produce* is Kafka's own ProducerPerformance, to a topic with one partition, replication factor 3 and acks=all; *end to
-end* is EndToEndLatency with acks=all. *A thousand partitions* are three figures: the time from CreateTopics until every
-broker's Metadata has all leaders; CPU when idle; and the time from the SIGKILL of a broker that leads a third of the
-partitions until the Metadata of the other two has new leaders for all (ZooKeeper ends the broker's session after 6 s
-without a heartbeat).
+*Produce* is Kafka's own ProducerPerformance with acks=all, to a topic with replication factor 3 and one partition,
+unless it says otherwise; of several producers at once the records/s are summed. *End to end* is EndToEndLatency with
+acks=all. *A thousand partitions* are three figures: the time from CreateTopics until every broker's Metadata has all
+leaders; CPU when idle; and the time from the SIGKILL of a broker that leads a third of the partitions until the
+Metadata of the other two has new leaders for all (ZooKeeper ends the broker's session after 6 s without a heartbeat).
 """,
 )
 

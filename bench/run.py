@@ -237,12 +237,13 @@ def run_tool(main_class: str, *arguments: str) -> str:
     return ran.stdout
 
 
-def java_produce(contender: Contender, topic: str, count: int, size: int, acks: str) -> float:
-    """ProducerPerformance: records a second."""
+def java_produce(contender: Contender, topic: str, count: int, size: int, acks: str, *more: str) -> float:
+    """ProducerPerformance, with `more` arguments: records a second."""
     said = run_tool(
         "ProducerPerformance",
         *("--topic", topic, "--num-records", str(count), "--record-size", str(size), "--throughput", "-1"),
         *("--producer-props", f"bootstrap.servers={contender.bootstrap}", f"acks={acks}"),
+        *more,
     )
     last = [line for line in said.splitlines() if "records sent" in line][-1]
     if not last.startswith(f"{count} records sent"):
@@ -250,12 +251,16 @@ def java_produce(contender: Contender, topic: str, count: int, size: int, acks: 
     return float(re.search(r"([\d.]+) records/sec", last)[1])
 
 
-def java_consume(contender: Contender, topic: str, count: int) -> tuple[float, float]:
-    """ConsumerPerformance: records a second while fetching, and with the time that joining the group took."""
+def java_consume(contender: Contender, topic: str, count: int, *more: str) -> tuple[float, float]:
+    """ConsumerPerformance, with `more` arguments: records a second.
+
+    While fetching, and with the time that joining the group took.
+    """
     said = run_tool(
         "ConsumerPerformance",
         *("--bootstrap-server", contender.bootstrap, "--topic", topic, "--messages", str(count)),
         *("--timeout", "30000"),
+        *more,
     )
     header, row = (line.split(", ") for line in said.splitlines() if line.count(", ") >= 9)
     figures = dict(zip(header, row, strict=True))

@@ -47,3 +47,21 @@ def test_a_table_has_columns_for_the_compiled_form_where_it_took_part():
         line.add(COMPILED, figure)
     assert table([line_of([1.0], [1.0]), line])[-1].endswith("| 2.00, 2.00 | 315 | 3 | 3.00, 3.00 |")
     assert table([line_of([1.0], [1.0]), line])[-2].endswith("| 1.00 |  |  |  |")
+
+
+def test_a_page_of_two_runs_says_of_each_line_where_it_was_measured():
+    page = Book()
+    for place, ours in ((", one broker", 200.0), (", three brokers", 90.0)):
+        book = Book()
+        book.line("Produce", "10 B", "records/s").add("Kafka", 100.0)
+        book.line("Produce", "10 B", "records/s").add("Barnabas", ours)
+        book.failures.append("latency on Kafka")
+        book.warm_ups["produce 10 B"] = [1.0]
+        page.add_all(book, place)
+    ((_, lines),) = page.groups()
+    assert [(line.name, line.ratios()) for line in lines] == [
+        ("10 B, one broker", [2.0]),
+        ("10 B, three brokers", [0.9]),
+    ]
+    assert page.failures == ["latency on Kafka, one broker", "latency on Kafka, three brokers"]
+    assert list(page.warm_ups) == ["produce 10 B, one broker", "produce 10 B, three brokers"]
