@@ -91,6 +91,9 @@ after the other* is confluent-kafka in its default settings: begin, one record, 
 process that costs little beside the broker and does what the Java producer does. A latency is that of a whole
 transaction, until the commit is confirmed. A broker that still writes the markers of a transaction refuses the next one
 of the same id, and clients pause for 20 ms then: Barnabas lets the request wait instead.
+
+How many ids a broker holds, how large a transaction may be, and how long a fail-over takes:
+`python -m bench.scale transactions` (see [bench/](../bench/README.md)).
 """,
 )
 

@@ -7,7 +7,7 @@ import argparse
 import pathlib
 import sys
 
-from bench import scale_cluster, scale_controller, scale_costs, scale_replicated, scale_store
+from bench import scale_cluster, scale_controller, scale_costs, scale_replicated, scale_store, scale_transactions
 from bench.scale_controller import Scale
 
 
@@ -35,6 +35,8 @@ def main() -> int:
 
     costs = kinds.add_parser("costs", help="what one broker pays for connections, partitions, groups, producer ids")
     costs.set_defaults(run=lambda o: scale_costs.print_table())
+
+    scale_transactions.add_command(kinds)
 
     options = parser.parse_args()
     options.run(options)
