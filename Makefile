@@ -1,5 +1,5 @@
 # make serve | test | test-all | test-compiled | wheel | check | generated | sim | sim-bite | crash-histories | compat |
-#      cluster | hostile | spark | bench | docker-check | clean
+#      cluster | streams | hostile | spark | bench | docker-check | clean
 #
 # Each target sets up what it needs: a virtual environment in .venv, with the versions of constraints.txt. PYTHON names
 # the interpreter; without it the newest of python3.14 ... python3.11 that runs is taken. ARGS goes to the program.
@@ -12,7 +12,7 @@ SPARK := .venv-spark
 COMPILED_VENV := .venv-compiled
 
 .PHONY: serve test test-all test-thorough test-compiled wheel check generated sim sim-bite crash-histories compat cluster
-.PHONY: hostile spark bench docker-check clean
+.PHONY: streams hostile spark bench docker-check clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/made-serve
@@ -86,6 +86,10 @@ compat: $(VENV)/made-dev
 # Random faults on a live cluster, and fail-over times: ARGS="run --runs 30 --out FILE" or ARGS="failover --out FILE".
 cluster: $(VENV)/made-dev
 	$(BIN)/python -m compat_tests.cluster $(ARGS)
+
+# Kafka's own test of exactly-once streams while brokers and instances are killed: ARGS="--runs 3 --out FILE".
+streams: $(VENV)/made-dev
+	$(BIN)/python -m compat_tests.streams $(ARGS)
 
 # What hostile clients cost others: ARGS="table '2^22 headers'" or ARGS="mix --minutes 30".
 hostile: $(VENV)/made-dev

@@ -59,15 +59,15 @@ class Node:
         """It is wanted up from now on."""
         self.release()
 
-    def hold(self, with_signal: signal.Signals) -> None:
-        """Send this signal, and keep it down until `release`; returns when it has ended, if that is its end."""
+    def hold(self, with_signal: signal.Signals, end_seconds: float = END_SECONDS) -> None:
+        """Send this signal, and keep it down until `release`; returns when it has ended (after so long: by SIGKILL)."""
         with self._lock:
             self._holds += 1
             process = self._process
             if process is not None and process.poll() is None:
                 process.send_signal(with_signal)
         if process is not None:
-            self._await_end(process)
+            self._await_end(process, end_seconds)
 
     def release(self) -> None:
         """One hold less; without any it is started."""
@@ -126,9 +126,9 @@ class Node:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)
 
-    def _await_end(self, process: subprocess.Popen[bytes]) -> None:
+    def _await_end(self, process: subprocess.Popen[bytes], seconds: float) -> None:
         try:
-            process.wait(END_SECONDS)
+            process.wait(seconds)
         except subprocess.TimeoutExpired:
             process.kill()  # a paused process takes SIGTERM only when it goes on
             process.wait(END_SECONDS)
