@@ -187,5 +187,17 @@ def test_a_transaction_that_has_ended_does_not_come():
     assert [each.name for each in ids.overdue.pop(2000)] == ["id"]
 
 
+def test_a_shorter_timeout_of_the_next_transaction_counts():
+    ids = ongoing(0, timeout_ms=900_000)
+    replay(ids, TransactionRecord("id", ids.by_name["id"].recorded._replace(status=Status.COMPLETE_COMMIT)), 1)
+    ongoing(10, timeout_ms=100, ids=ids)
+    assert list(ids.overdue.pop(110)) == []
+    assert [each.name for each in ids.overdue.pop(111)] == ["id"]
+    # The later entry is left. It counts for nothing, and comes only once if the id waits for the same time again.
+    ongoing(0, timeout_ms=900_000, ids=ids)
+    assert [each.name for each in ids.overdue.pop(900_001)] == ["id"]
+    assert len(ids.overdue) == 0
+
+
 def test_an_empty_heap_gives_nothing():
     assert list(Overdue().pop(1 << 60)) == []
