@@ -37,6 +37,9 @@ def replay(ids: TransactionalIds, record: TransactionRecord, offset: int) -> Non
     known = ids.by_name.get(name)
     if known is None:
         known = ids.by_name[name] = TransactionalId(name, recorded)
+    # The connections of another producer do not count: the id may pass to a client that connected earlier.
+    elif known.producer != (recorded.producer_id, recorded.producer_epoch):
+        known.connection = 0
     known.recorded, known.offset = recorded, offset
     known.unmarked = {}
     if recorded.status is Status.ONGOING:

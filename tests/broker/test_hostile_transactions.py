@@ -1,0 +1,130 @@
+"""Hostile clients of transactions: none of them may stop the transactions of others, or hold the event loop."""
+
+from functools import partial
+from types import SimpleNamespace
+
+import trio
+
+from barnabas.broker.metadata import ClusterMetadata
+from barnabas.broker.transactions.coordinator import _build, _replay_all
+from barnabas.broker.transactions.records import TransactionRecord
+from barnabas.broker.transactions.state import Recorded, Status
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.sentinels import NO_LEADER
+from barnabas.wire.topics import TopicPartition
+from tests.broker.harness import START_MS, Machine, now_ms
+from tests.broker.test_transactions import T0, decided, one_broker
+from tests.broker.writers import Writer, committed
+
+Asked = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+AskedTopic = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+FENCED_SECONDS = 10
+
+
+def shard_of(machine: Machine, index: int = 0):
+    return machine.broker.transactions._shards.find(index)
+
+
+def plant(machine: Machine, *records: TransactionRecord) -> None:
+    """Records in the log and in the state, as the coordinator writes them, but nothing is done about them."""
+    coordinator = machine.broker.transactions
+    shard = shard_of(machine)
+    build, replay = partial(_build, records, now_ms()), partial(_replay_all, records)
+    stored = coordinator._shards.step(shard, coordinator._shards.store, shard, build, replay)
+    assert not stored.error_code
+
+
+def recorded(status: Status, partitions=(), *, producer_id=1000, timeout_ms=60_000, start_ms=START_MS) -> Recorded:
+    keys = dict.fromkeys(TopicPartition(*each) for each in partitions)
+    return Recorded(producer_id, 0, timeout_ms, status, keys, start_ms, start_ms)
+
+
+def statuses(machine: Machine) -> dict[str, Status]:
+    return {name: known.recorded.status for name, known in shard_of(machine).state.by_name.items()}
+
+
+async def stall_followers(coordinator: Machine) -> None:
+    """The followers do not hear of what the coordinator writes from now on, for as long as they wait for an answer."""
+    (endpoint,) = coordinator.serving.advertised
+    coordinator.net.stall_connections(endpoint.port)
+    await trio.sleep(1)  # what they had asked for before is answered
+
+
+def pretend(monkeypatch, topic: str) -> SimpleNamespace:
+    """The metadata have any partition of this topic, as long as `exists` is true, and it has no leader."""
+    real = ClusterMetadata.partition
+    topics = SimpleNamespace(exists=True)
+    leaderless = SimpleNamespace(leader_id=NO_LEADER)
+
+    def partition(self, name, index):
+        if name == topic:
+            return leaderless if topics.exists else None
+        return real(self, name, index)
+
+    monkeypatch.setattr(ClusterMetadata, "partition", partition)
+    return topics
+
+
+def marker(producer, partitions, *, commit=False, coordinator_epoch=0) -> m.WriteTxnMarkersRequest:
+    topics: dict[str, list[int]] = {}
+    for topic, index in partitions:
+        topics.setdefault(topic, []).append(index)
+    Marker, Topic = m.WriteTxnMarkersRequest.WritableTxnMarker, m.WriteTxnMarkersRequest.WritableTxnMarkerTopic
+    asked = Marker(
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        transaction_result=commit,
+        topics=[Topic(name=name, partition_indexes=indexes) for name, indexes in topics.items()],
+        coordinator_epoch=coordinator_epoch,
+    )
+    return m.WriteTxnMarkersRequest(markers=[asked])
+
+
+def codes(answer: m.WriteTxnMarkersResponse) -> list[int]:
+    return [row.error_code for each in answer.markers for topic in each.topics for row in topic.partitions]
+
+
+def asking(*transactions) -> m.AddPartitionsToTxnRequest:
+    """AddPartitionsToTxn of a broker: (id, producer, partitions, verify_only)."""
+    return m.AddPartitionsToTxnRequest(
+        transactions=[
+            Asked(
+                transactional_id=name,
+                producer_id=producer[0],
+                producer_epoch=producer[1],
+                verify_only=verify_only,
+                topics=[AskedTopic(name=topic, partitions=[index]) for topic, index in partitions],
+            )
+            for name, producer, partitions, verify_only in transactions
+        ]
+    )
+
+
+def results(answer: m.AddPartitionsToTxnResponse) -> dict[str, list[int]]:
+    return {
+        each.transactional_id: [
+            row.partition_error_code for topic in each.topic_results for row in topic.results_by_partition
+        ]
+        for each in answer.results_by_transaction
+    }
+
+
+# -- others' names
+
+
+async def test_an_id_that_passes_to_a_client_that_connected_earlier_is_not_overtaken(nursery, autojump_clock):
+    machines = await one_broker(nursery)
+    first, second = Writer(machines, "id"), Writer(machines, "id")
+    early, late = await first.client(machines[0]), await second.client(machines[0])
+    await second.init()
+    await second.transaction({T0: b"a"})
+    await first.init()
+    # On this very connection.
+    answer = await early.ask(first.adding(T0), 3)
+    assert answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
+    assert await first.write("t", b"b") is ErrorCode.NONE
+    assert (await early.ask(first.ending(commit=True))).error_code == 0
+    assert (await late.ask(second.ending(commit=False))).error_code == ErrorCode.PRODUCER_FENCED
+    await decided(machines)
+    assert await committed(machines, "t") == [b"a", b"b"]
