@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 COMPLETION_WAIT_SECONDS = 0.02
 PARTITIONS_INLINE_MAX = 1000  # of a transaction; a record with more is made in a thread
 IDS_AT_A_TIME = 200  # that are removed in one step, and so in one batch
-ID_COST = 2  # in rows of `pacing.ROWS_AT_A_TIME`: the time to list an id
+ID_COST, ABORT_COST = 2, 20  # in rows of `pacing.ROWS_AT_A_TIME`: the time to list an id, to abort its transaction
 
 TransactionShard = Shard[TransactionalIds]
 
@@ -276,17 +276,8 @@ class TransactionCoordinator:
             shard = self._shards.find(self.placement.partition_of(name))
             if isinstance(shard, ErrorCode):
                 return Answer(shard)
-            made = await self._make(shard, name, event)
-            # It was made in a thread, and the shard may have been dropped.
-            if shard.refusal:
-                continue
-            known = shard.state.by_name.get(name)
-            # In the step that appends, because the request may have waited.
-            if used is not None and known is not None:
-                if is_overtaken(known, *used):
-                    raise Overtaken
-                note_connection(known, *used)
-            outcome = self._shards.step(shard, self._follow, shard, name, event, made)
+            outcome = await self._happen(shard, name, event, used)
+            # The shard was dropped meanwhile.
             if outcome is None:
                 continue
             answer, after_offset = outcome
@@ -297,6 +288,26 @@ class TransactionCoordinator:
             # Needs no wait for the record: the client asks again, whatever the state will be then.
             if not waits or not await self._settled(shard, name, deadline):
                 return answer
+
+    async def _happen(
+        self, shard: TransactionShard, name: str, event: Event, used: tuple[Producer, int] | None = None
+    ) -> _Outcome | None:
+        """Decide, append and replay, in one step; None if the shard is dropped before. `used` as in `_ask`."""
+        while not shard.refusal:
+            made = await self._make(shard, name, event)
+            # It was made in a thread.
+            if shard.refusal:
+                break
+            known = shard.state.by_name.get(name)
+            # In the step that appends, because the request may have waited.
+            if used is not None and known is not None:
+                if is_overtaken(known, *used):
+                    raise Overtaken
+                note_connection(known, *used)
+            outcome = self._shards.step(shard, self._follow, shard, name, event, made)
+            if outcome is not None:
+                return outcome
+        return None
 
     async def _held(self, shard: TransactionShard, answer: Answer, after_offset: int) -> Answer:
         """The answer when the record is committed, or why it cannot be given."""
@@ -418,12 +429,13 @@ class TransactionCoordinator:
     async def _abort_overdue_of(self, shard: TransactionShard) -> None:
         # Its newest record is not committed, or the abort could not be stored.
         again: list[TransactionalId] = []
-        async for known in paced(shard.state.overdue.pop(self._world.now_ms()), ID_COST):
+        async for known in paced(shard.state.overdue.pop(self._world.now_ms()), ABORT_COST):
             if shard.refusal:
                 return
-            logger.info("transactional id %r: its transaction has taken too long and is aborted", known.name)
+            logger.info("transactional id %.300r: its transaction has taken too long and is aborted", known.name)
+            # In this shard, whatever `placement` says, and without waiting for the commit: others are overdue, too.
             with contained(logger, "%s-%d is loaded again", TRANSACTION_TOPIC, shard.index):
-                await self._ask(known.name, TimeoutPassed(), waits=False)
+                await self._happen(shard, known.name, TimeoutPassed())
             if known.recorded.status is Status.ONGOING:
                 again.append(known)
         for known in again:

@@ -162,6 +162,11 @@ class MemNet:
         for pipe in self._pipes.get(port, ()):
             pipe.held = True
 
+    def stall_connections(self, port: int) -> None:
+        """What is sent to the listener on connections that are open now waits on its way; later ones are free."""
+        for pipe in self._pipes.get(port, ()):
+            pipe.held = True
+
     def go_on_reading(self, port: int) -> None:
         self._stopped.discard(port)
         for pipe in self._pipes.get(port, ()):

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import trio
 
+from barnabas.broker.cluster.topics import TRANSACTION_TOPIC
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.transactions.coordinator import _build, _replay_all
 from barnabas.broker.transactions.records import TransactionRecord
@@ -12,9 +13,10 @@ from barnabas.broker.transactions.state import Recorded, Status
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import NO_LEADER
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.topics import TopicPartition, partition_for
+from tests.broker.clusters import cluster, create_topic, until
 from tests.broker.harness import START_MS, Machine, now_ms
-from tests.broker.test_transactions import T0, decided, one_broker
+from tests.broker.test_transactions import T0, THREE, decided, one_broker
 from tests.broker.writers import Writer, committed
 
 Asked = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
@@ -108,6 +110,40 @@ def results(answer: m.AddPartitionsToTxnResponse) -> dict[str, list[int]]:
         ]
         for each in answer.results_by_transaction
     }
+
+
+# -- many ids
+
+
+async def test_a_transaction_that_is_not_yet_aborted_does_not_keep_others_open(nursery, autojump_clock):
+    async with cluster(nursery, 3, **THREE) as machines:
+        await create_topic(await machines[0].connect(), "t", [1, 2, 3])
+        writers = [Writer(machines, f"{number}", timeout_ms=1000) for number in range(5)]
+        for writer in writers:
+            await writer.init()
+        coordinator = await writers[0].coordinator()
+        for writer in writers:
+            assert await writer.add(T0) is ErrorCode.NONE
+        await stall_followers(coordinator)
+        await until(lambda: Status.PREPARE_ABORT in statuses(coordinator).values(), 30)
+        assert set(statuses(coordinator).values()) == {Status.PREPARE_ABORT}
+
+
+async def test_an_id_that_belongs_to_another_partition_by_now_is_aborted_nevertheless(nursery, autojump_clock):
+    # The topic got more partitions, and the open transaction stays where it began.
+    machines = await one_broker(nursery)
+    name = next(name for name in "abcdef" if partition_for(name, 3))
+    writer = Writer(machines, name, timeout_ms=1000)
+    await writer.init()
+    await writer.add(T0)
+    await writer.write("t", b"a")
+    topic = m.CreatePartitionsRequest.CreatePartitionsTopic(name=TRANSACTION_TOPIC, count=3, assignments=None)
+    request = m.CreatePartitionsRequest(topics=[topic], timeout_ms=10_000, validate_only=False)
+    (row,) = (await (await machines[0].connect()).ask(request)).results
+    assert row.error_code == 0
+    assert await writer.add(T0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    await decided(machines)
+    assert await committed(machines, "t") == []
 
 
 # -- others' names
