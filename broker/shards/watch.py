@@ -26,6 +26,11 @@ class HighWatermarks(Generic[State]):
         self._shards[shard.partition] = shard
         self._waiter.touch(shard.partition)
 
+    def look_again(self, shard: Shard[State]) -> None:
+        """Watch this shard, which counts as moved once more: the task has not done all that it can."""
+        self._shards[shard.partition] = shard
+        self._waiter.touch(shard.partition)
+
     def leave(self, shard: Shard[State]) -> None:
         """Ignore this shard from now on."""
         # A later shard of the same partition is watched on its own account.

@@ -60,6 +60,7 @@ logger = logging.getLogger(__name__)
 COMPLETION_WAIT_SECONDS = 0.02
 PARTITIONS_INLINE_MAX = 1000  # of a transaction; a record with more is made in a thread
 IDS_AT_A_TIME = 200  # that are removed in one step, and so in one batch
+DECISIONS_AT_A_TIME = 50  # that are carried out in one step
 ID_COST, ABORT_COST = 2, 20  # in rows of `pacing.ROWS_AT_A_TIME`: the time to list an id, to abort its transaction
 
 TransactionShard = Shard[TransactionalIds]
@@ -379,19 +380,24 @@ class TransactionCoordinator:
         if stored.error_code or known is None:
             return stored
         known.previous = decision.previous
-        if known.recorded.status not in PREPARED:
+        # Only then: `_act` stores the completion of transactions without markers, and must not be called from there.
+        if known.recorded.status in PREPARED:
+            self._act(shard)
+        else:
             completion = self._completions.pop(known, None)
             if completion is not None:
                 completion.set()
-        self._act(shard)
         return stored
 
     # -- decisions
 
     def _act(self, shard: TransactionShard) -> None:
-        """Send the markers of the decisions that are committed."""
+        """Send the markers of the decisions that are committed. The rest of very many follows in later steps."""
         decided = shard.state.decided
-        while decided:
+        for _ in range(DECISIONS_AT_A_TIME):
+            if not decided:
+                self._watermarks.leave(shard)
+                return
             name, known = next(iter(decided.items()))
             # A later coordinator may not have this record, and decide otherwise.
             if not shard.is_committed(known.offset):
@@ -399,13 +405,14 @@ class TransactionCoordinator:
                 return
             del decided[name]
             self._sender.owe(Debt(shard, known))
-        self._watermarks.leave(shard)
+        self._watermarks.look_again(shard)
 
     async def _act_on_commits(self) -> None:
         while True:
             for shard in await self._watermarks.moved():
                 if not shard.refusal:
                     self._act(shard)
+                await trio.lowlevel.checkpoint()
 
     def _complete(self, debt: Debt) -> None:
         """Each partition has its marker: the next transaction of the id may begin."""

@@ -16,6 +16,8 @@ from barnabas.wire.sentinels import NO_LEADER
 from barnabas.wire.topics import TopicPartition, partition_for
 from tests.broker.clusters import cluster, create_topic, until
 from tests.broker.harness import START_MS, Machine, now_ms
+from tests.broker.steps import StepMeter
+from tests.broker.test_steps import LINES_MAX
 from tests.broker.test_transactions import T0, THREE, decided, one_broker
 from tests.broker.writers import Writer, committed
 
@@ -113,6 +115,20 @@ def results(answer: m.AddPartitionsToTxnResponse) -> dict[str, list[int]]:
 
 
 # -- many ids
+
+
+async def test_thousands_of_decisions_without_partitions_are_completed_in_many_steps(nursery, autojump_clock):
+    machines = await one_broker(nursery)
+    (machine,) = machines
+    await Writer(machines, "id").init()
+    empty = recorded(Status.PREPARE_COMMIT)
+    plant(machine, *(TransactionRecord(f"{number}", empty) for number in range(2000)))
+    await machine.crash()
+    with StepMeter() as meter:
+        await machine.start()
+        await until(lambda: not isinstance(shard_of(machine), ErrorCode))
+        await until(lambda: set(statuses(machine).values()) == {Status.EMPTY, Status.COMPLETE_COMMIT})
+    assert meter.longest.lines < 4 * LINES_MAX, meter.longest  # as many as take 5 ms; the log is read inline here
 
 
 async def test_a_transaction_that_is_not_yet_aborted_does_not_keep_others_open(nursery, autojump_clock):
