@@ -15,7 +15,7 @@ import trio
 
 from barnabas.broker.cluster.topics import TRANSACTION_TOPIC
 from barnabas.broker.containment import contained
-from barnabas.broker.pacing import paced
+from barnabas.broker.pacing import paced, portions
 from barnabas.broker.resting import resting
 from barnabas.broker.shards.placement import Placement
 from barnabas.broker.shards.ports import ShardPartition, ShardWorld
@@ -452,12 +452,11 @@ class TransactionCoordinator:
         while True:
             await trio.sleep(self._config.transaction_remove_expired_transaction_cleanup_interval_ms / 1000)
             for shard in self._shards.serving():
-                names = list(shard.state.by_name)
-                for start in range(0, len(names), IDS_AT_A_TIME):
+                for names in portions(list(shard.state.by_name), IDS_AT_A_TIME):
                     if shard.refusal:
                         break
                     with contained(logger, "%s-%d is loaded again", TRANSACTION_TOPIC, shard.index):
-                        self._shards.step(shard, self._forget, shard, names[start : start + IDS_AT_A_TIME])
+                        self._shards.step(shard, self._forget, shard, names)
                     await trio.lowlevel.checkpoint()
 
     def _forget(self, shard: TransactionShard, names: Sequence[str]) -> None:
@@ -470,12 +469,18 @@ class TransactionCoordinator:
             if decision.record is not None:
                 records.append(_record_of(name, decision))
         if records:
-            build = partial(_build, records, now_ms)
-            stored = self._shards.store(shard, build, partial(_replay_all, records))
-            if stored.error_code:
-                logger.info(
-                    "unused ids of %s-%d are not removed: %s", TRANSACTION_TOPIC, shard.index, stored.error_code.name
-                )
+            self._store_tombstones(shard, records, now_ms)
+
+    def _store_tombstones(self, shard: TransactionShard, records: Sequence[TransactionRecord], now_ms: int) -> None:
+        stored = self._shards.store(shard, partial(_build, records, now_ms), partial(_replay_all, records))
+        # Ids may have 32 kB each.
+        if stored.error_code is ErrorCode.MESSAGE_TOO_LARGE and len(records) > 1:
+            for some in portions(records, (len(records) + 1) // 2):
+                self._store_tombstones(shard, some, now_ms)
+        elif stored.error_code:
+            logger.info(
+                "unused ids of %s-%d are not removed: %s", TRANSACTION_TOPIC, shard.index, stored.error_code.name
+            )
 
 
 def _seen(known: TransactionalId | None) -> int:

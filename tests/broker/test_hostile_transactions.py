@@ -162,6 +162,18 @@ async def test_an_id_that_belongs_to_another_partition_by_now_is_aborted_neverth
     assert await committed(machines, "t") == []
 
 
+async def test_ids_of_32_kb_expire_although_they_do_not_fit_into_one_batch(nursery, autojump_clock):
+    machines = await one_broker(
+        nursery, transactional_id_expiration_ms="60000",
+        transaction_remove_expired_transaction_cleanup_interval_ms="10000",
+    )  # fmt: skip
+    for number in range(60):
+        await Writer(machines, f"{number:02}" * 16_000).init()
+    assert len(statuses(machines[0])) == 60
+    await trio.sleep(80)
+    assert statuses(machines[0]) == {}
+
+
 # -- others' names
 
 
