@@ -5,14 +5,17 @@ Without it, a Produce that arrives after the end of its transaction would open o
 partition would stay there for ever, and every reader of committed records would wait for it.
 
 Questions about the same producer are shared while they wait. One request at a time is under way to a coordinator; the
-next one carries everything that was asked meanwhile.
+next one carries what was asked meanwhile: of each transactional id one producer, because the response has one row for
+each id. Others wait for their turn. In Kafka they fail, so anyone who knows an id can keep its owner from writing.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
 
 import trio
 
+from barnabas.broker.pacing import portions
 from barnabas.broker.peers.peer import RemotePeer, SelfPeer
 from barnabas.broker.peers.senders import Senders
 from barnabas.broker.resting import resting
@@ -24,6 +27,7 @@ from barnabas.wire.topics import TopicPartition
 logger = logging.getLogger(__name__)
 
 VERIFYING_VERSION = 4  # of AddPartitionsToTxn
+PARTITIONS_AT_A_TIME = 500  # in one question, and in one request before its last question is added
 
 Errors = dict[TopicPartition, ErrorCode]
 Transaction = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
@@ -65,7 +69,8 @@ class Verification:
         self._open_peer = open_peer
         self._timeout_ms = timeout_ms
         self._peers: dict[int, RemotePeer | SelfPeer] = {}
-        self._waiting: dict[int, dict[str, _Question]] = {}  # coordinator -> transactional id
+        # Coordinator -> transactional id -> what is asked about it, in order.
+        self._waiting: dict[int, dict[str, deque[_Question]]] = {}
         self._senders = Senders("questions about transactions", self._ask_waiting)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -75,37 +80,48 @@ class Verification:
     async def verify(self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]) -> Errors:
         """NONE for each partition that belongs to the transaction, or the error as the coordinator gives it.
 
-        Also: COORDINATOR_NOT_AVAILABLE, NETWORK_EXCEPTION, INVALID_PRODUCER_EPOCH (a higher epoch asks, too).
+        Also: COORDINATOR_NOT_AVAILABLE, NETWORK_EXCEPTION.
         """
-        asked = list(partitions)
         coordinator = self._coordinator_of(transactional_id)
         if coordinator is None:
-            return dict.fromkeys(asked, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        question = self._question_for(coordinator, transactional_id, producer)
-        if question is None:
-            return dict.fromkeys(asked, ErrorCode.INVALID_PRODUCER_EPOCH)
-        question.partitions.update(dict.fromkeys(asked))
-        self._senders.wake(coordinator)
-        with resting():
-            await question.answered.wait()
-        return {each: question.errors.get(each, ErrorCode.NETWORK_EXCEPTION) for each in asked}
+            return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        errors: Errors = {}
+        for some in portions(list(partitions), PARTITIONS_AT_A_TIME):
+            question = self._question_for(coordinator, transactional_id, producer)
+            question.partitions.update(dict.fromkeys(some))
+            self._senders.wake(coordinator)
+            with resting():
+                await question.answered.wait()
+            errors |= {each: question.errors.get(each, ErrorCode.NETWORK_EXCEPTION) for each in some}
+        return errors
 
-    def _question_for(self, coordinator: int, transactional_id: str, producer: Producer) -> _Question | None:
-        """The question that waits, or a new one; None where one of a higher epoch waits."""
-        waiting = self._waiting.setdefault(coordinator, {})
-        question = waiting.get(transactional_id)
-        # The response has one row for each id, so one epoch of it can be asked about at a time.
-        if question is not None and question.producer != producer:
-            if question.producer.producer_epoch > producer.producer_epoch:
-                return None
-            question.answer_all(ErrorCode.INVALID_PRODUCER_EPOCH)
-            question = None
-        if question is None:
-            question = waiting[transactional_id] = _Question(producer)
-        return question
+    def _question_for(self, coordinator: int, transactional_id: str, producer: Producer) -> _Question:
+        """A question that waits, or a new one."""
+        waiting = self._waiting.setdefault(coordinator, {}).setdefault(transactional_id, deque())
+        for question in waiting:
+            if question.producer == producer and len(question.partitions) < PARTITIONS_AT_A_TIME:
+                return question
+        waiting.append(_Question(producer))
+        return waiting[-1]
+
+    def _take(self, coordinator: int) -> dict[str, _Question]:
+        """The questions of the next request."""
+        waiting = self._waiting.get(coordinator, {})
+        taken: dict[str, _Question] = {}
+        count = 0
+        for name in list(waiting):
+            if count >= PARTITIONS_AT_A_TIME:
+                break
+            queue = waiting.pop(name)
+            question = taken[name] = queue.popleft()
+            count += len(question.partitions)
+            # Behind the other ids.
+            if queue:
+                waiting[name] = queue
+        return taken
 
     async def _ask_waiting(self, coordinator: int) -> bool:
-        questions = self._waiting.pop(coordinator, {})
+        questions = self._take(coordinator)
         if not questions:
             return False
         try:
