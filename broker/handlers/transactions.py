@@ -15,6 +15,8 @@ Versions: AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-4; before 2 a fe
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
+import trio
+
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.cluster.topics import GROUP_TOPIC, INTERNAL_TOPICS
 from barnabas.broker.pacing import paced
@@ -31,6 +33,8 @@ SEVERAL_TRANSACTIONS_VERSION = 4  # of AddPartitionsToTxn
 FENCED_VERSION = 2  # from this version on clients know PRODUCER_FENCED
 PARTITION_COST = 3  # in rows of `pacing.ROWS_AT_A_TIME`: the time to look up a partition
 ID_COST = 5  # the same, for a transactional id
+# A leader asks about many ids at once. One whose newest record cannot be committed must not keep the others waiting.
+VERIFICATION_SECONDS_MAX = 1.0
 
 STATUSES = frozenset({*STATUS_NAMES.values(), *UNSTORED_STATUS_NAMES})
 
@@ -58,8 +62,11 @@ async def add_partitions_to_txn(
     if call.version >= SEVERAL_TRANSACTIONS_VERSION:
         if not call.authorize("ClusterAction", "Cluster"):
             raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        deadline = trio.current_time() + VERIFICATION_SECONDS_MAX
         # Also without transactions, which Kafka does not answer at all.
-        results = [await _one_of_several(broker, call, each) async for each in paced(request.transactions, ID_COST)]
+        results = [
+            await _one_of_several(broker, call, each, deadline) async for each in paced(request.transactions, ID_COST)
+        ]
         return m.AddPartitionsToTxnResponse(results_by_transaction=results)
     name, topics = request.v3_and_below_transactional_id, request.v3_and_below_topics
     if not call.authorize("Write", "TransactionalId", name):
@@ -90,27 +97,29 @@ def refuse_add_partitions_to_txn(
     return m.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=rows)
 
 
-async def _one_of_several(broker: Broker, call: Call, asked: AskedTransaction) -> TransactionResult:
+async def _one_of_several(broker: Broker, call: Call, asked: AskedTransaction, deadline: float) -> TransactionResult:
     name, producer = asked.transactional_id, Producer(asked.producer_id, asked.producer_epoch)
     errors: Errors = {}
     async for key in _named(asked.topics):
         is_missing = broker.metadata.partition(*key) is None
         errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_missing else ErrorCode.NONE
     if asked.verify_only:
-        rows = await _grouped({**errors, **await _verify(broker, name, producer, errors)})
+        rows = await _grouped({**errors, **await _verify(broker, name, producer, errors, deadline)})
     else:
         rows = await _add(broker, call, name, producer, asked.topics, errors)
     return TransactionResult(transactional_id=name, topic_results=rows)
 
 
-async def _verify(broker: Broker, name: str, producer: Producer, errors: Errors) -> Mapping[TopicPartition, ErrorCode]:
+async def _verify(
+    broker: Broker, name: str, producer: Producer, errors: Errors, deadline: float
+) -> Mapping[TopicPartition, ErrorCode]:
     """The answers about those partitions that have no error yet."""
     # A partition that this broker does not know yet is no reason to refuse the others. In Kafka it is, and their
     # producers get OPERATION_NOT_ATTEMPTED, which none of them retries.
     known = {key: None async for key, error in paced(errors.items()) if not error}
     if name == "":
         return dict.fromkeys(errors, ErrorCode.INVALID_REQUEST)
-    answer = await broker.transactions.verify(name, VerifyPartitions(producer, known))
+    answer = await broker.transactions.verify(name, VerifyPartitions(producer, known), deadline)
     return dict.fromkeys(known, answer.error) if answer.partition_errors is None else answer.partition_errors
 
 

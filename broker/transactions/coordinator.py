@@ -26,6 +26,7 @@ from barnabas.broker.transactions.connections import is_overtaken, note_connecti
 from barnabas.broker.transactions.decisions import TRANSACTION_NOT_STORED, decide
 from barnabas.broker.transactions.descriptions import Description, Filters, describe, is_listed
 from barnabas.broker.transactions.events import (
+    CONCURRENT_ANSWER,
     AddPartitions,
     Answer,
     Decision,
@@ -217,9 +218,15 @@ class TransactionCoordinator:
         """EndTxn: waits until the decision is committed, and not for its markers. Raises Overtaken."""
         return await self._ask_in_order(name, event, connection, waits=False)
 
-    async def verify(self, name: str, event: VerifyPartitions) -> Answer:
-        """AddPartitionsToTxn of a partition leader."""
-        outcome = await self._ask(name, event, waits=False)
+    async def verify(self, name: str, event: VerifyPartitions, deadline: float) -> Answer:
+        """AddPartitionsToTxn of a partition leader.
+
+        CONCURRENT_TRANSACTIONS if the newest record of the id is not committed by then (trio's clock, s).
+        """
+        with trio.move_on_at(deadline) as scope:
+            outcome = await self._ask(name, event, waits=False)
+        if scope.cancelled_caught:
+            return CONCURRENT_ANSWER
         if isinstance(outcome, NeedsProducerId):
             raise InvariantBroken(f"{event} needs no producer id")
         return outcome

@@ -98,5 +98,6 @@ def refuse(error: ErrorCode) -> Decision:
     return Decision(Answer(error))
 
 
-CONCURRENT = refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
+CONCURRENT_ANSWER = Answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+CONCURRENT = Decision(CONCURRENT_ANSWER)
 NOTHING = Decision()

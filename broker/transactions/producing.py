@@ -3,6 +3,7 @@
 from barnabas.broker.transactions.ending import fence
 from barnabas.broker.transactions.events import (
     CONCURRENT,
+    CONCURRENT_ANSWER,
     Answer,
     Decision,
     InitProducer,
@@ -44,7 +45,7 @@ def decide_init(known: TransactionalId | None, event: InitProducer, now_ms: int,
             return FENCED
         # The client asks again, and gets its epoch when the abort is complete. The raised epoch reaches the partitions
         # with the markers: from then on they refuse the former owner.
-        return Decision(CONCURRENT.answer, fence(recorded, now_ms))
+        return Decision(CONCURRENT_ANSWER, fence(recorded, now_ms))
     return _next(known, event, now_ms)
 
 

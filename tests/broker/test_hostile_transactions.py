@@ -192,3 +192,25 @@ async def test_an_id_that_passes_to_a_client_that_connected_earlier_is_not_overt
     assert (await late.ask(second.ending(commit=False))).error_code == ErrorCode.PRODUCER_FENCED
     await decided(machines)
     assert await committed(machines, "t") == [b"a", b"b"]
+
+
+# -- questions of leaders
+
+
+async def test_an_id_that_cannot_be_committed_keeps_no_question_about_others_waiting(nursery, autojump_clock):
+    async with cluster(nursery, 3, **THREE) as machines:
+        await create_topic(await machines[0].connect(), "t", [1, 2, 3])
+        slow, quick = Writer(machines, "slow"), Writer(machines, "quick")
+        await slow.init()
+        await quick.init()
+        await quick.add(T0)
+        coordinator = await slow.coordinator()
+        await stall_followers(coordinator)
+        client, other = await coordinator.connect(), await coordinator.connect()
+        await other.send(slow.adding(T0), 3)
+        await trio.sleep(0.01)
+        began = trio.current_time()
+        answer = await client.ask(asking(("slow", slow.producer, [T0], True), ("quick", quick.producer, [T0], True)))
+        assert trio.current_time() - began < 2
+        # A leader repeats the question that gets no answer.
+        assert results(answer) == {"slow": [ErrorCode.CONCURRENT_TRANSACTIONS], "quick": [0]}
