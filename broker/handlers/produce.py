@@ -277,7 +277,7 @@ async def _verify(
     if transactional_id is None or not broker.config.transaction_partition_verification_enable:
         return verified
     asked: list[TopicPartition] = []
-    for key, header in begun.items():
+    async for key, header in paced(begun.items(), PARTITION_COST):
         # As in Kafka, which refuses batches for internal topics only after it has asked the coordinator.
         partition = broker.replicas.get(*key)
         if not call.authorize("Write", "Topic", key.topic):
@@ -294,7 +294,9 @@ async def _verify(
         producer = Producer(header.producer_id, header.producer_epoch)
         errors = await broker.verification.verify(transactional_id, producer, asked)
         knows_abortable = call.version >= ABORTABLE_VERSION
-        verified |= {key: code_for(error, knows_abortable=knows_abortable) for key, error in errors.items() if error}
+        async for key, error in paced(errors.items()):
+            if error:
+                verified[key] = code_for(error, knows_abortable=knows_abortable)
     return verified
 
 

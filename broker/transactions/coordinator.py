@@ -24,7 +24,14 @@ from barnabas.broker.shards.shards import Shards
 from barnabas.broker.shards.watch import HighWatermarks
 from barnabas.broker.transactions.connections import is_overtaken, note_connection
 from barnabas.broker.transactions.decisions import TRANSACTION_NOT_STORED, decide
-from barnabas.broker.transactions.descriptions import Description, Filters, describe, is_listed
+from barnabas.broker.transactions.descriptions import (
+    Description,
+    Filters,
+    Overview,
+    describe,
+    is_listed,
+    overview,
+)
 from barnabas.broker.transactions.events import (
     CONCURRENT_ANSWER,
     AddPartitions,
@@ -241,9 +248,9 @@ class TransactionCoordinator:
         after_offset = shard.state.forgotten_offset if known is None else known.offset
         return await self._shards.await_readable(shard, after_offset, self._config.request_timeout_ms) or shown
 
-    async def list(self, filters: Filters) -> Sequence[Description] | ErrorCode:
+    async def list(self, filters: Filters) -> Sequence[Overview] | ErrorCode:
         """ListTransactions. COORDINATOR_LOAD_IN_PROGRESS while any shard of this broker is being loaded."""
-        listed: list[Description] = []
+        listed: list[Overview] = []
         now_ms = self._world.now_ms()
         for shard in self._shards:
             if shard.refusal is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
@@ -255,7 +262,7 @@ class TransactionCoordinator:
             # A copy, because ids come and go at the checkpoints.
             async for known in paced(list(shard.state.by_name.values()), ID_COST):
                 if is_listed(known, filters, now_ms):
-                    listed.append(describe(known))
+                    listed.append(overview(known))
                     after_offset = max(after_offset, known.offset)
             if not_readable := await self._shards.await_readable(shard, after_offset, self._config.request_timeout_ms):
                 return not_readable
@@ -345,9 +352,10 @@ class TransactionCoordinator:
     async def _make(self, shard: TransactionShard, name: str, event: Event) -> _Made | None:
         """Decide and encode in a thread, where the record has so many partitions that it takes long."""
         known = shard.state.by_name.get(name)
-        count = 0 if known is None else len(known.recorded.partitions)
-        if isinstance(event, AddPartitions):
-            count += len(event.partitions)
+        count = len(event.partitions) if isinstance(event, AddPartitions | VerifyPartitions) else 0
+        # To look partitions up takes no longer if there are many.
+        if known is not None and not isinstance(event, VerifyPartitions):
+            count += len(known.recorded.partitions)
         if count <= PARTITIONS_INLINE_MAX:
             return None
         is_pending = self._is_pending(shard, known)

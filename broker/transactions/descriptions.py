@@ -24,6 +24,19 @@ def describe(known: TransactionalId) -> Description:
     return Description(known.name, name, recorded.timeout_ms, recorded.start_ms, known.producer, partitions)
 
 
+class Overview(NamedTuple):
+    """One transactional id in a list."""
+
+    name: str
+    status: str
+    producer: Producer
+
+
+def overview(known: TransactionalId) -> Overview:
+    """The id as it is recorded."""
+    return Overview(known.name, STATUS_NAMES[known.recorded.status], known.producer)
+
+
 class Filters(NamedTuple):
     """What ListTransactions asks for; an empty set does not filter."""
 

@@ -6,6 +6,7 @@ then the marker is sent again, for ever: the decision cannot be reversed, and re
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from barnabas.broker.shards.shard import Shard
@@ -19,7 +20,7 @@ from barnabas.wire.topics import TopicPartition
 WITHOUT_MARKER = (ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION)
 # Another coordinator or another producer has written there since. It may be that this broker is about to resign.
 FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
-SENT_AT_A_TIME = 5000  # partitions in one request
+SENT_AT_A_TIME = 1000  # partitions in one request: to make it, and to read its answer, takes one step each
 
 Marker = m.WriteTxnMarkersRequest.WritableTxnMarker
 MarkerTopic = m.WriteTxnMarkersRequest.WritableTxnMarkerTopic
@@ -102,10 +103,11 @@ class Owed:
             # It was paid or dropped since: another coordinator sends the markers now.
             if not debt.is_open:
                 continue
-            some = list(partitions)
-            if len(some) > left:
-                waiting[debt] = dict.fromkeys(some[left:])
-                some = some[:left]
+            some = list(islice(partitions, left))
+            if len(some) < len(partitions):
+                for each in some:
+                    del partitions[each]
+                waiting[debt] = partitions
             taken.append((debt, some))
             left -= len(some)
         if not waiting:

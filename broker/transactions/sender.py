@@ -7,12 +7,13 @@ confirm, is looked up again after a pause.
 
 import heapq
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 
 import trio
 
 from barnabas.broker.metadata import ClusterMetadata
+from barnabas.broker.pacing import pause_after
 from barnabas.broker.peers.peer import RemotePeer, SelfPeer
 from barnabas.broker.peers.senders import Senders
 from barnabas.broker.transactions.owed import Debt, Owed, Partitions, Taken, errors_of, request_of, settle
@@ -23,10 +24,11 @@ from barnabas.wire.topics import TopicPartition
 logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.05, 1.0  # before a marker is sent again; doubles with each attempt
-FENCED_PAUSE_SECONDS = (
-    10.0  # where a partition refuses the marker: only an administrator, or a new leader, changes that
-)
-
+# Where a partition refuses the marker: only an administrator, or a new leader, changes that.
+FENCED_PAUSE_SECONDS = 10.0
+PAUSE_SECONDS_EACH = 0.0001  # for everything that waits, so that very many do not keep the loop busy
+QUEUED_INLINE_MAX = 100  # partitions; those of a larger transaction are queued in several steps
+DEBT_COST, PARTITION_COST = 10, 2  # in rows of `pacing.ROWS_AT_A_TIME`: the time to queue a debt, and a partition
 
 OpenPeer = Callable[[int], RemotePeer | SelfPeer]
 
@@ -61,16 +63,20 @@ class MarkerSender:
 
     def owe(self, debt: Debt) -> None:
         """Send the markers of this debt."""
-        if debt.known.unmarked:
-            self._queue(debt, list(debt.known.unmarked))
+        unmarked = debt.known.unmarked
+        if len(unmarked) > QUEUED_INLINE_MAX:
+            self._put_off(debt, unmarked, 0.0)
         else:
-            self._paid(debt)
+            self._queue(debt, list(unmarked))
 
     def try_later(self, debt: Debt, partitions: Iterable[TopicPartition] = (), *, fenced: bool = False) -> None:
         """Send these markers again after a pause; without partitions, only report again that the debt is paid."""
         pause = FENCED_PAUSE_SECONDS if fenced else min(PAUSE_SECONDS * 2**debt.attempts, PAUSE_SECONDS_MAX)
         debt.attempts = min(debt.attempts + 1, 10)
-        at = trio.current_time() + pause
+        self._put_off(debt, partitions, max(pause, PAUSE_SECONDS_EACH * len(self._later)))
+
+    def _put_off(self, debt: Debt, partitions: Iterable[TopicPartition], seconds: float) -> None:
+        at = trio.current_time() + seconds
         heapq.heappush(self._later, (at, next(self._numbers), debt, dict.fromkeys(partitions)))
         self._later_wanted.set()
 
@@ -78,9 +84,11 @@ class MarkerSender:
         destinations, homeless = self._owed.add(debt, partitions, self._leader_of)
         for broker_id in destinations:
             self._senders.wake(broker_id)
-        homeless = {each: None for each in homeless if not self._drop_if_deleted(debt, each)}
-        if homeless:
-            self.try_later(debt, homeless)
+        left = [each for each in homeless if not self._drop_if_deleted(debt, each)]
+        if len(left) < len(homeless):
+            logger.info("%d partitions are deleted and get no marker of %.300r", len(homeless) - len(left), debt.known)
+        if left:
+            self.try_later(debt, left)
         elif not debt.known.unmarked:
             self._paid(debt)
 
@@ -93,7 +101,6 @@ class MarkerSender:
         # for deleted, and its readers wait for ever.
         if not self._metadata.is_complete.is_set() or self._metadata.partition(*partition) is not None:
             return False
-        logger.info("%s is deleted: it gets no marker of transaction %r", partition, debt.known.name)
         debt.known.unmarked.pop(partition, None)
         return True
 
@@ -137,7 +144,7 @@ class MarkerSender:
         if not debt.was_reported:
             debt.was_reported = True
             named = ", ".join(map(str, list(partitions)[:10]))
-            logger.error("transaction %r cannot be completed: its markers are refused by %s", debt.known.name, named)
+            logger.error("%.300r cannot be completed: its markers are refused by %s", debt.known, named)
 
     async def _begin_again(self) -> None:
         while True:
@@ -147,9 +154,13 @@ class MarkerSender:
                 await self._later_wanted.wait()
             while self._later and self._later[0][0] <= trio.current_time():
                 _, _, debt, partitions = heapq.heappop(self._later)
-                if not debt.is_open:
-                    continue
-                if partitions:
-                    self._queue(debt, [each for each in partitions if each in debt.known.unmarked])
-                elif not debt.known.unmarked:
-                    self._paid(debt)
+                await self._begin(debt, list(partitions))
+
+    async def _begin(self, debt: Debt, partitions: Sequence[TopicPartition]) -> None:
+        """Queue these markers, in several steps; without partitions, report again that the debt is paid."""
+        # One portion at least: `_queue` reports a debt that is paid.
+        for start in range(0, max(len(partitions), 1), QUEUED_INLINE_MAX):
+            if debt.is_open:
+                some = partitions[start : start + QUEUED_INLINE_MAX]
+                self._queue(debt, [each for each in some if each in debt.known.unmarked])
+                await pause_after(DEBT_COST + PARTITION_COST * len(some))

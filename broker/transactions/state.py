@@ -131,7 +131,7 @@ class TransactionalId:
 
     def __repr__(self) -> str:
         known = self.recorded
-        return f"<TransactionalId {self.name} {known.status.name} {known.producer_id}/{known.producer_epoch}>"
+        return f"<TransactionalId {self.name!r} {known.status.name} {known.producer_id}/{known.producer_epoch}>"
 
     @property
     def producer(self) -> Producer:

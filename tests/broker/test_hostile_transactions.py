@@ -15,11 +15,11 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import NO_LEADER
 from barnabas.wire.topics import TopicPartition, partition_for
 from tests.broker.clusters import cluster, create_topic, until
-from tests.broker.harness import START_MS, Machine, now_ms
+from tests.broker.harness import START_MS, Machine, now_ms, produce_many
 from tests.broker.steps import StepMeter
 from tests.broker.test_steps import LINES_MAX
-from tests.broker.test_transactions import T0, THREE, decided, one_broker
-from tests.broker.writers import Writer, committed
+from tests.broker.test_transactions import T0, T1, THREE, decided, one_broker
+from tests.broker.writers import PATIENCE_SECONDS, Writer, committed, stable_offset
 
 Asked = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 AskedTopic = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
@@ -214,3 +214,78 @@ async def test_an_id_that_cannot_be_committed_keeps_no_question_about_others_wai
         assert trio.current_time() - began < 2
         # A leader repeats the question that gets no answer.
         assert results(answer) == {"slow": [ErrorCode.CONCURRENT_TRANSACTIONS], "quick": [0]}
+
+
+# -- large requests
+
+
+async def test_a_transaction_of_many_partitions_is_gone_through_in_many_steps(nursery, autojump_clock):
+    count = 1500
+    machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    client = await writer.client(machines[0])
+    await client.create_topic("wide", count)
+    adding = writer.adding()
+    adding.v3_and_below_topics = [AskedTopic(name="wide", partitions=list(range(count)))]
+    batch = writer.producing("wide", b"a").topic_data[0].partition_data[0].records
+    producing = produce_many({("wide", index): bytearray(batch) for index in range(count)}, name="id")
+    with StepMeter() as adds:
+        answer = await client.ask(adding, 3)
+        row = answer.results_by_topic_v3_and_below[0].results_by_partition[0]
+        assert row.partition_error_code == 0
+    # The clock bounds the steps of Produce and WriteTxnMarkers, which stands still here.
+    rows = (await client.ask(producing)).responses[0].partition_responses
+    assert {row.error_code for row in rows} == {0}
+    assert await writer.end(commit=False) is ErrorCode.NONE
+    await writer.completed()
+    assert adds.longest.lines < 4 * LINES_MAX, adds.longest
+    assert stable_offset(machines, "wide", count - 1) == (2, 2)
+
+
+async def test_50_000_partitions_in_a_transaction_do_not_hold_the_loop(nursery, autojump_clock, monkeypatch):
+    count = 50_000
+    machines = await one_broker(nursery)
+    (machine,) = machines
+    writer = Writer(machines, "id")
+    await writer.init()
+    await writer.add(T0)
+    await writer.write("t", b"a")
+    # They have no leader; for the coordinator it is all the same whether they will have one.
+    wide = pretend(monkeypatch, "wide")
+    adding = writer.adding()
+    adding.v3_and_below_topics = [AskedTopic(name="wide", partitions=list(range(count)))]
+    client = await writer.client(machine)
+    with StepMeter() as meter:
+        answer = await client.ask(adding, 3)
+        rows = answer.results_by_topic_v3_and_below[0].results_by_partition
+        assert (len(rows), {row.partition_error_code for row in rows}) == (count, {0})
+        assert await writer.end(commit=True) is ErrorCode.NONE
+        await decided(machines)
+        # Others go on meanwhile.
+        other = Writer(machines, "other")
+        await other.init()
+        await other.transaction({T1: b"b"})
+        assert (await other.completed()).transaction_state == "CompleteCommit"
+        # And they are deleted.
+        wide.exists = False
+        await until(lambda: statuses(machine)["id"] is Status.COMPLETE_COMMIT, PATIENCE_SECONDS)
+    assert meter.longest.lines < 4 * LINES_MAX, meter.longest
+    assert await committed(machines, "t") == [b"a"]
+
+
+async def test_a_transaction_that_does_not_fit_into_a_record_can_still_be_ended(nursery, autojump_clock, monkeypatch):
+    machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    await writer.add(T0)
+    await writer.write("t", b"a")
+    pretend(monkeypatch, "wide")
+    adding = writer.adding()
+    adding.v3_and_below_topics = [AskedTopic(name="wide", partitions=list(range(300_000)))]
+    answer = await (await writer.client(machines[0])).ask(adding, 3)
+    row = answer.results_by_topic_v3_and_below[0].results_by_partition[0]
+    assert row.partition_error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert await writer.end(commit=True) is ErrorCode.NONE
+    await writer.completed()
+    assert await committed(machines, "t") == [b"a"]
