@@ -4,6 +4,8 @@ Behaviour: each partition gets one control batch, COMMIT or ABORT, with the coor
     that is committed. A partition of `__consumer_offsets` gets it through the group coordinator, which lets the offsets
     of the transaction take effect in the same step. An administrator ends a hanging transaction with the same request
     (`kafka-transactions abort`). A coordinator's request closes its connection if a later one has been used.
+    A coordinator's marker that comes too late to be written, where no transaction of the producer is open, is answered
+    like one that was written: there is nothing to end. The coordinator could not go on otherwise.
 Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND, REQUEST_TIMED_OUT, KAFKA_STORAGE_ERROR, INVALID_PRODUCER_EPOCH,
     TRANSACTION_COORDINATOR_FENCED; UNKNOWN_SERVER_ERROR for a negative producer id or epoch. A Java coordinator fails
@@ -17,15 +19,17 @@ from barnabas.broker.call import Broker, Call
 from barnabas.broker.cluster.topics import GROUP_TOPIC
 from barnabas.broker.pacing import TURN_SECONDS, paced
 from barnabas.broker.replication.partition import AppendedUpTo, acknowledgements
+from barnabas.broker.transactions.connections import is_sender
 from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, Refuse
 from barnabas.wire.records import ABORT, COMMIT, Batch, build_control_batch
-from barnabas.wire.sentinels import ACKS_ALL
+from barnabas.wire.sentinels import ACKS_ALL, NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 
 # In rows of `pacing.ROWS_AT_A_TIME`: the time to look up a partition, and for the result of a producer.
 PARTITION_COST, MARKER_COST = 5, 3
+OUTDATED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
 Marker = m.WriteTxnMarkersRequest.WritableTxnMarker
 MarkerResult = m.WriteTxnMarkersResponse.WritableTxnMarkerResult
@@ -48,13 +52,15 @@ async def write_txn_markers(broker: Broker, call: Call, request: m.WriteTxnMarke
         raise ProtocolViolation(f"{call.client_id} has sent its markers on a later connection: these are not written")
     deadline = trio.current_time() + broker.config.request_timeout_ms / 1000
     outcomes: Outcomes = {}
+    is_sent = call.connection is None or is_sender(call.client_id)
     turn_began = trio.current_time()
     async for marker in paced(request.markers):
         async for topic in paced(marker.topics):
             async for index in paced(topic.partition_indexes, PARTITION_COST):
                 # A producer without partitions has no row.
                 of_producer = outcomes.setdefault(marker.producer_id, {})
-                of_producer[TopicPartition(topic.name, index)] = _append(broker, marker, topic.name, index)
+                key = TopicPartition(topic.name, index)
+                of_producer[key] = _append(broker, marker, *key, is_sent=is_sent)
                 # The cost of an append varies, so the clock counts.
                 if trio.current_time() - turn_began > TURN_SECONDS:
                     await trio.lowlevel.checkpoint()
@@ -64,7 +70,7 @@ async def write_txn_markers(broker: Broker, call: Call, request: m.WriteTxnMarke
     return m.WriteTxnMarkersResponse(markers=results)
 
 
-def _append(broker: Broker, marker: Marker, topic: str, index: int) -> ErrorCode | AppendedUpTo:
+def _append(broker: Broker, marker: Marker, topic: str, index: int, *, is_sent: bool) -> ErrorCode | AppendedUpTo:
     if marker.producer_id < 0 or marker.producer_epoch < 0:
         return ErrorCode.UNKNOWN_SERVER_ERROR
     partition = broker.replicas.get(topic, index)
@@ -74,17 +80,19 @@ def _append(broker: Broker, marker: Marker, topic: str, index: int) -> ErrorCode
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_elsewhere else partition
     uses_log_append_time = partition.config.message_timestamp_type == "LogAppendTime"
     batch = _batch(marker, broker.world.now_ms(), uses_log_append_time=uses_log_append_time)
+    error, last_offset = ErrorCode.NONE, NO_OFFSET
     if topic == GROUP_TOPIC:
-        stored = broker.groups.end_transaction(index, batch, marker.producer_id, committed=marker.transaction_result)
-        if stored.error_code:
-            return stored.error_code
-        last_offset = stored.last_offset
+        committed = marker.transaction_result
+        error, last_offset = broker.groups.end_transaction(index, batch, marker.producer_id, committed=committed)
     else:
         appended = partition.append_as_leader(batch, Origin.COORDINATOR, ACKS_ALL)
         if isinstance(appended, ErrorCode):
-            return appended
-        last_offset = appended.last_offset
-    return AppendedUpTo(partition, last_offset + 1, partition.leading_since)
+            error = appended
+        else:
+            last_offset = appended.last_offset
+    if is_sent and error in OUTDATED:
+        return partition.ended_transaction(marker.producer_id) or error
+    return error or AppendedUpTo(partition, last_offset + 1, partition.leading_since)
 
 
 def _batch(marker: Marker, now_ms: int, *, uses_log_append_time: bool) -> Batch:
