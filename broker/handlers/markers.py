@@ -17,7 +17,7 @@ import trio
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.cluster.topics import GROUP_TOPIC
-from barnabas.broker.pacing import TURN_SECONDS, paced
+from barnabas.broker.pacing import TURN_SECONDS, paced, portions
 from barnabas.broker.replication.partition import AppendedUpTo, acknowledgements
 from barnabas.broker.transactions.connections import is_sender
 from barnabas.storage.producers import Origin
@@ -29,6 +29,7 @@ from barnabas.wire.topics import TopicPartition
 
 # In rows of `pacing.ROWS_AT_A_TIME`: the time to look up a partition, and for the result of a producer.
 PARTITION_COST, MARKER_COST = 5, 3
+AWAITED_AT_A_TIME = 500  # partitions: each of them that is committed wakes the task, which looks at all
 OUTDATED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
 Marker = m.WriteTxnMarkersRequest.WritableTxnMarker
@@ -47,27 +48,39 @@ async def write_txn_markers(broker: Broker, call: Call, request: m.WriteTxnMarke
     """
     if not (call.authorize("Alter", "Cluster") or call.authorize("ClusterAction", "Cluster")):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    # Own requests have no connection, and cannot be overtaken.
-    if call.connection is not None and broker.marker_senders.is_overtaken(call.client_id, call.connection.number):
-        raise ProtocolViolation(f"{call.client_id} has sent its markers on a later connection: these are not written")
+    _check_order(broker, call)
     deadline = trio.current_time() + broker.config.request_timeout_ms / 1000
     outcomes: Outcomes = {}
     is_sent = call.connection is None or is_sender(call.client_id)
     turn_began = trio.current_time()
     async for marker in paced(request.markers):
+        named: set[TopicPartition] = set()
         async for topic in paced(marker.topics):
             async for index in paced(topic.partition_indexes, PARTITION_COST):
-                # A producer without partitions has no row.
-                of_producer = outcomes.setdefault(marker.producer_id, {})
                 key = TopicPartition(topic.name, index)
-                of_producer[key] = _append(broker, marker, *key, is_sent=is_sent)
+                # Once: to name a partition again takes four bytes, a marker 78 in the log.
+                if key in named:
+                    continue
+                named.add(key)
+                # In the step that appends, because the coordinator may give up this connection at any time.
+                _check_order(broker, call)
+                # A producer without partitions has no row.
+                outcomes.setdefault(marker.producer_id, {})[key] = _append(broker, marker, *key, is_sent=is_sent)
                 # The cost of an append varies, so the clock counts.
                 if trio.current_time() - turn_began > TURN_SECONDS:
                     await trio.lowlevel.checkpoint()
                     turn_began = trio.current_time()
-    await _await_acknowledgements(outcomes, deadline)
+    async for of_producer in paced(outcomes.values()):
+        await _await_acknowledgements(of_producer, deadline)
     results = [await _result(*each) async for each in paced(outcomes.items(), MARKER_COST)]
     return m.WriteTxnMarkersResponse(markers=results)
+
+
+def _check_order(broker: Broker, call: Call) -> None:
+    """Raises ProtocolViolation if this coordinator has used a later connection."""
+    # Own requests have no connection, and cannot be overtaken.
+    if call.connection is not None and broker.marker_senders.is_overtaken(call.client_id, call.connection.number):
+        raise ProtocolViolation(f"{call.client_id} has sent its markers on a later connection: these are not written")
 
 
 def _append(broker: Broker, marker: Marker, topic: str, index: int, *, is_sent: bool) -> ErrorCode | AppendedUpTo:
@@ -106,18 +119,14 @@ def _batch(marker: Marker, now_ms: int, *, uses_log_append_time: bool) -> Batch:
     )
 
 
-async def _await_acknowledgements(outcomes: Outcomes, deadline: float) -> None:
+async def _await_acknowledgements(outcomes: dict[TopicPartition, ErrorCode | AppendedUpTo], deadline: float) -> None:
     """Replace what waits for its acknowledgement by the error code."""
-    waiting = [
-        (of_producer, key, outcome)
-        async for of_producer in paced(outcomes.values())
-        async for key, outcome in paced(of_producer.items())
-        if isinstance(outcome, AppendedUpTo)
-    ]
-    decisions = acknowledgements([outcome for _, _, outcome in waiting], ACKS_ALL)
-    await decisions.wait(deadline)
-    async for (of_producer, key, _), decided in paced(zip(waiting, decisions.decided, strict=True)):
-        of_producer[key] = ErrorCode.REQUEST_TIMED_OUT if decided is None else decided
+    waiting = [(key, outcome) async for key, outcome in paced(outcomes.items()) if isinstance(outcome, AppendedUpTo)]
+    for some in portions(waiting, AWAITED_AT_A_TIME):
+        decisions = acknowledgements([outcome for _, outcome in some], ACKS_ALL)
+        await decisions.wait(deadline)
+        async for (key, _), decided in paced(zip(some, decisions.decided, strict=True)):
+            outcomes[key] = ErrorCode.REQUEST_TIMED_OUT if decided is None else decided
 
 
 async def _result(producer_id: int, outcomes: dict[TopicPartition, ErrorCode | AppendedUpTo]) -> MarkerResult:

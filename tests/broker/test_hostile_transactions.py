@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from barnabas.broker.cluster.topics import TRANSACTION_TOPIC
+from barnabas.broker.handlers import markers
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.transactions.connections import SENDER_CLIENT_ID
 from barnabas.broker.transactions.coordinator import _build, _replay_all
@@ -21,7 +22,7 @@ from tests.broker.harness import START_MS, Machine, batch_of, now_ms, produce_ma
 from tests.broker.steps import StepMeter
 from tests.broker.test_steps import LINES_MAX
 from tests.broker.test_transactions import T0, T1, THREE, decided, one_broker
-from tests.broker.writers import PATIENCE_SECONDS, Writer, committed, stable_offset
+from tests.broker.writers import GONE, PATIENCE_SECONDS, Writer, committed, stable_offset
 
 Asked = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 AskedTopic = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
@@ -260,6 +261,34 @@ async def test_a_marker_that_is_too_late_ends_what_was_verified(nursery, autojum
     # Where one is open it has to be ended.
     assert await writer.write("t", b"a") is ErrorCode.NONE
     assert codes(await client.ask(late)) == [ErrorCode.TRANSACTION_COORDINATOR_FENCED]
+
+
+async def test_a_partition_that_a_marker_names_often_gets_it_once(nursery, autojump_clock):
+    machines = await one_broker(nursery)
+    client = await machines[0].connect()
+    answer = await client.ask(marker((5, 0), [T0] * 1000 + [T1]))
+    assert codes(answer) == [0, 0]
+    assert stable_offset(machines, "t", 0) == stable_offset(machines, "t", 1) == (1, 1)
+
+
+async def test_markers_are_overtaken_also_in_the_middle_of_a_request(nursery, autojump_clock, monkeypatch):
+    # Between two parts of it the coordinator has sent all of it again, on a later connection, and goes on.
+    machines = await one_broker(nursery)
+    old = await machines[0].connect()
+    old.client_id = SENDER_CLIENT_ID.format(7)
+    right, later_number, written = markers._append, 1 << 40, []
+
+    def append(broker, *args, **kwargs):
+        written.append(right(broker, *args, **kwargs))
+        if len(written) == 100:
+            assert not broker.marker_senders.is_overtaken(old.client_id, later_number)
+        return written[-1]
+
+    monkeypatch.setattr(markers, "_append", append)
+    asked = [marker((number, 0), [T0]).markers[0] for number in range(3000)]
+    with pytest.raises(GONE):
+        await old.ask(m.WriteTxnMarkersRequest(markers=asked))
+    assert stable_offset(machines, "t") == (100, 100)
 
 
 # -- questions of leaders
