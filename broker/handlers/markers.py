@@ -8,15 +8,16 @@ Behaviour: each partition gets one control batch, COMMIT or ABORT, with the coor
     like one that was written: there is nothing to end. The coordinator could not go on otherwise.
 Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND, REQUEST_TIMED_OUT, KAFKA_STORAGE_ERROR, INVALID_PRODUCER_EPOCH,
-    TRANSACTION_COORDINATOR_FENCED; UNKNOWN_SERVER_ERROR for a negative producer id or epoch. A Java coordinator fails
-    on any other, and leaves its transactions open.
+    TRANSACTION_COORDINATOR_FENCED, UNSUPPORTED_FOR_MESSAGE_FORMAT (`__transaction_state`, where no transaction writes);
+    UNKNOWN_SERVER_ERROR for a negative producer id or epoch. A Java coordinator fails on any other, and leaves its
+    transactions open.
 Versions: 0-1.
 """
 
 import trio
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.cluster.topics import GROUP_TOPIC
+from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.broker.pacing import TURN_SECONDS, paced, portions
 from barnabas.broker.replication.partition import AppendedUpTo, acknowledgements
 from barnabas.broker.transactions.connections import is_sender
@@ -91,6 +92,9 @@ def _append(broker: Broker, marker: Marker, topic: str, index: int, *, is_sent: 
         # As in Kafka: without a replica here the marker cannot be written, whether the partition exists or not.
         is_elsewhere = partition is ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_elsewhere else partition
+    # AddPartitionsToTxn of brokers may name it. A Java broker would take the marker for a state when it loads the log.
+    if topic == TRANSACTION_TOPIC:
+        return ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
     uses_log_append_time = partition.config.message_timestamp_type == "LogAppendTime"
     batch = _batch(marker, broker.world.now_ms(), uses_log_append_time=uses_log_append_time)
     error, last_offset = ErrorCode.NONE, NO_OFFSET

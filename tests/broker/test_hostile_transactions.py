@@ -271,6 +271,25 @@ async def test_a_partition_that_a_marker_names_often_gets_it_once(nursery, autoj
     assert stable_offset(machines, "t", 0) == stable_offset(machines, "t", 1) == (1, 1)
 
 
+async def test_the_coordinators_own_log_gets_no_markers(nursery, autojump_clock):
+    machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    client = await machines[0].connect()
+    own = [(TRANSACTION_TOPIC, 0)]
+    before = shard_of(machines[0]).partition.log.log_end_offset
+    assert codes(await client.ask(marker((5, 0), own))) == [ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT]
+    assert shard_of(machines[0]).partition.log.log_end_offset == before
+    # Brokers may add it to a transaction, as anyone may without an authorizer. The transaction ends nevertheless.
+    answer = await client.ask(asking(("id", writer.producer, [*own, T0], False)))
+    assert results(answer) == {"id": [0, 0]}
+    assert await writer.end(commit=True) is ErrorCode.NONE
+    assert (await writer.completed()).transaction_state == "CompleteCommit"
+    await machines[0].crash()
+    await machines[0].start()
+    assert (await Writer(machines, "id").described()).transaction_state == "CompleteCommit"
+
+
 async def test_markers_are_overtaken_also_in_the_middle_of_a_request(nursery, autojump_clock, monkeypatch):
     # Between two parts of it the coordinator has sent all of it again, on a later connection, and goes on.
     machines = await one_broker(nursery)
