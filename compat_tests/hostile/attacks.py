@@ -9,6 +9,7 @@ import contextlib
 import os
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -19,7 +20,7 @@ from barnabas.wire.asking import request_frame
 from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode, error_name
 from barnabas.wire.records import build_batch
-from compat_tests.hostile import frames
+from compat_tests.hostile import frames, transactions
 from compat_tests.raw import RawClient, create_topic, eventually, produce_request
 from tests.wire.bombs import (
     TIME_MS,
@@ -49,6 +50,7 @@ OLD_RECORDS = 1 << 18  # for consumers from before 0.11; with gzip they are less
 OLD_MESSAGE_BYTES = 8_388_000  # a little less than what a message for such a consumer may have
 JOINED_BYTES = 2 << 20  # of subscriptions: as many as a member may have, in as many protocols
 JOINED_PROTOCOLS = 100
+LISTED_IDS = 20_000
 METADATA_CHARACTERS = 4000  # of a committed offset; offset.metadata.max.bytes allows 4096
 KEPT = {"retention_ms": "-1"}  # the records are from 1970
 
@@ -330,6 +332,44 @@ def _rolling_batch() -> bytes:
     return bytes(build_batch([(None, value)], timestamp_ms=int(time.time() * 1000)).data)
 
 
+def _prepare_ids(port: int) -> None:
+    """Wait until the broker coordinates transactions."""
+    _create(port, "plain")
+    with RawClient(port) as client:
+        find = m.FindCoordinatorRequest(key_type=1, coordinator_keys=[transactions.NAME])
+        eventually(
+            lambda: client.ask(find, 4, m.FindCoordinatorResponse).coordinators[0].error_code, lambda code: code == 0
+        )
+        eventually(
+            lambda: client.ask(transactions.init(), 4, m.InitProducerIdResponse).error_code, lambda code: code == 0
+        )
+
+
+def _prepare_many_ids(port: int) -> None:
+    _prepare_ids(port)
+    with RawClient(port) as client:
+        for number in range(LISTED_IDS):
+            client.ask(transactions.init(f"listed {number}"), 4, m.InitProducerIdResponse)
+
+
+def _prepare_wide_transaction(port: int) -> None:
+    _prepare_ids(port)
+    _create(port, "wide", 4_000)
+
+
+def _transact(port: int, kept: list[socket.socket]) -> None:
+    """With an id of its own, as several strike at once."""
+    with RawClient(port, timeout=PATIENCE_SECONDS) as client:
+        transactions.transact(client, "wide", 4_000, name=f"wide {os.getpid()} {threading.get_ident()} {time.time()}")
+
+
+def _leave_open(port: int, kept: list[socket.socket]) -> None:
+    with RawClient(port, timeout=PATIENCE_SECONDS) as client:
+        for number in range(20):
+            name = f"open {os.getpid()} {threading.get_ident()} {time.time()} {number}"
+            transactions.transact(client, "plain", 1, name=name, ends=False)
+
+
 def _compacted(name: str, segment_bytes: int) -> Callable[[int], None]:
     """A topic that is compacted as soon as a segment is full."""
     return _topic(name, cleanup_policy="compact", min_cleanable_dirty_ratio="0", segment_bytes=str(segment_bytes))
@@ -478,6 +518,31 @@ ATTACKS: dict[str, Attack] = {
     "JoinGroup of 60,000 protocols, refused": Attack(_prepare_group, _message(lambda: _join("wide", 60_000, 0), 3)),
     "JoinGroup of 2 MiB": Attack(_prepare_group, _join_and_wait),
     "JoinGroup of 2 MiB, left waiting": Attack(_prepare_group, _join_and_leave),
+    "AddPartitionsToTxn of 50,000 partitions, refused": Attack(
+        _prepare_ids, _message(lambda: transactions.adding("none", 50_000), 3)
+    ),
+    "AddPartitionsToTxn 5 of 30,000 ids, refused": Attack(
+        _prepare_ids, _message(lambda: transactions.asking_about(30_000, verify_only=False), 5)
+    ),
+    "AddPartitionsToTxn 5 of 30,000 ids, to verify": Attack(
+        _prepare_ids, _message(lambda: transactions.asking_about(30_000, verify_only=True), 5)
+    ),
+    "WriteTxnMarkers of 10,000 producers": Attack(
+        _topic("plain"), _message(lambda: transactions.markers(10_000, 1), 1)
+    ),
+    "WriteTxnMarkers of a partition 200,000 times": Attack(
+        _topic("plain"), _message(lambda: transactions.markers(1, 200_000), 1)
+    ),
+    "TxnOffsetCommit of 20,000 partitions, refused": Attack(
+        _prepare_ids, _message(lambda: transactions.offsets("none", 20_000), 3)
+    ),
+    "InitProducerId of 32 kB": Attack(_prepare_ids, _message(lambda: transactions.init(transactions.LONGEST_NAME), 4)),
+    "ListTransactions of 20,000": Attack(_prepare_many_ids, _message(m.ListTransactionsRequest, 1)),
+    "a transaction of 4,000 partitions": Attack(_prepare_wide_transaction, _transact),
+    "transactional Produce to 4,000 partitions, refused": Attack(
+        _prepare_wide_transaction, _message(lambda: transactions.produced("wide", 4_000), 11)
+    ),
+    "transactions left open": Attack(_prepare_ids, _leave_open),
     "DescribeTransactions of 64,000": Attack(_nothing, _message(lambda: _transactions(64_000), 0)),
     "DescribeProducers of 64,000 partitions": Attack(
         _topic("plain"), _message(lambda: _producers_of("plain", 64_000), 0)

@@ -14,11 +14,14 @@ from compat_tests.raw import RawClient, create_topic
 MEMORY_BYTES_MAX = 64 * MIB
 SLOW_TO_PREPARE = {
     "DescribeProducers of 100,000",
+    "ListTransactions of 20,000",
     "Metadata of all topics",
     "Metadata of all topics, unread",
     "OffsetCommit of 4,000 partitions",
+    "a transaction of 4,000 partitions",
     "retries that are not in the log",
     "rolls with 100,000 producers",
+    "transactional Produce to 4,000 partitions, refused",
 }
 
 
