@@ -60,7 +60,7 @@ async def txn_offset_commit(broker: Broker, call: Call, request: m.TxnOffsetComm
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and call.version < LOADING_VERSION:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         async for key in paced(commits):
-            errors[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE if key in answer.too_large and not error else error
+            errors[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE if key in answer.too_large else error
     topics: dict[str, list[CommitRow]] = {}
     async for (name, index), code in paced(errors.items()):
         topics.setdefault(name, []).append(CommitRow(partition_index=index, error_code=code))

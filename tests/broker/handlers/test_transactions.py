@@ -31,9 +31,10 @@ async def test_the_list_of_transactions_is_empty_and_names_unknown_states(nurser
 # -- the form of answers, as compared with Kafka's
 
 
-async def writer_and_client(nursery, **configs):
+async def writer_and_client(nursery, *, verifies="true", **configs):
     """A producer with a transactional id and its connection, and topics t and u; t has two partitions."""
-    machine = await Machine(nursery, transaction_state_log_num_partitions="1").start()
+    properties = {"transaction_partition_verification_enable": verifies, "transaction_state_log_num_partitions": "1"}
+    machine = await Machine(nursery, **properties).start()
     writer = Writer([machine], "id")
     client = await writer.client(machine)
     await client.create_topic("t", 2, **configs)
@@ -81,6 +82,25 @@ async def test_a_topic_without_partitions_has_no_row_among_committed_offsets(nur
         transactional_id="id", group_id="g", producer_id=writer.producer_id, producer_epoch=0, topics=[topic]
     )
     assert (await client.ask(request)).topics == []
+
+
+async def test_metadata_that_are_too_long_are_refused_as_such_whatever_the_others_hear(nursery, autojump_clock):
+    writer, client = await writer_and_client(nursery, verifies="false")
+    await writer.send_offsets("g", {("t", 0): 1})
+    row = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
+    topic = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(
+        name="t",
+        partitions=[
+            row(partition_index=0, committed_offset=5, committed_metadata="x" * 4097),
+            row(partition_index=1, committed_offset=5, committed_metadata="x" * 4096),
+        ],
+    )
+    # Of an epoch that cannot join the open transaction.
+    request = m.TxnOffsetCommitRequest(
+        transactional_id="id", group_id="g", producer_id=writer.producer_id, producer_epoch=9, topics=[topic]
+    )
+    found = [each.error_code for each in (await client.ask(request)).topics[0].partitions]
+    assert found == [ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.INVALID_TXN_STATE]
 
 
 async def test_a_transactional_batch_without_producer_belongs_to_no_transaction(nursery, autojump_clock):
