@@ -113,6 +113,8 @@ class MemListener:
             self._changed = trio.Event()
             while self._arrived:
                 nursery.start_soon(handle, self._arrived.pop(0))
+                # As `OsListener`, which accepts one in a turn of the loop: their tasks begin in this order.
+                await trio.lowlevel.checkpoint()
 
     def offer(self, stream: MemStream) -> None:
         self._arrived.append(stream)
