@@ -12,6 +12,7 @@ from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.broker.pacing import portions
 from barnabas.broker.transactions.records import TransactionRecord
 from barnabas.broker.transactions.state import EPOCH_MAX, Status
+from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS
 from barnabas.wire.asking import key_of
@@ -494,7 +495,9 @@ async def with_record(nursery, key: bytes | None, value: bytes | None):
     await there.init()
     partition = machine.broker.replicas.get(TRANSACTION_TOPIC, 0)
     batch = build_batch([(key, value)], timestamp_ms=now_ms())
-    partition.log.append_as_leader(batch, leader_epoch=partition.leader_epoch, origin=None, now_ms=now_ms())
+    partition.log.append_as_leader(
+        batch, leader_epoch=partition.leader_epoch, origin=Origin.COORDINATOR, now_ms=now_ms()
+    )
     await machine.crash()
     await machine.start()
     return machine, here, there
