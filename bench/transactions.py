@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from bench.contenders import Contender
-from bench.growth import share_of
+from bench.growth import PACED_SPREAD, share_of
 from bench.pairs import BARNABAS, COMPILED
 from bench.run import TOOL_SECONDS_MAX, Cases, Cost, Run, Size, add_cost, java_consume, java_produce, tell
 from bench.transaction_clients import Took
@@ -123,7 +123,13 @@ def measure(
 ) -> None:
     """Commits per second, latencies, and the broker's CPU for each transaction."""
     count, partitions = run.count(transactions), PARTITIONS if ids > 1 else 1
-    run.warm_up(name, run.brokers, lambda c, t: run_client(program, c, t, ids, count), partitions=partitions)
+    run.warm_up(
+        name,
+        run.brokers,
+        lambda c, t: run_client(program, c, t, ids, count),
+        partitions=partitions,
+        spread=PACED_SPREAD,  # Kafka's clients pause between transactions
+    )
     for pair in range(run.pairs):
         topic = run.new_topic(run.brokers, partitions)
         for contender in run.order(pair, *run.brokers):
