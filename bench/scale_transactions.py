@@ -76,7 +76,7 @@ def one_broker(kind: str) -> Iterator[Contender]:
 
 @contextmanager
 def pinged(port: int, what: str) -> Iterator[None]:
-    """Prints how long the pings of another client took meanwhile."""
+    """Prints how long the pings of another client took meanwhile. The broker may start meanwhile."""
     command = [sys.executable, "-m", "bench.transaction_clients", "pings", f"127.0.0.1:{port}", "pings", "1", "1"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
         assert client.stdout is not None
@@ -137,10 +137,10 @@ def many_ids(kind: str, count: int) -> None:
         print(f"made and used: {time.monotonic() - began:.1f} s, CPU {spent / count * 1e6:.0f} µs each", flush=True)
         say_idle(broker, baseline)
         broker.stop()
-        began = time.monotonic()
-        broker.start()
-        print(f"start: {time.monotonic() - began:.2f} s until it is ready", flush=True)
         with pinged(broker.port, "while ids are loaded"):
+            began = time.monotonic()
+            broker.start()
+            print(f"start: {time.monotonic() - began:.2f} s until it is ready", flush=True)
             until_loaded(broker, names)
             print(f"loaded: {time.monotonic() - began:.2f} s after the start", flush=True)
         say_idle(broker, baseline)
