@@ -50,6 +50,7 @@ DESCRIBE_VERSION = 0
 LOOK_SECONDS = 0.02
 ASK_SECONDS_MAX = 1.0
 PATIENCE_SECONDS = 120.0
+START_STOP_SECONDS_MAX = 900.0  # a clean stop syncs thousands of logs
 
 
 @contextmanager
@@ -64,7 +65,7 @@ def one_broker(kind: str) -> Iterator[Contender]:
             broker = Kafka(directory / "kafka", zookeeper, "scale")
         else:
             broker = Barnabas(directory / "barnabas", install_wheel(directory, compiled=kind == "compiled"))
-        broker.wait_at_most(PATIENCE_SECONDS)
+        broker.wait_at_most(START_STOP_SECONDS_MAX)
         try:
             yield broker
         finally:
