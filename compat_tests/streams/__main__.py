@@ -85,7 +85,7 @@ def line_of(result: dict) -> str:
     line = f"{result['form']} {result['kind']} seed {result['seed']}: {result['verdict']}"
     if "kills" in result:
         line += (
-            f", {result['produced']} records, {len(result['kills'])} kills, {result['fenced']} times fenced, "
+            f", {result['produced']} records, {len(result['kills'])} kills, {result['fenced']} exceptions of fencing, "
             f"processing again after {result['recovery_s']} s, {result['seconds']} s in all"
         )
     return "\n  ".join([line, *(f"{kind}: {text}" for kind, text in result["findings"])])

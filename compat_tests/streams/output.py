@@ -18,6 +18,8 @@ FENCING = {
 }
 _STATE = re.compile(r"^StateChange: \w+ -> (\w+)$", re.MULTILINE)
 _PRODUCED = re.compile(r"^Producer closed: (\d+) records produced$", re.MULTILINE)
+_FAILED = re.compile(r"^org\.apache\.kafka\.common\.errors\.\w+: ", re.MULTILINE)  # a line for each record
+_END_OFFSET = re.compile(r"^End-offset for \S+ is (\d+)$", re.MULTILINE)
 _THROWN = re.compile(r"^(?:Caused by: )?(?:[a-z]\w*\.)+(\w+(?:Exception|Error))\b(.*)", re.MULTILINE)
 _TRACE_END = re.compile(r"^(?:\d+|StateChange: .*|\[.*)$", re.MULTILINE)  # the next event, or a line of the log
 
@@ -55,7 +57,21 @@ def thrown(text: str) -> list[Thrown]:
     return found
 
 
-def produced(text: str) -> int:
-    """How many records the driver had acknowledged when it ended; -1 if it did not end in order."""
-    found = _PRODUCED.search(text)
-    return int(found[1]) if found else -1
+class Produced(NamedTuple):
+    """What the driver did: records sent, those whose send failed (after 120 s), and what the topic has of all."""
+
+    sent: int
+    failed: int
+    stored: int
+
+    def is_exact(self) -> bool:
+        """Whether every acknowledged record is stored and none twice; a failed one may be stored or not."""
+        return self.sent - self.failed <= self.stored <= self.sent
+
+
+def produced(text: str) -> Produced | None:
+    """What the driver did, if it ended in order."""
+    found, end_offsets = _PRODUCED.search(text), _END_OFFSET.findall(text)
+    if found is None or not end_offsets:
+        return None
+    return Produced(int(found[1]), len(_FAILED.findall(text)), sum(map(int, end_offsets)))

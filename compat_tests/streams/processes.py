@@ -60,8 +60,8 @@ class Driver:
     def start(self) -> None:
         self._node.start()
 
-    def stop(self) -> int:
-        """How many records were written; -1 if it did not end in order."""
+    def stop(self) -> output.Produced | None:
+        """What it wrote, if it ended in order."""
         self._node.hold(signal.SIGTERM, DRIVER_END_SECONDS)
         return output.produced(self._node.log_text())
 

@@ -1,6 +1,6 @@
 """What the programs print is understood: states, the end of the driver, and which exceptions are fencing."""
 
-from compat_tests.streams.output import CLOSED, EXCEPTION, STARTED, last_run, last_state, produced, thrown
+from compat_tests.streams.output import CLOSED, EXCEPTION, STARTED, Produced, last_run, last_state, produced, thrown
 
 FENCED = f"""1700000000000
 {EXCEPTION}
@@ -41,6 +41,17 @@ def test_the_state_is_that_since_the_last_start():
     assert CLOSED not in last_run(f"{STARTED}\n{CLOSED}\n{STARTED}\n")
 
 
-def test_the_driver_counts_what_was_acknowledged():
-    assert produced("1000 records produced\nTerminating\nProducer closed: 1234 records produced\n") == 1234
-    assert produced("1000 records produced\n") == -1
+def test_what_the_driver_wrote_is_in_its_last_lines():
+    expired = "org.apache.kafka.common.errors.TimeoutException: Expiring 2 record(s) for data-3:120002 ms has passed\n"
+    last = "Producer closed: 2345 records produced\nEnd-offset for data-0 is 2000\nEnd-offset for data-1 is 344\n"
+    assert produced(f"1000 records produced\n{expired}{expired}2000 records produced\n{last}") == Produced(
+        2345, 2, 2344
+    )
+    assert produced("1000 records produced\n") is None
+
+
+def test_acknowledged_records_are_stored_once_and_failed_ones_once_or_not():
+    assert Produced(100, 0, 100).is_exact()
+    assert Produced(100, 2, 98).is_exact()
+    assert not Produced(100, 2, 97).is_exact()
+    assert not Produced(100, 2, 101).is_exact()
