@@ -68,7 +68,7 @@ class Killer:
         return [node for node in self._cluster.brokers.values() if node.is_running()]
 
     def _having(self, role: str) -> list[Node]:
-        """The running brokers that have this role, as soon as there are any; none if nobody can tell."""
+        """The running brokers that have this role, as soon as there are any; none if no broker says."""
         began = time.monotonic()
         while time.monotonic() - began < FIND_SECONDS:
             holders = self._holders(role)
