@@ -173,17 +173,6 @@ class ProducerStates:
             return None
         return self._verifications.begin(producer_id, epoch, base_sequence, now_ms)
 
-    def end_verification(self, producer_id: int) -> bool:
-        """Forget the guard of this producer id, so that no batch can begin a transaction with it any more.
-
-        False, and nothing changes, if a transaction is open.
-        """
-        producer = self.get(producer_id)
-        if producer is not None and producer.first_offset != NO_OFFSET:
-            return False
-        self._verifications.end(producer_id)
-        return True
-
     @property
     def verification_count(self) -> int:
         """The number of producer ids whose next transactional batch is being verified."""

@@ -4,8 +4,6 @@ Behaviour: each partition gets one control batch, COMMIT or ABORT, with the coor
     that is committed. A partition of `__consumer_offsets` gets it through the group coordinator, which lets the offsets
     of the transaction take effect in the same step. An administrator ends a hanging transaction with the same request
     (`kafka-transactions abort`). A coordinator's request closes its connection if a later one has been used.
-    A coordinator's marker that comes too late to be written, where no transaction of the producer is open, is answered
-    like one that was written: there is nothing to end. The coordinator could not go on otherwise.
 Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND, REQUEST_TIMED_OUT, KAFKA_STORAGE_ERROR, INVALID_PRODUCER_EPOCH,
     TRANSACTION_COORDINATOR_FENCED, UNSUPPORTED_FOR_MESSAGE_FORMAT (`__transaction_state`, where no transaction writes);
@@ -20,18 +18,16 @@ from barnabas.broker.call import Broker, Call
 from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.broker.pacing import TURN_SECONDS, paced, portions
 from barnabas.broker.replication.partition import AppendedUpTo, acknowledgements
-from barnabas.broker.transactions.connections import is_sender
 from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, Refuse
 from barnabas.wire.records import ABORT, COMMIT, Batch, build_control_batch
-from barnabas.wire.sentinels import ACKS_ALL, NO_OFFSET
+from barnabas.wire.sentinels import ACKS_ALL
 from barnabas.wire.topics import TopicPartition
 
 # In rows of `pacing.ROWS_AT_A_TIME`: the time to look up a partition, and for the result of a producer.
 PARTITION_COST, MARKER_COST = 5, 3
 AWAITED_AT_A_TIME = 500  # partitions: each of them that is committed wakes the task, which looks at all
-OUTDATED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
 Marker = m.WriteTxnMarkersRequest.WritableTxnMarker
 MarkerResult = m.WriteTxnMarkersResponse.WritableTxnMarkerResult
@@ -52,7 +48,6 @@ async def write_txn_markers(broker: Broker, call: Call, request: m.WriteTxnMarke
     _check_order(broker, call)
     deadline = trio.current_time() + broker.config.request_timeout_ms / 1000
     outcomes: Outcomes = {}
-    is_sent = call.connection is None or is_sender(call.client_id)
     turn_began = trio.current_time()
     async for marker in paced(request.markers):
         named: set[TopicPartition] = set()
@@ -66,7 +61,7 @@ async def write_txn_markers(broker: Broker, call: Call, request: m.WriteTxnMarke
                 # In the step that appends, because the coordinator may give up this connection at any time.
                 _check_order(broker, call)
                 # A producer without partitions has no row.
-                outcomes.setdefault(marker.producer_id, {})[key] = _append(broker, marker, *key, is_sent=is_sent)
+                outcomes.setdefault(marker.producer_id, {})[key] = _append(broker, marker, *key)
                 # The cost of an append varies, so the clock counts.
                 if trio.current_time() - turn_began > TURN_SECONDS:
                     await trio.lowlevel.checkpoint()
@@ -84,7 +79,7 @@ def _check_order(broker: Broker, call: Call) -> None:
         raise ProtocolViolation(f"{call.client_id} has sent its markers on a later connection: these are not written")
 
 
-def _append(broker: Broker, marker: Marker, topic: str, index: int, *, is_sent: bool) -> ErrorCode | AppendedUpTo:
+def _append(broker: Broker, marker: Marker, topic: str, index: int) -> ErrorCode | AppendedUpTo:
     if marker.producer_id < 0 or marker.producer_epoch < 0:
         return ErrorCode.UNKNOWN_SERVER_ERROR
     partition = broker.replicas.get(topic, index)
@@ -97,19 +92,17 @@ def _append(broker: Broker, marker: Marker, topic: str, index: int, *, is_sent: 
         return ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
     uses_log_append_time = partition.config.message_timestamp_type == "LogAppendTime"
     batch = _batch(marker, broker.world.now_ms(), uses_log_append_time=uses_log_append_time)
-    error, last_offset = ErrorCode.NONE, NO_OFFSET
     if topic == GROUP_TOPIC:
         committed = marker.transaction_result
         error, last_offset = broker.groups.end_transaction(index, batch, marker.producer_id, committed=committed)
+        if error:
+            return error
     else:
         appended = partition.append_as_leader(batch, Origin.COORDINATOR, ACKS_ALL)
         if isinstance(appended, ErrorCode):
-            error = appended
-        else:
-            last_offset = appended.last_offset
-    if is_sent and error in OUTDATED:
-        return partition.ended_transaction(marker.producer_id) or error
-    return error or AppendedUpTo(partition, last_offset + 1, partition.leading_since)
+            return appended
+        last_offset = appended.last_offset
+    return AppendedUpTo(partition, last_offset + 1, partition.leading_since)
 
 
 def _batch(marker: Marker, now_ms: int, *, uses_log_append_time: bool) -> Batch:

@@ -356,16 +356,6 @@ class Partition:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return self.log.producers.begin_verification(producer_id, epoch, base_sequence, self._now_ms())
 
-    def ended_transaction(self, producer_id: int) -> "AppendedUpTo | None":
-        """Where no transaction of the producer is open: what has ended the last one is below this end. None if one is.
-
-        Batches of the producer that are verified already can begin none, either.
-        """
-        log = self.log
-        if not self.is_leader or log is None or not log.producers.end_verification(producer_id):
-            return None
-        return AppendedUpTo(self, log.log_end_offset, self.leading_since)
-
     def append_as_leader(
         self,
         batch: "Batch",

@@ -30,11 +30,6 @@ _SENDER = re.compile(r"broker-\d{1,10}-txn-marker-sender")
 SENDERS_MAX = 1000  # more brokers than a cluster has; a client may call itself by any such name
 
 
-def is_sender(client_id: str | None) -> bool:
-    """Whether a coordinator that sends markers has this client id."""
-    return client_id is not None and _SENDER.fullmatch(client_id) is not None
-
-
 class SenderConnections:
     """The order of the connections of coordinators that send markers to this broker.
 
@@ -48,7 +43,7 @@ class SenderConnections:
     def is_overtaken(self, client_id: str | None, connection: int) -> bool:
         """Whether this coordinator has used a later connection; notes this one if not. Others are never overtaken."""
         # Administrators end hanging transactions with the same request.
-        if client_id is None or not is_sender(client_id):
+        if client_id is None or not _SENDER.fullmatch(client_id):
             return False
         latest = self._latest.pop(client_id, 0)
         self._latest[client_id] = max(latest, connection)

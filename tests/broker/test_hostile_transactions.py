@@ -12,13 +12,13 @@ from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.transactions.connections import SENDER_CLIENT_ID
 from barnabas.broker.transactions.coordinator import _build, _replay_all
 from barnabas.broker.transactions.records import TransactionRecord
-from barnabas.broker.transactions.state import EPOCH_MAX, Recorded, Status
+from barnabas.broker.transactions.state import Recorded, Status
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import NO_LEADER
 from barnabas.wire.topics import TopicPartition, partition_for
 from tests.broker.clusters import cluster, create_topic, until
-from tests.broker.harness import START_MS, Machine, batch_of, now_ms, produce_many
+from tests.broker.harness import START_MS, Machine, now_ms, produce_many
 from tests.broker.steps import StepMeter
 from tests.broker.test_steps import LINES_MAX
 from tests.broker.test_transactions import T0, T1, THREE, decided, one_broker
@@ -195,72 +195,6 @@ async def test_an_id_that_passes_to_a_client_that_connected_earlier_is_not_overt
     assert (await late.ask(second.ending(commit=False))).error_code == ErrorCode.PRODUCER_FENCED
     await decided(machines)
     assert await committed(machines, "t") == [b"a", b"b"]
-
-
-@pytest.mark.parametrize("commit", [True, False])
-async def test_an_epoch_that_others_raised_in_a_partition_does_not_block_the_id(nursery, autojump_clock, commit):
-    # Who may write to a partition can write in the name of any producer, if that has no transaction open there yet.
-    machines = await one_broker(nursery)
-    writer = Writer(machines, "id")
-    await writer.init()
-    await writer.add(T0, T1)
-    client = await machines[0].connect()
-    false = batch_of(b"false", producer_id=writer.producer_id, producer_epoch=EPOCH_MAX, base_sequence=0)
-    assert (await client.produce("t", false)).error_code == 0
-    assert await writer.write("t", b"a") is ErrorCode.INVALID_PRODUCER_EPOCH
-    assert await writer.write("t", b"b", partition=1) is ErrorCode.NONE
-    assert await writer.end(commit=commit) is ErrorCode.NONE
-    # The marker is refused in one of them, where nothing is open that it could end. Kafka never completes this one.
-    with trio.fail_after(FENCED_SECONDS):
-        await writer.completed()
-    assert await committed(machines, "t", 1) == ([b"b"] if commit else [])
-    assert await writer.init() is ErrorCode.NONE
-    await writer.transaction({T1: b"c"})
-    await decided(machines, "t", 1)
-    assert await committed(machines, "t", 1) == ([b"b", b"c"] if commit else [b"c"])
-
-
-async def test_a_marker_with_the_highest_coordinator_epoch_blocks_no_id_for_ever(nursery, autojump_clock):
-    machines = await one_broker(nursery)
-    writer = Writer(machines, "id")
-    await writer.init()
-    await writer.add(T0)
-    await writer.write("t", b"a")
-    client = await machines[0].connect()
-    highest = marker(writer.producer, [T0], coordinator_epoch=2**31 - 1)
-    assert codes(await client.ask(highest)) == [0]
-    # The producer knows nothing of it, and begins again in this partition.
-    assert await writer.write("t", b"b") is ErrorCode.NONE
-    assert await writer.end(commit=True) is ErrorCode.NONE
-    await trio.sleep(30)
-    assert (await writer.described()).transaction_state == "PrepareCommit", "its marker is refused"
-    # An administrator ends what is open there: kafka-transactions abort.
-    assert codes(await client.ask(highest)) == [0]
-    with trio.fail_after(2 * FENCED_SECONDS):
-        await writer.completed()
-    assert stable_offset(machines, "t")[0] == stable_offset(machines, "t")[1]
-
-
-async def test_a_marker_that_is_too_late_ends_what_was_verified(nursery, autojump_clock):
-    """The coordinator hears that its marker counts. So a batch that it has let in before must begin no transaction."""
-    machines = await one_broker(nursery)
-    writer = Writer(machines, "id")
-    await writer.init()
-    await writer.add(T0)
-    partition = machines[0].broker.replicas.get("t", 0)
-    client = await machines[0].connect()
-    assert codes(await client.ask(marker(writer.producer, [T0], coordinator_epoch=9))) == [0]
-    guard = partition.begin_verification(*writer.producer, 0)
-    # Administrators learn that they are too late, coordinators that there is nothing to do.
-    late = marker(writer.producer, [T0], coordinator_epoch=8)
-    assert codes(await client.ask(late)) == [ErrorCode.TRANSACTION_COORDINATOR_FENCED]
-    assert partition.log.producers._verifications.is_proved(writer.producer_id, guard)
-    client.client_id = SENDER_CLIENT_ID.format(7)
-    assert codes(await client.ask(late)) == [0]
-    assert not partition.log.producers._verifications.is_proved(writer.producer_id, guard)
-    # Where one is open it has to be ended.
-    assert await writer.write("t", b"a") is ErrorCode.NONE
-    assert codes(await client.ask(late)) == [ErrorCode.TRANSACTION_COORDINATOR_FENCED]
 
 
 async def test_a_partition_that_a_marker_names_often_gets_it_once(nursery, autojump_clock):

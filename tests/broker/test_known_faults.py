@@ -76,9 +76,8 @@ FAULTS = {
     "an unexpected error of one marker leaves all of the answer undone": (
         OWED, "test_every_error_code_is_final_or_tried_again"),
     "so does a missing row": (OWED, "test_what_an_answer_does_not_name_is_tried_again"),
-    "a marker that is refused ends no transaction, ever": (
-        "broker/test_hostile_transactions.py",
-        "test_an_epoch_that_others_raised_in_a_partition_does_not_block_the_id"),
+    "a marker that is refused is given up, also where it was refused for a moment": (
+        OWED, "test_every_error_code_is_final_or_tried_again"),
     "a higher epoch is taken into an open transaction": (
         VERIFICATION, "test_a_higher_epoch_never_joins_an_open_transaction"),
     "so it is by TxnOffsetCommit": (HERE, "test_offsets_of_a_higher_epoch_do_not_join_an_open_transaction"),

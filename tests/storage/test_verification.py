@@ -90,15 +90,6 @@ def test_data_of_the_producer_makes_an_earlier_guard_worthless(leader):
     assert leader.append(1, guard) is REFUSED
 
 
-def test_a_verification_can_be_ended_unless_the_transaction_has_begun(leader):
-    guard = leader.begin()
-    assert leader.states.end_verification(PRODUCER)
-    assert leader.append(0, guard) is REFUSED
-    assert leader.append(0, leader.begin()) is ACCEPTED
-    assert not leader.states.end_verification(PRODUCER)
-    assert leader.append(1) is ACCEPTED
-
-
 @pytest.mark.parametrize("flags", [TRANSACTIONAL, TRANSACTIONAL | CONTROL])
 def test_what_a_follower_copies_drops_the_guard_as_well(leader, flags):
     guard = leader.begin()
