@@ -50,7 +50,7 @@ DESCRIBE_VERSION = 0
 LOOK_SECONDS = 0.02
 ASK_SECONDS_MAX = 1.0
 PATIENCE_SECONDS = 120.0
-START_STOP_SECONDS_MAX = 900.0  # a clean stop syncs thousands of logs
+START_STOP_SECONDS_MAX = 900.0  # a clean stop syncs thousands of logs, and a busy machine starts Kafka slowly
 
 
 @contextmanager
@@ -272,6 +272,8 @@ def fail_over(rounds: int, *, compiled: bool) -> None:
             kafka_cluster(directory, zookeeper, PROPERTIES_FILE, KAFKA_HEAP),
             barnabas_cluster(directory, zookeeper, PROPERTIES_FILE, installed),
         )
+        for member in (*clusters[0].members, *clusters[1].members):
+            member.wait_at_most(START_STOP_SECONDS_MAX)
         zookeeper.start()
         seconds: dict[str, list[float]] = {cluster.name: [] for cluster in clusters}
         try:
