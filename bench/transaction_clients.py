@@ -42,6 +42,7 @@ REPEATED = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.NOT_ENOUGH_REPLICAS,  # of a leader that could not ask the coordinator, too
 )
 
 AskedTopic = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
@@ -166,8 +167,7 @@ class TransactionalProducer:
             for name, indexes in partitions.items()
         ]
         request = m.ProduceRequest(transactional_id=self.name, acks=-1, timeout_ms=30_000, topic_data=topics)
-        response = yield Ask(leader_port, request, PRODUCE_VERSION)
-        check(response)
+        yield from repeated(leader_port, request, PRODUCE_VERSION)
 
     def end(self) -> Steps:
         """EndTxn: commit."""
