@@ -274,15 +274,16 @@ def _late_markers(harm: Harm, fault: Fault) -> Undo:
     """The markers of a decision are on their way for long. Their sender has lost its connections meanwhile, so that it
     has sent them again; or it was killed, so that another coordinator has sent them."""
     net, clock, is_deadly = harm.cluster.net, harm.cluster.simulation.clock, fault.size >= 0.5
+    seconds = 0.3 + 12.0 * fault.size**2
 
     def hold(node: Node) -> None:
         others = [each.name for each in harm.cluster.nodes.values() if each is not node]
         for other in others:
-            net.hold_connections(node.name, other, 0.3 + 12.0 * fault.size**2)
+            net.hold_connections(node.name, other, seconds)
 
         def part() -> None:
             for other in others:
-                net.part_connections(node.name, other)
+                net.part_connections(node.name, other, 2 * seconds)
             come_back = harm.take_down(node, node.crash_process) if is_deadly else None
             if come_back is not None:
                 # The next coordinator is elected when the session of this one has ended, or when it is back.

@@ -161,13 +161,13 @@ class SimStream:
         """What this end sends from now on is late."""
         self._outgoing.hold(seconds)
 
-    def part(self) -> None:
-        """The connection is dead as this end sees it. What it has sent still arrives, and then an end."""
+    def part(self, seconds: float) -> None:
+        """The connection is dead as this end sees it. What it has sent still arrives; the other end learns later."""
         if self.lost is None and not self.is_closed:
             self.lost = "connection lost"
             self._net.forget(self)
             self._incoming.close()
-            self._outgoing.send(None)
+            self._other.reset_later("connection lost", seconds)
             self._wake()
 
     def other_end(self) -> "SimStream":
@@ -376,12 +376,12 @@ class SimNet:
             stream.other_end().reset_later("connection lost", seconds)
         return len(lost)
 
-    def part_connections(self, one: str, other: str) -> None:
-        """One party has lost its connections to another, which gets what was sent, and then an end."""
+    def part_connections(self, one: str, other: str, seconds: float) -> None:
+        """One party has lost its connections to another, which gets what was sent, and learns of it so much later."""
         party = self.parties.get(one)
         for stream in list(party.streams) if party is not None else ():
             if stream.peer_address == other:
-                stream.part()
+                stream.part(seconds)
 
     def hold_connections(self, source: str, target: str, seconds: float) -> int:
         """What one party sends on the connections that it has to another is late; on new connections it is not."""
