@@ -26,21 +26,23 @@ import trio
 from barnabas.storage.checkpoint import HIGH_WATERMARK_CHECKPOINT
 from barnabas.storage.disk import join, parent_of
 from barnabas.testing.simulation.cluster import Cluster
-from barnabas.testing.simulation.moments import DECIDED, PREPARED, Moments
+from barnabas.testing.simulation.moments import Moments
 from barnabas.testing.simulation.node import Node
 from barnabas.testing.simulation.store import STORE
-from barnabas.wire import messages as m
-from barnabas.wire.asking import key_of
+from barnabas.testing.simulation.transaction_faults import (
+    Undo,
+    cut_links,
+    isolate_decider,
+    late_markers,
+    late_proofs,
+    pause_decider,
+)
 
 RATE_SECONDS_MIN, RATE_SECONDS_MAX = 1.0, 9.0  # the mean time between two faults of a history
 KIND_SHARE = 0.45  # of all kinds, those that a history has
 LOOK_SECONDS = 0.5  # how often the supervisor looks
 CUT_LOOK_SECONDS = 0.01
-SENDING_SECONDS = 0.01  # after a decision is committed, its markers are sent
-DEAD_SECONDS = 3.0  # that a coordinator is down which was killed then
 RESTART_SECONDS = 2.0  # and how long a broker has been down by then, at least
-
-Undo = Callable[[], None]
 
 
 class Fault(NamedTuple):
@@ -231,89 +233,8 @@ def _hold_connections(harm: Harm, fault: Fault) -> Undo | None:
     return _nothing if any(held) else None
 
 
-def _at(harm: Harm, moment: str, apply: Callable[[Node], Undo | None]) -> Undo:
-    """Do this to the broker at which the next such moment comes."""
-    clock, undos = harm.cluster.simulation.clock, list[Undo]()
-
-    def act(node: Node) -> None:
-        undo_it = apply(node)
-        if undo_it is not None:
-            undos.append(undo_it)
-
-    # Not in the step in which it comes, but before the next one.
-    undos.append(harm.moments.wait(moment, lambda broker_id: clock.call_in(0, act, harm.cluster.nodes[broker_id])))
-
-    def undo() -> None:
-        for each in undos:
-            each()
-
-    return undo
-
-
-def _pause_decider(harm: Harm, fault: Fault) -> Undo:
-    """A coordinator stops when its decision is committed, before it has sent the markers."""
-
-    def pause(node: Node) -> Undo:
-        node.pause()
-        return node.resume
-
-    return _at(harm, DECIDED, pause)
-
-
-def _isolate_decider(harm: Harm, fault: Fault) -> Undo:
-    """A coordinator is cut off from the other brokers when it has written a decision that is not replicated yet."""
-
-    def isolate(node: Node) -> Undo:
-        others = [each.name for each in harm.cluster.nodes.values() if each is not node]
-        return _cut(harm, [pair for other in others for pair in ((node.name, other), (other, node.name))])
-
-    return _at(harm, PREPARED, isolate)
-
-
-def _late_markers(harm: Harm, fault: Fault) -> Undo:
-    """The markers of a decision are on their way for long. Their sender has lost its connections meanwhile, so that it
-    has sent them again; or it was killed, so that another coordinator has sent them."""
-    net, clock, is_deadly = harm.cluster.net, harm.cluster.simulation.clock, fault.size >= 0.5
-    seconds = 0.3 + 12.0 * fault.size**2
-
-    def hold(node: Node) -> None:
-        others = [each.name for each in harm.cluster.nodes.values() if each is not node]
-        for other in others:
-            net.hold_connections(node.name, other, seconds)
-
-        def part() -> None:
-            for other in others:
-                net.part_connections(node.name, other, 2 * seconds)
-            come_back = harm.take_down(node, node.crash_process) if is_deadly else None
-            if come_back is not None:
-                # The next coordinator is elected when the session of this one has ended, or when it is back.
-                clock.call_in(DEAD_SECONDS, come_back)
-
-        clock.call_in(SENDING_SECONDS, part)
-
-    return _at(harm, DECIDED, hold)
-
-
-def _late_proofs(harm: Harm, fault: Fault) -> Undo:
-    """What coordinators answer to a leader's questions about transactions is late, while their markers are not."""
-    late, question = harm.cluster.net.late_answers, (fault.target, key_of(m.AddPartitionsToTxnRequest()))
-    late[question] = 0.1 + 2.0 * fault.size
-
-    def undo() -> None:
-        late.pop(question, None)
-
-    return undo
-
-
 def _cut(harm: Harm, pairs: Sequence[tuple[str, str]]) -> Undo:
-    for source, target in pairs:
-        harm.cluster.net.cut(source, target)
-
-    def undo() -> None:
-        for source, target in pairs:
-            harm.cluster.net.mend(source, target)
-
-    return undo
+    return cut_links(harm.cluster.net, pairs)
 
 
 def _cut_one_way(harm: Harm, fault: Fault) -> Undo:
@@ -572,10 +493,10 @@ KINDS: Mapping[str, Kind] = {
     "error-in-a-cut": Kind(15.0, 3.0, _error_in_a_cut),
     "crash-unseen": Kind(4.0, 3.0, _crash_unseen),
     "hold-connections": Kind(0.0, 2.0, _hold_connections),
-    "pause-decider": Kind(18.0, 1.0, _pause_decider),
-    "isolate-decider": Kind(12.0, 1.0, _isolate_decider),
-    "late-markers": Kind(8.0, 2.0, _late_markers),
-    "late-proofs": Kind(15.0, 1.0, _late_proofs),
+    "pause-decider": Kind(18.0, 1.0, pause_decider),
+    "isolate-decider": Kind(12.0, 1.0, isolate_decider),
+    "late-markers": Kind(20.0, 2.0, late_markers),
+    "late-proofs": Kind(15.0, 1.5, late_proofs),
 }
 EXTRAORDINARY = (  # see kinds.py
     "directory-error",

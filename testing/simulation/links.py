@@ -108,6 +108,13 @@ class Wire(Generic[Payload]):
         """What is sent from now on arrives after so long at the earliest; other connections are not touched."""
         self._last_arrival = max(self._last_arrival, self.link.clock.now + seconds)
 
+    def release(self) -> None:
+        """What was held arrives now."""
+        now = self._last_arrival = self.link.clock.now
+        if self._flying:
+            self._flying = deque((min(at, now), item) for at, item in self._flying)
+            self.link.clock.call_in(0, self._due)
+
     def close(self) -> None:
         """Nothing arrives any more."""
         self.is_closed = True

@@ -161,6 +161,10 @@ class SimStream:
         """What this end sends from now on is late."""
         self._outgoing.hold(seconds)
 
+    def release(self) -> None:
+        """What was held arrives now."""
+        self._outgoing.release()
+
     def part(self, seconds: float) -> None:
         """The connection is dead as this end sees it. What it has sent still arrives; the other end learns later."""
         if self.lost is None and not self.is_closed:
@@ -383,13 +387,13 @@ class SimNet:
             if stream.peer_address == other:
                 stream.part(seconds)
 
-    def hold_connections(self, source: str, target: str, seconds: float) -> int:
+    def hold_connections(self, source: str, target: str, seconds: float) -> list[SimStream]:
         """What one party sends on the connections that it has to another is late; on new connections it is not."""
         party = self.parties.get(source)
         held = [stream for stream in party.streams if stream.peer_address == target] if party is not None else []
         for stream in held:
             stream.hold(seconds)
-        return len(held)
+        return held
 
     def crash(self, name: str, *, machine: bool) -> None:
         """A party's process dies, and with `machine` everything around it."""

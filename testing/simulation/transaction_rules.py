@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.cluster.topics import INTERNAL_TOPICS, TRANSACTION_TOPIC
 from barnabas.broker.transactions.records import TransactionRecord, decode_record
 from barnabas.broker.transactions.state import AT_REST, PREPARED, VALID_PREVIOUS_STATES, Producer, Recorded, Status
+from barnabas.testing.simulation import moments
 from barnabas.testing.simulation.log_transactions import LogTransactions, Marker, marker_of
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import BatchHeader, read_control_record, read_records
@@ -114,7 +115,7 @@ class TransactionRules:
         self.is_void = False  # decisions were lost, as the rules permit
         self.void: set[TopicPartition] = set()  # partitions that have lost records, as the rules permit
         self.counts: dict[str, int] = {}
-        self.on_moment: Callable[[str, int], None] = lambda moment, broker_id: None
+        self.on_moment: Callable[[moments.Moment], None] = lambda moment: None
         self._violate = violate
         self._now_ms = now_ms
         self._ids: dict[str, _Id] = {}
@@ -166,12 +167,20 @@ class TransactionRules:
         """A replica has another batch; `is_new`: its leader has just appended it."""
         view = shadow.transactions
         content = truth.contents.get(batch.crc)
-        if is_new and isinstance(content, list) and _has_decision(content):
-            self.on_moment("prepared", shadow.broker_id)
+        if is_new and isinstance(content, list):
+            self._tell_decisions(moments.PREPARED, content, shadow.broker_id)
         if is_new and batch.is_transactional:
             opener = view.openers.get(batch.producer_id) if batch.producer_id in view.open else None
             self._check_appended(truth, batch, opener)
+            if opener is None and not batch.is_control:
+                name = self._names.get(batch.producer_id, "")
+                self.on_moment(moments.Moment(moments.OPENED, shadow.broker_id, name))
         view.take(batch, truth.contents)
+
+    def _tell_decisions(self, kind: str, records: Sequence[TransactionRecord], broker_id: int) -> None:
+        for record in records:
+            if record.recorded is not None and record.recorded.status in PREPARED:
+                self.on_moment(moments.Moment(kind, broker_id, record.name))
 
     def _check_appended(self, truth: "Truth", batch: BatchHeader, opened: int | None) -> None:
         """`opened`: the checksum of the batch that has opened what is open there of this producer."""
@@ -243,8 +252,7 @@ class TransactionRules:
         if truth.topic == TRANSACTION_TOPIC and isinstance(content, list):
             for record in content:
                 self._decided(record)
-            if _has_decision(content):
-                self.on_moment("decided", broker_id)
+            self._tell_decisions(moments.DECIDED, content, broker_id)
         elif isinstance(content, Marker):
             self._note_marked(key, batch, content)
         elif batch.is_transactional:
@@ -474,10 +482,6 @@ class TransactionRules:
                     self.violate("X2", f"{attempt} lacks acknowledged batches: {missing}")
                 if acknowledged and (stored is None or stored.is_commit is None):
                     self.violate("X2", f"{attempt} has acknowledged records and no end: {stored}")
-
-
-def _has_decision(records: Sequence[TransactionRecord]) -> bool:
-    return any(each.recorded is not None and each.recorded.status in PREPARED for each in records)
 
 
 def _text(producer: Producer | tuple[int, int]) -> str:

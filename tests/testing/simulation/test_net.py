@@ -109,7 +109,7 @@ def test_what_was_sent_before_a_close_is_read_and_then_the_end():
 
 def test_a_held_connection_is_overtaken_by_a_new_one():
     async def scenario(net, near, far):
-        assert net.hold_connections("a", "b", 3.0) == 1
+        assert len(net.hold_connections("a", "b", 3.0)) == 1
         await near.send_all(b"late")
         begin = trio.current_time()
         await net.parties["a"].connect("b", PORT)
@@ -131,6 +131,20 @@ def test_what_was_sent_on_a_connection_that_its_end_has_lost_arrives():
         await far.send_all(b"anybody there?")
         near.close()
         assert 1.9 < await seconds_until_lost(far) < 2.1
+
+    between(scenario)
+
+
+def test_what_is_held_can_be_released():
+    async def scenario(net, near, far):
+        held = net.hold_connections("a", "b", 3.0)
+        begin = trio.current_time()
+        await near.send_all(b"late")
+        net.part_connections("a", "b", 5.0)
+        await trio.sleep(1)
+        held[0].release()
+        assert await receive(far, 4) == b"late"
+        assert trio.current_time() - begin < 1.1
 
     between(scenario)
 
