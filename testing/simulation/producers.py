@@ -34,6 +34,7 @@ from barnabas.wire.record_batch import read_batch_header
 from barnabas.wire.records import build_batch
 from barnabas.wire.sentinels import ACKS_ALL, NO_OFFSET
 
+PAUSE_SECONDS_MAX = 15.0  # after the faults, each writer must be seen to make progress
 DELIVERY_SECONDS = 20.0
 PRODUCE_TIMEOUT_MS = 3000
 BATCHES_BETWEEN = 8  # at least, behind the one whose numbers a twin uses: of the last five, brokers know numbers only
@@ -121,7 +122,7 @@ class Writer:
         """Write until stopped."""
         rng, plan = self.party.rng, self.plan
         while not self._stopping:
-            await trio.sleep(rng.expovariate(1 / plan.pause_seconds))
+            await trio.sleep(min(rng.expovariate(1 / plan.pause_seconds), PAUSE_SECONDS_MAX))
             if self._stopping:
                 break
             if plan.acks == ACKS_ALL:
