@@ -496,7 +496,7 @@ KINDS: Mapping[str, Kind] = {
     "pause-decider": Kind(18.0, 1.0, pause_decider),
     "isolate-decider": Kind(12.0, 1.0, isolate_decider),
     "late-markers": Kind(20.0, 2.0, late_markers),
-    "late-proofs": Kind(15.0, 1.5, late_proofs),
+    "late-proofs": Kind(25.0, 1.5, late_proofs),
 }
 EXTRAORDINARY = (  # see kinds.py
     "directory-error",

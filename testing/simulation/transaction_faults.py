@@ -36,8 +36,11 @@ def cut_links(net: "SimNet", pairs: Sequence[tuple[str, str]]) -> Undo:
     return undo
 
 
-def _at(harm: "Harm", kind: str, apply: "Callable[[Node, Moment], Undo | None]") -> Undo:
-    """Do this to the broker at which the next moment of this kind comes."""
+def _at(harm: "Harm", kind: str, apply: "Callable[[Node, Moment], Undo | None]", *, in_its_step: bool = False) -> Undo:
+    """Do this to the broker at which the next moment of this kind comes.
+
+    Soon after the step in which it comes, or in it: before any other task runs.
+    """
     clock, undos = harm.cluster.simulation.clock, list[Undo]()
 
     def act(moment: Moment) -> None:
@@ -45,8 +48,8 @@ def _at(harm: "Harm", kind: str, apply: "Callable[[Node, Moment], Undo | None]")
         if undo_it is not None:
             undos.append(undo_it)
 
-    # Not in the step in which it comes, but before the next one.
-    undos.append(harm.moments.wait(kind, lambda moment: clock.call_in(0, act, moment)))
+    later = act if in_its_step else lambda moment: clock.call_in(0, act, moment)
+    undos.append(harm.moments.wait(kind, later))
 
     def undo() -> None:
         for each in undos:
@@ -104,7 +107,8 @@ def late_markers(harm: "Harm", fault: "Fault") -> Undo:
 
         clock.call_in(SENDING_SECONDS, part)
 
-    return _at(harm, DECIDED, hold)
+    # Before the markers leave.
+    return _at(harm, DECIDED, hold, in_its_step=True)
 
 
 def _release(held: "Sequence[SimStream]", _: Moment) -> None:
