@@ -21,12 +21,11 @@ from pathlib import Path
 
 from barnabas.testing.simulation.bugs import BUGS, KIND_OF
 from barnabas.testing.simulation.kinds import KINDS
-from barnabas.testing.simulation.run import SECONDS, Report, run_seed
+from barnabas.testing.simulation.run import SECONDS, UNCERTAIN_RULES, Report, run_seed
 
 MODULE = "barnabas.testing.simulation"
 BITE_SEEDS_MAX = 500
 BITES_FILE = Path("tests/testing/bites.json")
-UNCERTAIN_RULES = {"I10", "I11"}
 SEEDS_A_PROCESS = 50  # then another one begins, with another PYTHONHASHSEED
 
 
@@ -153,18 +152,16 @@ def _bite(arguments: argparse.Namespace) -> int:
 
 
 def _first_bite(bug: str, arguments: argparse.Namespace) -> Report | None:
-    """The report of the first seed, in their order, that catches this bug, and finds nothing without it.
-
-    That the cluster did not come to rest is no proof: any bug may delay it.
-    """
+    """The report of the first seed, in their order, that catches this bug, and finds nothing without it."""
     kind = arguments.kind or KIND_OF.get(bug, "")
-    work = partial(run_seed, seconds=arguments.seconds, bugs=[bug], kind=kind)
+    right = partial(run_seed, seconds=arguments.seconds, kind=kind)
+    work = partial(right, bugs=[bug], until_caught=True)
     step = 4 * arguments.processes
     for first in range(1, BITE_SEEDS_MAX + 1, step):
         seeds = range(first, min(first + step, BITE_SEEDS_MAX + 1))
         reports = {report.seed: report for report in _in_processes(work, seeds, arguments.processes)}
         for seed in seeds:
-            if set(reports[seed].rules) - UNCERTAIN_RULES and not work(seed, bugs=()).violations:
+            if set(reports[seed].rules) - UNCERTAIN_RULES and not right(seed).violations:
                 return reports[seed]
     return None
 

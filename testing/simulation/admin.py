@@ -29,6 +29,11 @@ class TopicPlan(NamedTuple):
     is_volatile: bool = False  # it is deleted and made again
     has_twin: bool = False  # a `Twin` writes to it, so no record is deleted: its producer would be forgotten
 
+    @property
+    def is_compacted(self) -> bool:
+        """Whether it is a table: only transactional writers write to it, and its readers begin at its beginning."""
+        return self.configs.get("cleanup.policy") == "compact"
+
 
 class Permissions(Protocol):
     """Who must know what the administrator may cause."""

@@ -68,6 +68,7 @@ class Reader:
     """One consumer of one topic."""
 
     isolation_level = 0  # read_uncommitted
+    fetch_bytes = FETCH_BYTES
 
     def __init__(self, party: Party, history: History, plan: ReaderPlan) -> None:
         self.party = party
@@ -128,7 +129,7 @@ class Reader:
         request = m.FetchRequest(
             max_wait_ms=FETCH_WAIT_MS,
             min_bytes=1,
-            max_bytes=FETCH_BYTES,
+            max_bytes=self.fetch_bytes,
             isolation_level=self.isolation_level,
             topics=[m.FetchRequest.FetchTopic(topic=self.plan.topic, topic_id=topic_id, partitions=rows)],
             rack_id=self.plan.rack,
@@ -147,7 +148,7 @@ class Reader:
         return m.FetchRequest.FetchPartition(
             partition=partition,
             fetch_offset=self._positions.get(partition, 0),
-            partition_max_bytes=FETCH_BYTES,
+            partition_max_bytes=self.fetch_bytes,
             current_leader_epoch=epoch if self.plan.says_epoch else -1,
         )
 

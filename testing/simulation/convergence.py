@@ -16,6 +16,7 @@ from typing import Protocol
 
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import PartitionState, TopicAssignment
+from barnabas.testing.simulation.bookkeepers import Bookkeeper
 from barnabas.testing.simulation.cluster import Cluster
 from barnabas.testing.simulation.consumers import Reader
 from barnabas.testing.simulation.groups import Member
@@ -48,10 +49,18 @@ class Clients:
     members: list[Member] = field(default_factory=list)
     twins: list[Twin] = field(default_factory=list)
     transactional: list[TransactionalWriter] = field(default_factory=list)
+    bookkeepers: list[Bookkeeper] = field(default_factory=list)
 
     def everybody(self) -> list[Client]:
         """All of them."""
-        return [*self.writers, *self.readers, *self.members, *self.twins, *self.transactional]
+        return [
+            *self.writers,
+            *self.readers,
+            *self.members,
+            *self.twins,
+            *self.transactional,
+            *self.bookkeepers,
+        ]
 
     def calm(self) -> None:
         """The faults are over: none is caused on purpose any more."""

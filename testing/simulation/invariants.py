@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from barnabas.broker.cluster.topics import INTERNAL_TOPICS
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import PartitionState
+from barnabas.testing.simulation.compacted import Table, check_compacted, check_table
 from barnabas.testing.simulation.history import ACKED, COMMITTED, OUT_OF_ORDER, READ, REFUSED, RESUMED, Event
 from barnabas.testing.simulation.observe import WatchedNode, read_all, read_new
 from barnabas.testing.simulation.transaction_replicas import check_replica, check_reread
@@ -96,9 +97,11 @@ class Checks:
         self.truths: dict[tuple[bytes, int], Truth] = {}
         self.unclean_topics: set[str] = set()  # that allow it
         self.synced_topics: set[str] = set()  # that acknowledge only what is synced
+        self.compacted_topics: set[str] = set()
         self.names_identify = False  # topics may have no ids, or get them later; none is made again under its name
         self.leaders_write_states = False  # under the controller epoch of their role
         self.transactions: TransactionRules | None = None  # of the runs that have any
+        self.on_violation: Callable[[str], None] = lambda rule: None
         self._now = now
         self._tell = tell
         self._by_name: dict[tuple[str, int], list[Truth]] = {}
@@ -117,6 +120,7 @@ class Checks:
         if len(self.violations) < VIOLATIONS_MAX:
             self.violations.append(Violation(rule, self._now(), text))
             self._tell(f"VIOLATION {rule} ({RULES[rule]}): {text}")
+            self.on_violation(rule)
 
     def count(self, what: str) -> None:
         """Something noteworthy happened."""
@@ -179,6 +183,8 @@ class Checks:
             check_replica(self.transactions.violate, node, truth, shadow, partition)
             if is_reread:
                 check_reread(self.transactions.violate, node, truth, shadow, log)
+                if truth.is_compacted:
+                    check_compacted(self.transactions, node.disk, truth, shadow, partition)
 
     def looked(self) -> None:
         """Everything that changed in this step was looked at."""
@@ -187,11 +193,18 @@ class Checks:
 
     def _read_new(self, truth: Truth, log: "PartitionLog", node: WatchedNode, shadow: Shadow) -> list[BatchHeader]:
         look_into = None if self.transactions is None else self.transactions.look_into(truth)
-        return read_new(log, node.disk, shadow, look_into)
+        found = read_new(log, node.disk, shadow, look_into)
+        if truth.is_compacted and found:
+            found, gone = truth.restored(found, shadow.end_offset, found[-1].last_offset + 1)
+            shadow.removed |= gone
+        return found
 
     def _read_all(self, truth: Truth, log: "PartitionLog", node: WatchedNode, shadow: Shadow) -> list[BatchHeader]:
         look_into = None if self.transactions is None else self.transactions.look_into(truth)
-        return read_all(log, node.disk, shadow, look_into)
+        found = read_all(log, node.disk, shadow, look_into)
+        if truth.is_compacted:
+            found, shadow.removed = truth.restored(found, log.log_start_offset, log.log_end_offset)
+        return found
 
     def _look_back(self, node: WatchedNode, partition: "Partition") -> None:
         """Its log is gone, its disk failed: what it appended and committed in that very step was not seen yet."""
@@ -220,6 +233,7 @@ class Checks:
         truth = self.truths.get((topic_id, index))
         if truth is None:
             truth = self.truths[topic_id, index] = Truth(topic, topic_id, index)
+            truth.is_compacted = topic in self.compacted_topics
             self._by_name.setdefault((topic, index), []).append(truth)
         return truth
 
@@ -510,6 +524,13 @@ class Checks:
         elif truth is None or not truth.is_lost(event.offset, event.digest):
             where = f"{event.topic}-{event.partition} offset {event.offset}"
             self.violate("I3", f"{event.producer} was served {event.digest:x} at {where}, where {batch} is committed")
+
+    def read_table(self, name: str, where: tuple[str, bytes, int], table: Table, stable_offset: int) -> None:
+        """A reader of committed records has read a compacted topic from its beginning up to this offset."""
+        topic, topic_id, partition = where
+        truth = self.truths.get((self.identity(topic, topic_id) or b"", partition))
+        if truth is not None and self.transactions is not None:
+            check_table(self.transactions, truth, name, table, stable_offset)
 
     def read_committed(
         self, name: str, where: tuple[str, bytes, int], served: Sequence[BatchHeader], delivered: set[int]

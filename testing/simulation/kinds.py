@@ -16,11 +16,13 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from barnabas.testing.simulation.admin import TopicPlan
-from barnabas.testing.simulation.plan import ACCOUNTS, STEADY, SYNCED, RunPlan
+from barnabas.testing.simulation.plan import ACCOUNTS, BALANCES, STEADY, SYNCED, RunPlan
 
 DIRECTORIES = ("/data-a", "/data-b")
 OLD_LEVELS = ("2.3", "2.4", "2.5", "2.6", "2.7-IV0", "2.7-IV1", "2.7-IV2")  # topics have no ids
 NEW_LEVELS = ("2.8", "3.0", "3.1", "3.2", "3.4", "3.5", "3.7", "3.9")
+TABLE_SHARE, BOOKS_SHARE, PATIENT_SHARE = 0.4, 0.3, 0.1  # of the histories with transactions
+TABLE_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": "500", "min.cleanable.dirty.ratio": "0.1"}
 LEADERS_WRITE_BELOW = "2.7-IV2"  # below it leaders write ISRs themselves, under the controller epoch of their role
 
 
@@ -86,6 +88,16 @@ def _with_transactions(plan: RunPlan, rng: random.Random) -> RunPlan:
     }
     partitions = rng.choice((1, 2))
     topics = [TopicPlan(name, partitions, 3, {"min.insync.replicas": "2"}) for name in (STEADY, ACCOUNTS)]
+    never = ["crash-machine"]
+    if rng.random() < TABLE_SHARE:
+        properties["log.cleaner.backoff.ms"] = "2000"
+        topics.append(TopicPlan(BALANCES, 1, 3, {"min.insync.replicas": "2"} | TABLE_CONFIGS))
+    has_patient_writer = rng.random() < PATIENT_SHARE
+    if has_patient_writer:
+        # Longer than any batch is sent again, and shorter than the transaction; with wrong clocks it would be neither.
+        properties["producer.id.expiration.ms"] = "30000"
+        properties["producer.id.expiration.check.interval.ms"] = "2000"
+        never.append("skew-clock")
     return plan._replace(
         properties=properties,
         topics=topics,
@@ -95,7 +107,9 @@ def _with_transactions(plan: RunPlan, rng: random.Random) -> RunPlan:
         rivals=rng.choice((0, 1, 1)),
         transaction_timeout_ms=rng.choice((2000, 5000)),
         write_pause_seconds=4.0,
-        never=("crash-machine",),
+        has_bookkeeper=rng.random() < BOOKS_SHARE,
+        has_patient_writer=has_patient_writer,
+        never=tuple(never),
     )
 
 

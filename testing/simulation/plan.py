@@ -18,6 +18,7 @@ from barnabas.testing.simulation.admin import TopicPlan
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 STEADY, SYNCED, LAX, BRIEF = "steady", "synced", "lax", "brief"
 ACCOUNTS = "accounts"  # of transactions
+BALANCES = "balances"  # the same, compacted
 
 
 class RunPlan(NamedTuple):
@@ -38,6 +39,8 @@ class RunPlan(NamedTuple):
     processors: int = 0  # that read, process and write
     rivals: int = 0  # how many of them have a rival of the same id
     transaction_timeout_ms: int = 60_000
+    has_bookkeeper: bool = False  # that deletes pending offsets
+    has_patient_writer: bool = False  # whose first transaction lasts for most of the run
     never: tuple[str, ...] = ()  # faults that do not happen
     levels: tuple[str, ...] = ()  # inter.broker.protocol.version of each broker; none: all are of the default
 

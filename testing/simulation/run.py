@@ -20,9 +20,11 @@ from dataclasses import asdict, dataclass, field
 import trio
 
 from barnabas.testing.simulation.admin import Admin
+from barnabas.testing.simulation.bookkeepers import Bookkeeper
 from barnabas.testing.simulation.bugs import planted
 from barnabas.testing.simulation.cluster import Cluster, open_cluster
 from barnabas.testing.simulation.committed_readers import CommittedReader
+from barnabas.testing.simulation.compacted import TableReader
 from barnabas.testing.simulation.consumers import Reader, ReaderPlan
 from barnabas.testing.simulation.convergence import Clients, why_not_converged, why_not_settled
 from barnabas.testing.simulation.faults import Fault, Harm, draw_kinds
@@ -50,6 +52,7 @@ LOOK_SECONDS = 0.5
 RECKLESS_SHARE = 0.3  # of the runs, in which machines may crash however many did before
 MACHINE_CRASHES = ("crash-machine", "crash-unseen")
 CLIENTS_END_SECONDS = 60.0
+UNCERTAIN_RULES = {"I10", "I11"}  # that the cluster did not come to rest is no proof: any bug may delay it
 
 
 @dataclass
@@ -75,15 +78,20 @@ class Report:
         return {name: value for name, value in asdict(self).items() if name != "story"}
 
 
-def run_seed(seed: int, seconds: float = SECONDS, bugs: Sequence[str] = (), kind: str = "") -> Report:
-    """Run one seed, of a kind of `KINDS` or of none; violations are in the report."""
+def run_seed(
+    seed: int, seconds: float = SECONDS, bugs: Sequence[str] = (), kind: str = "", *, until_caught: bool = False
+) -> Report:
+    """Run one seed, of a kind of `KINDS` or of none; violations are in the report.
+
+    `until_caught`: no longer than to the first violation that proves a bug (`UNCERTAIN_RULES`).
+    """
     report = Report(seed)
     began = time.process_time()
     collecting = gc.isenabled()
     gc.disable()  # one run makes little garbage in cycles, and looking for it takes a tenth of the time
     try:
         with planted(bugs):
-            run = Run(seed, seconds, report, kind)
+            run = Run(seed, seconds, report, kind, until_caught=until_caught)
             try:
                 _, simulation = simulate(seed, run.main)
             except SimulationStalled as stalled:
@@ -109,11 +117,14 @@ def _note_end(report: Report, rule: str, why: str) -> None:
 class Run:
     """One run of one seed."""
 
-    def __init__(self, seed: int, seconds: float, report: Report, kind: str = "") -> None:
+    def __init__(
+        self, seed: int, seconds: float, report: Report, kind: str = "", *, until_caught: bool = False
+    ) -> None:
         self.seed = seed
         self.kind = KINDS[kind] if kind else None
         self.seconds = seconds
         self.report = report
+        self.until_caught = until_caught
         self.clients = Clients()
 
     async def main(self, simulation: Simulation) -> None:
@@ -125,18 +136,23 @@ class Run:
         if self.kind is not None:
             plan = self.kind.shape(plan, simulation.rng("kind"))
         checks.names_identify = bool(plan.levels)
+        checks.compacted_topics = {each.name for each in plan.topics if each.is_compacted}
         checks.leaders_write_states = any(level < LEADERS_WRITE_BELOW for level in plan.levels)
+        scope = trio.CancelScope()
+        if self.until_caught:
+            checks.on_violation = lambda rule: None if rule in UNCERTAIN_RULES else scope.cancel()
         try:
-            async with open_cluster(simulation, brokers=plan.brokers) as cluster:
-                if plan.transactional_ids:
-                    checks.transactions = TransactionRules(checks.violate, cluster.now_ms)
-                self._equip(cluster, plan)
-                self._watch(cluster, checks)
-                await self._play(cluster, plan, checks, story)
-                for bug in cluster.bugs:
-                    checks.violate("I16", bug)
+            with scope:
+                async with open_cluster(simulation, brokers=plan.brokers) as cluster:
+                    if plan.transactional_ids:
+                        checks.transactions = TransactionRules(checks.violate, cluster.now_ms)
+                    self._equip(cluster, plan)
+                    self._watch(cluster, checks)
+                    await self._play(cluster, plan, checks, story)
+                    for bug in cluster.bugs:
+                        checks.violate("I16", bug)
             tasks = trio.lowlevel.current_statistics().tasks_living
-            if tasks != tasks_before:
+            if tasks != tasks_before and not scope.cancelled_caught:
                 checks.violate("I11", f"{tasks} tasks are left, {tasks_before} were there before")
         finally:
             self.report.violations = [str(each) for each in checks.violations]
@@ -172,7 +188,7 @@ class Run:
     def _hire(self, cluster: Cluster, plan: RunPlan, checks: Checks, history: History) -> Clients:
         """The clients of the plan."""
         clients = self.clients
-        for topic in plan.topics:
+        for topic in (each for each in plan.topics if not each.is_compacted):
             checks.unclean_topics |= {topic.name} if "unclean.leader.election.enable" in topic.configs else set()
             checks.synced_topics |= {topic.name} if topic.configs.get("flush.messages") == "1" else set()
             for partition in range(topic.partitions):
@@ -204,15 +220,22 @@ class Run:
     ) -> None:
         clients = self.clients
         partitions = [TopicPartition(each.name, index) for each in plan.topics for index in range(each.partitions)]
+        tables = frozenset(checks.compacted_topics)
         for number in range(plan.transactional_ids):
-            writing = TransactionalPlan(f"id-{number}", partitions, plan.transaction_timeout_ms)
+            writing = TransactionalPlan(f"id-{number}", partitions, plan.transaction_timeout_ms, tables=tables)
             party = self._party(cluster, f"transactional-{number}")
             clients.transactional.append(TransactionalWriter(party, history, writing, rules))
         for number in range(plan.rivals):
-            writing = TransactionalPlan(f"id-{number}", partitions, plan.transaction_timeout_ms, rival_seconds=8.0)
+            writing = TransactionalPlan(
+                f"id-{number}", partitions, plan.transaction_timeout_ms, rival_seconds=8.0, tables=tables
+            )
             party = self._party(cluster, f"rival-{number}")
             clients.transactional.append(TransactionalWriter(party, history, writing, rules))
         outputs = [each for each in partitions if each.topic == ACCOUNTS]
+        if plan.has_patient_writer:
+            writing = TransactionalPlan("patient", outputs, plan.transaction_timeout_ms, is_patient=True)
+            party = self._party(cluster, "patient")
+            clients.transactional.append(TransactionalWriter(party, history, writing, rules))
         for number in range(plan.processors):
             party = self._party(cluster, f"processor-{number}")
             writing = TransactionalPlan(f"processor-{number}", outputs, plan.transaction_timeout_ms)
@@ -220,11 +243,20 @@ class Run:
             writer = TransactionalWriter(self._party(cluster, f"{party.name}-producer"), history, writing, rules)
             processor = Processor(party, history, "processors", STEADY, checks.owns, writer, checks.read_committed)
             clients.members.append(processor)
+        if plan.has_bookkeeper:
+            party = self._party(cluster, "bookkeeper")
+            writing = TransactionalPlan("bookkeeper", (), plan.transaction_timeout_ms)
+            writer = TransactionalWriter(self._party(cluster, f"{party.name}-producer"), history, writing, rules)
+            clients.bookkeepers.append(Bookkeeper(party, "books", TopicPartition(STEADY, 0), writer))
         for topic in plan.topics:
             for number in range(2 if plan.racks else 1):
                 reading = ReaderPlan(topic.name, rack=f"rack-{number}" if plan.racks else "", pause_seconds=0.8)
                 party = self._party(cluster, f"committed-{topic.name}-{number}")
-                clients.readers.append(CommittedReader(party, history, reading, checks.read_committed))
+                if topic.is_compacted:
+                    reading = reading._replace(goes_back=0.0)
+                    clients.readers.append(TableReader(party, history, reading, checks.read_table))
+                else:
+                    clients.readers.append(CommittedReader(party, history, reading, checks.read_committed))
 
     # -- the phases
 

@@ -28,8 +28,12 @@ eternal_debt       go on sending markers after another broker became the coordin
 higher_epoch       take a batch of a higher epoch into an open transaction
 whole_chunk_index  a follower indexes aborted transactions behind a whole response
 forgotten_offsets  a new group coordinator forgets the offsets of open transactions
+lasting_pending    a deletion leaves the pending offsets of open transactions
 effective_abort    offsets take effect although their transaction is aborted
 any_generation     take offsets of members that the group has replaced
+forgotten_opener   producers with an open transaction expire like others
+lost_markers       compaction removes an ABORT marker together with the data
+hiding_aborted     an aborted record hides older records of its key from compaction
 unstable_offsets   answer with committed offsets while a transaction may replace them
 """
 
@@ -53,12 +57,15 @@ from barnabas.broker.transactions.owed import Debt
 from barnabas.broker.transactions.sender import MarkerSender
 from barnabas.broker.transactions.state import PREPARED, Status
 from barnabas.storage import producers as storage_producers
+from barnabas.storage.compaction import NOTHING, Compaction
+from barnabas.storage.decided_transactions import DecidedTransactions
 from barnabas.storage.index import TransactionIndex
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.producers import ProducerStates
 from barnabas.storage.segments import LogSegments
 from barnabas.storage.verification import Verifications
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.records import ABORT, control_of
 from barnabas.wire.sentinels import NO_OFFSET
 
 if TYPE_CHECKING:
@@ -413,6 +420,13 @@ def _forgotten_offsets() -> list[Replacement]:
     return [(GroupLoader, "finish", finish)]
 
 
+def _lasting_pending() -> list[Replacement]:
+    def drop_pending(*_: object) -> None:
+        """What is pending is not there yet."""
+
+    return [(groups_replay, "_drop_pending", drop_pending)]
+
+
 def _effective_abort() -> list[Replacement]:
     right = groups_replay.replay_marker
 
@@ -443,6 +457,40 @@ def _unstable_offsets() -> list[Replacement]:
     return [(group_coordinator, "offsets_view", view)]
 
 
+def _forgotten_opener() -> list[Replacement]:
+    def is_expired(now_ms: int, producer_id_expiration_ms: int, last_timestamp: int, _: int) -> bool:
+        """Nothing was heard of it."""
+        return now_ms - last_timestamp >= producer_id_expiration_ms
+
+    return [(storage_producers, "_is_expired", is_expired)]
+
+
+def _lost_markers() -> list[Replacement]:
+    right = DecidedTransactions.meet_marker
+
+    def sifted_marker(
+        self: Compaction, window: bytes, position: int, header: "BatchHeader"
+    ) -> "bytes | bytearray | None":
+        """Its transaction has no data any more."""
+        control = control_of(memoryview(window)[position : position + header.size_bytes])
+        may_go, _ = right(self._transactions, header, control)
+        is_abort = control is not None and control.type == ABORT
+        return self._without_records(header) if is_abort or control is None else NOTHING if may_go else None
+
+    return [(Compaction, "_sifted_marker", sifted_marker)]
+
+
+def _hiding_aborted() -> list[Replacement]:
+    right = Compaction._is_committed_data
+
+    def is_committed_data(self: Compaction, window: bytes, position: int, header: "BatchHeader") -> bool:
+        """What is newer is newer."""
+        right(self, window, position, header)
+        return not header.is_control
+
+    return [(Compaction, "_is_committed_data", is_committed_data)]
+
+
 TRANSACTION_BUGS: dict[str, Callable[[], list[Replacement]]] = {
     "hasty_markers": _hasty_markers,
     "hasty_successor": _hasty_successor,
@@ -469,7 +517,11 @@ TRANSACTION_BUGS: dict[str, Callable[[], list[Replacement]]] = {
     "higher_epoch": _higher_epoch,
     "whole_chunk_index": _whole_chunk_index,
     "forgotten_offsets": _forgotten_offsets,
+    "lasting_pending": _lasting_pending,
     "effective_abort": _effective_abort,
     "any_generation": _any_generation,
+    "forgotten_opener": _forgotten_opener,
+    "lost_markers": _lost_markers,
+    "hiding_aborted": _hiding_aborted,
     "unstable_offsets": _unstable_offsets,
 }

@@ -85,6 +85,9 @@ def check_reread(violate: Violate, node: "WatchedNode", truth: "Truth", shadow: 
     expected_open = {producer: first for producer, first in view.open.items() if first >= log.log_start_offset}
     if {producer: first for producer, first in opened.items() if first >= log.log_start_offset} != expected_open:
         violate("X13", f"{where} has the open transactions {opened}, its log {view.open}")
+    if truth.is_compacted:
+        _check_index_of_compacted(violate, where, shadow, aborted_of(log, node.disk))
+        return
     start_offset = log.log_start_offset
     indexed = [each for each in aborted_of(log, node.disk) if each.last_offset >= start_offset]
     expected = [
@@ -96,6 +99,16 @@ def check_reread(violate: Violate, node: "WatchedNode", truth: "Truth", shadow: 
         wrong = [each for each in indexed if each not in expected][:2]
         missing = [each for each in expected if each not in indexed][:2]
         violate("X13", f"{where} has the wrong aborted transactions {wrong} in its index, and lacks {missing}")
+
+
+def _check_index_of_compacted(
+    violate: Violate, where: str, shadow: "Shadow", indexed: Sequence[AbortedTransaction]
+) -> None:
+    """An entry stays as it was written as long as the log has data of its transaction, whatever is left of that."""
+    first_offsets = {each.last_offset: each.first_offset for each in indexed}
+    for each in shadow.transactions.ended:
+        if not each.is_commit and first_offsets.get(each.last_offset, each.first_offset + 1) > each.first_offset:
+            violate("X13", f"{where} has data of {each}, which is aborted, and lacks it in its index")
 
 
 def aborted_of(log: PartitionLog, disk: "MemDisk") -> list[AbortedTransaction]:

@@ -15,6 +15,7 @@ So every rule is about few things that are known at that moment:
     a client gets an answer                 X1 X8 X9      is it what was decided?
     a reader gets batches                   X3 X4         is their transaction committed, and of those left out aborted?
     anything about a replica changes        X5 X13        its last stable offset, its index of aborted transactions
+    a compacted log was cleaned, or read    X14           the last committed value of each key (`compacted.py`)
 
 A permitted loss (`Checks`) makes the books of that partition void; one of `__transaction_state`, all books.
 """
@@ -49,6 +50,7 @@ TRANSACTION_RULES = {
     "X11": "what a coordinator serves equals the replay of its log",
     "X12": "in the end no decision is unfinished, and nothing waits in a queue",
     "X13": "the producers and the index of aborted transactions of a replica follow from its log",
+    "X14": "who reads a compacted topic from its beginning gets the last committed value of each key",
 }
 
 Violate = Callable[[str, str], None]
@@ -151,6 +153,9 @@ class TransactionRules:
             if header.is_control:
                 for record in read_records(data, position):
                     contents[header.crc] = marker_of(*read_control_record(record))
+            elif truth.is_compacted:
+                records = read_records(data, position)
+                contents[header.crc] = tuple((each.offset, each.key, each.value) for each in records)
             elif holds_decisions:
                 decoded = [decode_record(record.key, record.value) for record in read_records(data, position)]
                 contents[header.crc] = [each for each in decoded if each is not None]
@@ -161,7 +166,8 @@ class TransactionRules:
         """The replica's log was read again: what it holds is taken from its beginning."""
         shadow.transactions = LogTransactions()
         for batch in shadow.batches:
-            shadow.transactions.take(batch, truth.contents)
+            if batch.base_offset not in shadow.removed:
+                shadow.transactions.take(batch, truth.contents)
 
     def taken(self, truth: "Truth", shadow: "Shadow", batch: BatchHeader, *, is_new: bool) -> None:
         """A replica has another batch; `is_new`: its leader has just appended it."""
@@ -175,7 +181,8 @@ class TransactionRules:
             if opener is None and not batch.is_control:
                 name = self._names.get(batch.producer_id, "")
                 self.on_moment(moments.Moment(moments.OPENED, shadow.broker_id, name))
-        view.take(batch, truth.contents)
+        if batch.base_offset not in shadow.removed:
+            view.take(batch, truth.contents)
 
     def _tell_decisions(self, kind: str, records: Sequence[TransactionRecord], broker_id: int) -> None:
         for record in records:
@@ -279,6 +286,11 @@ class TransactionRules:
         self.void.add(TopicPartition(truth.topic, truth.partition))
         if truth.topic in INTERNAL_TOPICS:
             self.is_void = True
+
+    def is_committed(self, truth: "Truth", batch: BatchHeader) -> bool:
+        """Whether the batch belongs to a transaction that is decided to be committed."""
+        belongs = self._belongs.get((TopicPartition(truth.topic, truth.partition), batch.crc))
+        return belongs is not None and belongs.is_commit is True
 
     # -- decisions
 

@@ -39,6 +39,8 @@ ABANDONED_SHARE = 0.08  # of the transactions, that are aborted while a batch is
 FALSE_SHARE = 0.05  # of the transactions, in which a batch has an epoch that no client was given
 OPEN_SECONDS = 0.4  # that a transaction is open without need, on average
 SILENCE_FACTOR = 1.5  # of the timeout of a transaction
+PATIENT_SECONDS, PATIENT_TIMEOUT_MS = 38.0, 50_000  # the first transaction of a patient writer
+KEYS, TOMBSTONE_SHARE = (b"a", b"b", b"c", b"d"), 0.15  # of records in tables
 
 LOST_COORDINATOR = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
 RETRIABLE = LOST_COORDINATOR | {
@@ -72,6 +74,8 @@ class TransactionalPlan(NamedTuple):
     silent_share: float = 0.05  # of the transactions, that take longer than they may
     abort_share: float = 0.3
     rival_seconds: float = 0.0  # between two appearances of a rival, on average
+    tables: frozenset[str] = frozenset()  # topics whose records need a key
+    is_patient: bool = False  # the first transaction may take long, and does
 
 
 class TransactionalWriter:
@@ -144,6 +148,9 @@ class TransactionalWriter:
                     self._left = attempt
                     return
                 await self.end(attempt, commit=rng.random() >= plan.abort_share)
+                if plan.is_patient and self._number == 1:
+                    self.producer = NO_PRODUCER  # the next incarnation has the usual timeout
+                    return
             except Abortable:
                 self.rules.count("recovered")
                 await self.recover(attempt)
@@ -183,6 +190,8 @@ class TransactionalWriter:
         if not self._is_calm and rng.random() < plan.silent_share:
             self.rules.count("silent")
             await trio.sleep(SILENCE_FACTOR * plan.timeout_ms / 1000)
+        if plan.is_patient and attempt.number == 1:
+            await trio.sleep(PATIENT_SECONDS)
         if chosen[first:]:
             await self.add(attempt, chosen[first:])
             for key in chosen[first:]:
@@ -204,9 +213,10 @@ class TransactionalWriter:
 
     async def init(self, *, recovers: bool) -> None:
         before = self.producer if recovers else NO_PRODUCER
+        is_long = self.plan.is_patient and not self._number
         request = m.InitProducerIdRequest(
             transactional_id=self.plan.name,
-            transaction_timeout_ms=self.plan.timeout_ms,
+            transaction_timeout_ms=PATIENT_TIMEOUT_MS if is_long else self.plan.timeout_ms,
             producer_id=before.producer_id,
             producer_epoch=before.producer_epoch,
         )
@@ -385,7 +395,8 @@ class TransactionalWriter:
         records = []
         for _ in range(count):
             self._written += 1
-            records.append((None, f"{self.party.name}:{self._number}:{self._written}:".encode().ljust(40, b".")))
+            value = f"{self.party.name}:{self._number}:{self._written}:".encode().ljust(40, b".")
+            records.append(self._record_of_table(value) if key.topic in self.plan.tables else (None, value))
         batch = build_batch(
             records,
             timestamp_ms=self._history.now_ms(),
@@ -395,6 +406,10 @@ class TransactionalWriter:
             attributes=TRANSACTIONAL,
         )
         return bytes(batch.data), count
+
+    def _record_of_table(self, value: bytes) -> tuple[bytes, bytes | None]:
+        rng = self.party.rng
+        return rng.choice(KEYS), None if rng.random() < TOMBSTONE_SHARE else value
 
     def _tell(self, kind: str, key: TopicPartition, sequence: int, digest: int, offset: int = NO_OFFSET) -> None:
         now_ms, (producer_id, epoch) = self._history.now_ms(), self.producer

@@ -23,7 +23,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.testing.simulation.log_transactions import LogTransactions
-from barnabas.wire.records import BatchHeader
+from barnabas.wire.records import DELETE_HORIZON, BatchHeader
 
 if TYPE_CHECKING:
     from barnabas.storage.log import PartitionLog
@@ -55,6 +55,7 @@ class Shadow:
     segment_base: int = -1  # where the log was read up to: a segment, and a position in it
     position: int = 0
     is_gone: bool = False  # the broker was asked to give it up
+    removed: set[int] = field(default_factory=set)  # base offsets of batches that compaction has removed from its log
     lost_power: bool = False  # the machine crashed since the broker was last seen with it
     log: "PartitionLog | None" = None  # as the process has it that hosts the replica, or hosted it last
     transactions: LogTransactions = field(default_factory=LogTransactions)  # as its batches say
@@ -92,6 +93,7 @@ class Truth:
         self.topic = topic
         self.topic_id = topic_id
         self.partition = partition
+        self.is_compacted = False
         self.known: dict[tuple[int, int], BatchHeader] = {}
         self.committed: list[BatchHeader] = []
         self.commit_epochs: list[int] = []  # under which leader epoch each was committed, rising
@@ -101,7 +103,8 @@ class Truth:
         self.lost: dict[tuple[int, int], BatchHeader] = {}  # (base offset, checksum)
         self.cuts: list[Cut] = []
         self.leaders: dict[int, int] = {}
-        self.contents: dict[int, object] = {}  # of markers and of decisions about transactions, by checksum
+        # Of markers, of decisions about transactions, and of a compacted log's data, by checksum.
+        self.contents: dict[int, object] = {}
         self.deletable_end = 0  # records below were asked to be deleted
         self.shadows: dict[int, Shadow] = {}
         self._sequences: dict[int, tuple[int, int]] = {}  # producer -> epoch, last sequence
@@ -134,6 +137,25 @@ class Truth:
             (batch := self.known.get((offset, epoch))) is not None and batch.crc == checksum
             for epoch in range(cut_epoch)
         )
+
+    def restored(self, held: Sequence[BatchHeader], begin: int, end: int) -> tuple[list[BatchHeader], set[int]]:
+        """The batches from `begin` to `end` of which compaction has left these, as they were appended.
+
+        With the base offsets of those that are not there any more. Only committed ones may be gone.
+        """
+        found: list[BatchHeader] = []
+        gone: list[BatchHeader] = []
+        for batch in held:
+            gone += self._committed_between(begin, batch.base_offset)
+            known = self.known.get((batch.base_offset, batch.partition_leader_epoch), batch)
+            found.append(known if _is_left_of(batch, known) else batch)
+            begin = batch.last_offset + 1
+        gone += self._committed_between(begin, end)
+        return sorted([*found, *gone], key=_base), {batch.base_offset for batch in gone}
+
+    def _committed_between(self, begin: int, end: int) -> Sequence[BatchHeader]:
+        first, last = (bisect_left(self.committed, offset, key=_base) for offset in (begin, end))
+        return self.committed[first:last]
 
     # -- changes
 
@@ -188,6 +210,18 @@ class Truth:
         if batch.producer_epoch >= epoch:
             return None
         return f"at {batch.base_offset} has epoch {batch.producer_epoch} behind epoch {epoch} and sequence {sequence}"
+
+
+def _is_left_of(batch: BatchHeader, known: BatchHeader) -> bool:
+    """Whether compaction may have made this batch of that one: of its fields only a few may differ."""
+    return batch.record_count <= known.record_count and known == batch._replace(
+        batch_length=known.batch_length,
+        crc=known.crc,
+        attributes=batch.attributes & ~DELETE_HORIZON,
+        base_timestamp=known.base_timestamp,
+        max_timestamp=known.max_timestamp,
+        record_count=known.record_count,
+    )
 
 
 def first_difference(expected: Sequence[BatchHeader], held: Iterable[BatchHeader]) -> int | None:
