@@ -50,6 +50,7 @@ class SimStream:
         "_sender",
         "_unread",
         "ended",
+        "has_connected",
         "is_closed",
         "lost",
         "name",
@@ -64,6 +65,7 @@ class SimStream:
         self.is_closed = False  # by this end
         self.ended = False  # the other end sends no more
         self.lost: str | None = None  # why the connection is dead
+        self.has_connected = False  # it was this end
         self._net = net
         self._received = b""
         self._unread = 0  # bytes that this end sent and the other one has not read
@@ -166,12 +168,16 @@ class SimStream:
         self._outgoing.release()
 
     def part(self, seconds: float) -> None:
-        """The connection is dead as this end sees it. What it has sent still arrives; the other end learns later."""
+        """The connection is dead as this end sees it. What it has sent still arrives; the other end learns later.
+
+        It learns soon if it has made the connection: it would wait for an answer as long as its timeout.
+        """
         if self.lost is None and not self.is_closed:
             self.lost = "connection lost"
             self._net.forget(self)
             self._incoming.close()
-            self._other.reset_later("connection lost", seconds)
+            has_connected = self._other.has_connected
+            self._other.reset_later("connection lost", self._outgoing.link.latency() if has_connected else seconds)
             self._wake()
 
     def other_end(self) -> "SimStream":
@@ -342,6 +348,7 @@ class SimNet:
         """A new connection between two parties; the listener gets its end, the other one is returned."""
         near = SimStream(self, source.name, target.name)
         far = SimStream(self, target.name, source.name)
+        near.has_connected = True
         near.join(far, self.link(source.name, target.name))
         far.join(near, self.link(target.name, source.name))
         source.streams[near] = None

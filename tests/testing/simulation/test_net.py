@@ -135,6 +135,16 @@ def test_what_was_sent_on_a_connection_that_its_end_has_lost_arrives():
     between(scenario)
 
 
+def test_who_has_connected_soon_hears_that_the_other_end_has_lost_the_connection():
+    async def scenario(net, near, far):
+        net.part_connections("b", "a", 5.0)
+        with pytest.raises(ConnectionLost, match="lost"):
+            await far.receive_some(1)
+        assert await seconds_until_lost(near) < 0.1
+
+    between(scenario)
+
+
 def test_what_is_held_can_be_released():
     async def scenario(net, near, far):
         held = net.hold_connections("a", "b", 3.0)
