@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.broker.shards.loading import Loading
 from barnabas.storage.files import TRANSACTION_INDEX
-from barnabas.storage.index import AbortedTransaction, parse_transactions
+from barnabas.storage.index import AbortedTransaction, IndexCorrupt, parse_transactions
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.segment import ActiveSegment
 from barnabas.wire.sentinels import NO_OFFSET
@@ -85,11 +85,16 @@ def check_reread(violate: Violate, node: "WatchedNode", truth: "Truth", shadow: 
     expected_open = {producer: first for producer, first in view.open.items() if first >= log.log_start_offset}
     if {producer: first for producer, first in opened.items() if first >= log.log_start_offset} != expected_open:
         violate("X13", f"{where} has the open transactions {opened}, its log {view.open}")
+    try:
+        aborted = aborted_of(log, node.disk)
+    except IndexCorrupt as damage:
+        violate("X13", f"{where} cannot read its aborted transactions: {damage}")
+        return
     if truth.is_compacted:
-        _check_index_of_compacted(violate, where, shadow, aborted_of(log, node.disk))
+        _check_index_of_compacted(violate, where, shadow, aborted)
         return
     start_offset = log.log_start_offset
-    indexed = [each for each in aborted_of(log, node.disk) if each.last_offset >= start_offset]
+    indexed = [each for each in aborted if each.last_offset >= start_offset]
     expected = [
         AbortedTransaction(each.producer_id, each.first_offset, each.last_offset, each.last_stable_offset)
         for each in view.ended
@@ -112,7 +117,7 @@ def _check_index_of_compacted(
 
 
 def aborted_of(log: PartitionLog, disk: "MemDisk") -> list[AbortedTransaction]:
-    """The whole index of aborted transactions of a log, read without meeting a fault of the disk."""
+    """The whole index of aborted transactions of a log, without a fault of the disk. IndexCorrupt by a bug."""
     found: list[AbortedTransaction] = []
     for segment in log.segments:
         if isinstance(segment, ActiveSegment):

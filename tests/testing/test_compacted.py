@@ -132,14 +132,14 @@ def test_an_aborted_transaction_is_in_the_index_as_long_as_it_has_data():
 # -- moments
 
 
-def test_who_waits_for_one_moment_is_not_told_of_others():
-    moments, told = Moments(), []
-    forget = moments.wait(OPENED, lambda moment: told.append(("only", moment)), only=Moment(OPENED, 2, "a"))
-    moments.wait(OPENED, lambda moment: told.append(("any", moment)))
+def test_who_waits_for_one_moment_hears_of_no_other():
+    moments, heard = Moments(), []
+    forget = moments.wait(OPENED, lambda moment: heard.append(("only", moment)), only=Moment(OPENED, 2, "a"))
+    moments.wait(OPENED, lambda moment: heard.append(("any", moment)))
     moments.come(Moment(DECIDED, 2, "a"))
     moments.come(Moment(OPENED, 1, "a"))
     moments.come(Moment(OPENED, 1, "a"))
     moments.come(Moment(OPENED, 2, "a"))
     moments.come(Moment(OPENED, 2, "a"))
     forget()
-    assert told == [("any", Moment(OPENED, 1, "a")), ("only", Moment(OPENED, 2, "a"))]
+    assert heard == [("any", Moment(OPENED, 1, "a")), ("only", Moment(OPENED, 2, "a"))]
