@@ -39,6 +39,7 @@ def bill_orders(
             producer.produce(bills, key=message.key(), value=json.dumps({"total": order["pieces"] * order["price"]}))
         position = consumer.position(consumer.assignment())
         producer.send_offsets_to_transaction(position, consumer.consumer_group_metadata())
+        producer.flush()  # the commit would do it; so what goes wrong in the tests comes after all records
         before_commit()
         producer.commit_transaction()
     finally:
