@@ -30,8 +30,9 @@ from barnabas.broker.replication.isr import (
 from barnabas.broker.replication.outstanding import Outstanding
 from barnabas.broker.replication.waiting import Decisions, Waiter, wake
 from barnabas.storage.disk import StorageError
-from barnabas.storage.log import Appended, PartitionLog, Read
+from barnabas.storage.log import Appended, PartitionLog
 from barnabas.storage.producers import Origin
+from barnabas.storage.segments import Read
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.sentinels import ACKS_ALL, NO_LEADER, NO_LEADER_EPOCH, UNKNOWN_BROKER_EPOCH
 from barnabas.wire.topics import TopicPartition

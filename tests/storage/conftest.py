@@ -6,9 +6,11 @@ from dataclasses import dataclass
 import pytest
 
 from barnabas.storage.disk import Disk, StorageError
-from barnabas.storage.log import Appended, PartitionLog, Read, open_log
+from barnabas.storage.log import Appended, PartitionLog
 from barnabas.storage.memdisk import MemDisk
+from barnabas.storage.opening import open_log
 from barnabas.storage.producers import Origin
+from barnabas.storage.segments import Read
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import Batch, build_batch, build_control_batch, read_all_records
 from barnabas.wire.topics import TopicPartition

@@ -192,7 +192,7 @@ def test_segments_grow_together_and_their_files_go_after_the_delay(compacted):
     assert compacted.leftovers() == []
     gone = compacted.world.names(".deleted")
     assert len(gone) > 24
-    compacted.log.remove_deleted(compacted.world.now_ms + 60_000)
+    compacted.log.segments.remove_deleted(compacted.world.now_ms + 60_000)
     assert compacted.world.names(".deleted") == []
     assert findings(compacted.world) == []
 
@@ -201,8 +201,8 @@ def test_a_segment_that_is_replaced_twice_is_removed_once(compacted):
     for _ in range(2):
         fill(compacted, 10, 3)
         compacted.compact()
-    assert compacted.log.remove_deleted(compacted.world.now_ms + 60_000) > 0
-    assert not compacted.log.has_deleted_files
+    assert compacted.log.segments.remove_deleted(compacted.world.now_ms + 60_000) > 0
+    assert not compacted.log.segments.has_deleted_files
 
 
 def test_the_next_pass_reads_the_keys_of_what_is_dirty_only(compacted):
@@ -482,7 +482,7 @@ def test_a_reader_goes_on_with_the_bytes_it_was_promised(compacted):
     read = compacted.log.read(0, max_bytes=300, end_offset=40)
     promised = read.slice.read()
     compacted.compact()
-    compacted.log.remove_deleted(compacted.world.now_ms + 60_000)
+    compacted.log.segments.remove_deleted(compacted.world.now_ms + 60_000)
     assert read.slice.read() == promised
     read.slice.release()
 

@@ -304,7 +304,7 @@ def test_a_slice_outlives_its_segment(new_world, offsets_of):
         world.append(log)
     read = log.read(0, max_bytes=EVERYTHING, end_offset=6)
     assert log.delete_old_segments(world.now_ms, 6) == 3
-    log.remove_deleted(world.now_ms + 60_000)
+    log.segments.remove_deleted(world.now_ms + 60_000)
     assert offsets_of(read.slice.read()) == [0, 1]
     read.slice.release()
 
@@ -620,8 +620,8 @@ def test_old_segments_are_renamed_and_removed_after_a_delay(new_world):
     assert log.delete_old_segments(world.now_ms, 3) == 2
     assert log.log_start_offset == 2
     assert "00000000000000000000.log.deleted" in world.names()
-    assert log.remove_deleted(world.now_ms + 59_999) == 0
-    assert log.remove_deleted(world.now_ms + 60_000) > 0
+    assert log.segments.remove_deleted(world.now_ms + 59_999) == 0
+    assert log.segments.remove_deleted(world.now_ms + 60_000) > 0
     assert world.names(".deleted") == []
 
 
