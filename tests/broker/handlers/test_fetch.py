@@ -4,9 +4,9 @@ import pytest
 import trio
 
 from barnabas.broker.net import OsNet, SocketBuffers
-from barnabas.storage.disk import OsDisk
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.memdisk import MemDisk
+from barnabas.storage.osdisk import OsDisk
 from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
 from barnabas.wire.compression import Codec
