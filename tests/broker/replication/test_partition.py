@@ -6,8 +6,9 @@ import pytest
 import trio
 
 from barnabas.broker.config.live import BrokerConfig
+from barnabas.broker.replication.acknowledgements import AppendedUpTo, acknowledgements
 from barnabas.broker.replication.isr import LagLimits
-from barnabas.broker.replication.partition import AppendedUpTo, Deletion, Partition, Role, acknowledgements
+from barnabas.broker.replication.partition import Deletion, Partition, Role
 from barnabas.broker.replication.waiting import Waiter
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import Appended
