@@ -1,14 +1,11 @@
 """The acknowledgements of appended records: several partitions, one wait."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.waiting import Decisions
 from barnabas.wire.errors import ErrorCode
-
-if TYPE_CHECKING:
-    pass
 
 
 class AppendedUpTo(NamedTuple):
