@@ -62,7 +62,8 @@ MAY_CATCH_GROUPS = {
     "broker/serve.py",
     "testing/crashes/history.py",
 }  # around their one nursery tree
-MAY_USE_ANY = {"wire/codegen.py", "wire/emitter.py", "wire/runtime.py"}  # generated functions have no types of their own
+# Generated functions have no types of their own.
+MAY_USE_ANY = {"wire/codegen.py", "wire/emitter.py", "wire/runtime.py"}
 
 FUNCTION_LINES_MAX = 60
 FUNCTION_LINES_MEDIAN_MAX = 8
