@@ -1,7 +1,9 @@
 """DescribeProducers: what a partition knows of who writes to it."""
 
 from barnabas.wire.errors import ErrorCode
-from tests.broker.harness import START_MS, Machine, batch_of, producers_request
+from tests.broker.clock import START_MS
+from tests.broker.harness import Machine
+from tests.broker.requests import batch_of, producers_request
 
 
 async def with_topic(nursery, partitions: int = 1):

@@ -19,16 +19,9 @@ from barnabas.wire.records import (
     build_batch,
     build_control_batch,
 )
-from tests.broker.harness import (
-    Machine,
-    batch_of,
-    fetch_request,
-    fetched,
-    now_ms,
-    produce_many,
-    records_in,
-    values_in,
-)
+from tests.broker.clock import now_ms
+from tests.broker.harness import Machine
+from tests.broker.requests import batch_of, fetch_request, fetched, produce_many, records_in, values_in
 
 
 async def with_topic(nursery, partitions=1, *, properties=None, **configs):

@@ -11,14 +11,9 @@ from trio.testing import MockClock
 from barnabas.storage.memdisk import MemDisk
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
-from tests.broker.harness import (
-    CrashRecorder,
-    Machine,
-    batch_of,
-    now_ms,
-    produce_many,
-    produce_request,
-)
+from tests.broker.clock import now_ms
+from tests.broker.harness import CrashRecorder, Machine
+from tests.broker.requests import batch_of, produce_many, produce_request
 
 NEVER = str(2**63 - 1)
 

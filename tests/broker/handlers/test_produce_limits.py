@@ -3,7 +3,8 @@
 import pytest
 
 from barnabas.wire.errors import ErrorCode
-from tests.broker.harness import Machine, batch_of
+from tests.broker.harness import Machine
+from tests.broker.requests import batch_of
 from tests.wire.bombs import header_bomb, value_bomb
 
 TOPICS = [{}, {"compression_type": "lz4"}, {"cleanup_policy": "compact"}, {"message_timestamp_type": "LogAppendTime"}]
