@@ -40,14 +40,7 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.frame import LENGTH_BYTES
 from tests.broker.clock import now_ms
 from tests.broker.memnet import MemNet
-from tests.broker.requests import (
-    dotted,
-    fetch_request,
-    list_offsets_request,
-    new_topics,
-    produce_request,
-    records_in,
-)
+from tests.broker.requests import dotted, fetch_request, list_offsets_request, new_topics, produce_request, records_in
 from tests.broker.steps import outside_steps
 
 PATIENCE_SECONDS = 3600.0
@@ -243,6 +236,14 @@ class Machine:
             await trio.sleep(self.thread_seconds)
         with outside_steps():
             return function(*args)
+
+
+async def with_topic(nursery, partitions=1, *, properties=None, **configs):
+    """A broker with the topic t, and a client of it."""
+    machine = await Machine(nursery, **(properties or {})).start()
+    client = await machine.connect()
+    await client.create_topic("t", partitions, **configs)
+    return machine, client
 
 
 async def open_memory_database(max_bytes: int = STORE_MAX_BYTES) -> SqliteDatabase:

@@ -28,6 +28,10 @@ def bytes_of(records: bytes | bytearray | None) -> bytes | None:
     return bytes(batch_of(records)) if isinstance(records, bytes) else records and bytes(records)
 
 
+def idempotent(sequence: int, value: bytes = b"v", *, epoch: int = 0, count: int = 1) -> bytearray:
+    return batch_of(*[value] * count, producer_id=7, producer_epoch=epoch, base_sequence=sequence)
+
+
 def produce_request(
     topic: str, records, partition: int = 0, *, acks: int = -1, timeout_ms: int = 10_000, transactional_id=None
 ) -> m.ProduceRequest:

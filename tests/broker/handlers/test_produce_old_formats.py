@@ -11,7 +11,7 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_reader import Record
 from barnabas.wire.records import build_batch, read_batch_header, read_records
 from tests.broker.clock import now_ms
-from tests.broker.harness import Machine
+from tests.broker.harness import with_topic
 from tests.broker.requests import produce_many, produce_request
 
 RECORDED = json.loads((pathlib.Path(__file__).parents[2] / "wire" / "old_formats.json").read_text())
@@ -23,13 +23,6 @@ VERSIONS = range(3)
 
 def message(value=b"v", magic=1, at=5) -> bytearray:
     return bytearray(encode_message(Record(0, at, b"k", value, []), magic))
-
-
-async def with_topic(nursery, partitions=1, **configs):
-    machine = await Machine(nursery).start()
-    client = await machine.connect()
-    await client.create_topic("t", partitions, **configs)
-    return machine, client
 
 
 async def stored(client, offset=0):
