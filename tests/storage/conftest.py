@@ -14,6 +14,7 @@ from barnabas.storage.segments import Read
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import Batch, build_batch, build_control_batch, read_all_records
 from barnabas.wire.topics import TopicPartition
+from tests.storage.compacted import Compacted
 
 NEVER = 2**63 - 1
 DIRECTORY = "/data/orders-0"
@@ -235,3 +236,8 @@ def read_of():
 def offsets_of():
     """Bytes -> offsets of their records."""
     return offsets_in
+
+
+@pytest.fixture
+def compacted(new_world):
+    return Compacted(new_world(compacted=True, deletes=False, segment_bytes=400))
