@@ -195,7 +195,8 @@ def log() -> None:
 def dump(file: str, records: bool, as_json: bool) -> None:
     """Print the content of a log, index, snapshot or checkpoint FILE."""
     from barnabas.storage.check import dump as dump_file
-    from barnabas.storage.disk import OsDisk, StorageError
+    from barnabas.storage.disk import StorageError
+    from barnabas.storage.osdisk import OsDisk
 
     try:
         for line in dump_file(OsDisk(), OsDisk().absolute_path(file), records=records):
@@ -210,7 +211,8 @@ def dump(file: str, records: bool, as_json: bool) -> None:
 def check(directory: str, as_json: bool) -> None:
     """Check the logs of a data DIRECTORY (of a stopped broker); status 1 when something is wrong."""
     from barnabas.storage.check import check_directory
-    from barnabas.storage.disk import OsDisk, StorageError
+    from barnabas.storage.disk import StorageError
+    from barnabas.storage.osdisk import OsDisk
 
     try:
         findings = [str(finding) for finding in check_directory(OsDisk(), directory)]
@@ -249,7 +251,7 @@ def export_store(data_dir: str | None, zookeeper: str | None, file: TextIO) -> N
 
     from barnabas.broker.process import store_transfer
     from barnabas.controller.store.store import StoreError
-    from barnabas.storage.disk import OsDisk
+    from barnabas.storage.osdisk import OsDisk
 
     try:
         text = trio.run(store_transfer.export_store, OsDisk(), data_dir, zookeeper)
@@ -271,7 +273,8 @@ def import_store(data_dir: str | None, zookeeper: str | None, file: TextIO, as_j
     from barnabas.broker.process import store_transfer
     from barnabas.controller.store.store import StoreError
     from barnabas.controller.store.transfer import ExportMalformed
-    from barnabas.storage.disk import OsDisk, StorageError
+    from barnabas.storage.disk import StorageError
+    from barnabas.storage.osdisk import OsDisk
 
     try:
         count = trio.run(store_transfer.import_store, OsDisk(), data_dir, zookeeper, file.read())

@@ -15,7 +15,8 @@ import trio
 
 from barnabas.broker.net import Net
 from barnabas.controller.store.store import MetadataStore
-from barnabas.storage.disk import Disk, InThread, OsDisk
+from barnabas.storage.disk import Disk, InThread
+from barnabas.storage.osdisk import OsDisk
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.net import OsNet, SocketBuffers
 from barnabas.broker.serve import serve
 from barnabas.broker.world import real_world
-from barnabas.storage.disk import OsDisk, OsFile
+from barnabas.storage.osdisk import OsDisk, OsFile
 
 OF_COMPACTION = (".cleaned", ".swap", ".deleted")
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 
 from barnabas.storage.checkpoint import read_checkpoint
-from barnabas.storage.disk import OsDisk
+from barnabas.storage.osdisk import OsDisk
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from bench.processes import resident_bytes_of

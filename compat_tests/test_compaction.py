@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from barnabas.storage.checkpoint import read_checkpoint
-from barnabas.storage.disk import OsDisk
+from barnabas.storage.osdisk import OsDisk
 from barnabas.wire import messages as m
 from barnabas.wire.compression import Codec
 from barnabas.wire.records import DELETE_HORIZON, Record, build_batch, read_batch_header, read_records, walk_entries

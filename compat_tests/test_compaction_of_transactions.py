@@ -21,9 +21,9 @@ from barnabas.broker.config.live import BrokerConfig
 from barnabas.storage.checkpoint import read_checkpoint
 from barnabas.storage.cleanable import cleanable_part
 from barnabas.storage.cleaner import Cleaning
-from barnabas.storage.disk import OsDisk
 from barnabas.storage.index import AbortedTransaction, parse_transactions
-from barnabas.storage.log import open_log
+from barnabas.storage.opening import open_log
+from barnabas.storage.osdisk import OsDisk
 from barnabas.wire import messages as m
 from barnabas.wire.compression import Codec
 from barnabas.wire.records import (

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from compat_tests.kafka import ZooKeeperProcess
 from compat_tests.zookeeper_sessions import ZooKeeperStores
 
-pytest.register_assert_rewrite("tests.controller.test_store_conformance")
+pytest.register_assert_rewrite("tests.controller.store.test_store_conformance", "tests.controller.store.store_model")
 
+from tests.controller.store.store_model import OPS, compare_with_model  # noqa: E402
 from tests.controller.store.test_store_conformance import *  # noqa: E402, F403  (rewritten; the tests themselves)
-from tests.controller.store.test_store_conformance import OPS, compare_with_model  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from barnabas.pipeline.cli import STATUS_FAILED, STATUS_MISCONFIGURED, as_json, fail, spark_options, spark_session
-from barnabas.storage.disk import OsDisk, StorageError
+from barnabas.storage.disk import StorageError
+from barnabas.storage.osdisk import OsDisk
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -20,7 +20,8 @@ can compare and aggregate without a sort.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.storage.disk import OsDisk, join
+from barnabas.storage.disk import join
+from barnabas.storage.osdisk import OsDisk
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

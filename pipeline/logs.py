@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from barnabas.pipeline.layout import Holding, list_holdings, name_directories
 from barnabas.pipeline.ledgers import with_stamp
-from barnabas.storage.disk import OsDisk
+from barnabas.storage.osdisk import OsDisk
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -36,7 +36,8 @@ from pyspark.sql.types import StructType
 
 from barnabas.pipeline.layout import SPLIT_BYTES, DataDirectory, Part, name_directories, plan_parts
 from barnabas.pipeline.scan import NO_NUMBER, Columns, Facts, Found, Headers, scan
-from barnabas.storage.disk import OsDisk, StorageError
+from barnabas.storage.disk import StorageError
+from barnabas.storage.osdisk import OsDisk
 from barnabas.wire.record_batch import SEQUENCE_MAX
 from barnabas.wire.records import CorruptRecords
 

@@ -136,6 +136,16 @@ class SegmentStore:
         finally:
             file.release()
 
+    def rename_directory(self, directory: str) -> None:
+        """Rename the directory within its parent directory. Blocking: short. Durable: no.
+
+        No thread may open files of the log by path meanwhile.
+        """
+        # The rename first: if it fails, nothing has changed.
+        self.disk.rename(self.directory, directory)
+        self.open_files.rename_directory(self.directory, directory)
+        self.directory = directory
+
     def remove_segment(self, base_offset: int) -> None:
         """Remove all files of a segment. Blocking: long (by their size). Durable: no."""
         # The .log goes last: after a crash in between the segment is still whole, and missing indexes are rebuilt.

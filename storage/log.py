@@ -15,9 +15,9 @@ rolls and deletions may happen between the steps. A plan changes no state of the
 dropped plan should have synced is part of the next plan.
 
 Threads: every method belongs to the event loop, except those marked "Blocking: long", which run in a worker thread.
-`offset_for_timestamp`, `offset_of_largest_timestamp` and `remove_deleted` may run while the event loop uses the log
-("beside the loop"); during the other ones no other code may use the log. This file has no locks, no clock (callers pass
-`now_ms`) and no trio.
+`offset_for_timestamp` and `offset_of_largest_timestamp` may run while the event loop uses the log ("beside the loop");
+during the other ones no other code may use the log. This file has no locks, no clock (callers pass `now_ms`) and no
+trio.
 """
 
 from dataclasses import dataclass
@@ -26,16 +26,14 @@ from barnabas.storage.checkpoint import (
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
     format_leader_epochs,
-    read_partition_metadata,
     write_partition_metadata,
 )
-from barnabas.storage.disk import Disk, make_durable_directory
 from barnabas.storage.entries import EntrySpan, divide, max_timestamp_of, walk_buffer
-from barnabas.storage.files import SNAPSHOT, OpenFiles, SegmentStore
+from barnabas.storage.files import SNAPSHOT, SegmentStore
 from barnabas.storage.flush_plan import FlushPlan, UnsavedSnapshot
 from barnabas.storage.index import MAX_RELATIVE_OFFSET, AbortedTransaction
 from barnabas.storage.producers import CompletedTransaction, Duplicate, Origin, encode_snapshot
-from barnabas.storage.recovery import LoadedLog, load_log
+from barnabas.storage.recovery import LoadedLog
 from barnabas.storage.replay import (
     check_marker,
     load_producers,
@@ -52,8 +50,6 @@ from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.record_batch import LENGTH_OVERHEAD_BYTES
 from barnabas.wire.records import LOG_APPEND_TIME, Batch, CorruptRecords, Steps, control_of, is_intact, stamp
 from barnabas.wire.topics import TopicPartition
-
-__all__ = ["Appended", "LogConfig", "PartitionLog", "Read", "open_log"]
 
 DELETIONS_AT_A_TIME = 8  # segments in one call on the event loop; each costs up to five renames
 
@@ -430,7 +426,7 @@ class PartitionLog:
         # were saved when it was sealed, which may have been after that sync.
         return self.segments.since(self.recovery_point - 1)
 
-    def _sync_everything(self) -> None:
+    def sync_everything(self) -> None:
         """All three steps of a flush, in a thread, while no other code uses the log."""
         for segment in self.unsynced_segments():
             segment.sync(self.log_end_offset)
@@ -492,15 +488,6 @@ class PartitionLog:
         # The recovery point may not lie below the first segment: there is nothing left there to sync.
         self.recovery_point = max(self.recovery_point, first_offset)
         return count
-
-    def remove_deleted(self, now_ms: int) -> int:
-        """Remove .deleted files after `file.delete.delay.ms`; returns how many. Blocking: long; beside the loop."""
-        return self.segments.remove_deleted(now_ms)
-
-    @property
-    def has_deleted_files(self) -> bool:
-        """Whether .deleted files still wait for their removal."""
-        return self.segments.has_deleted_files
 
     # -- truncation, in a worker thread, while no other code uses the log
 
@@ -575,17 +562,6 @@ class PartitionLog:
         self._epochs_version += 1
         self.raise_log_start(log.log_start_offset)
 
-    def rename_directory(self, directory: str) -> None:
-        """Rename the log's directory within its parent directory. Blocking: short. Durable: no.
-
-        No thread may open files of the log by path meanwhile.
-        """
-        store = self.segments.store
-        # The rename first: if it fails, nothing has changed.
-        store.disk.rename(store.directory, directory)
-        store.open_files.rename_directory(store.directory, directory)
-        store.directory = directory
-
     # -- the end
 
     def close(self, now_ms: int) -> None:
@@ -597,16 +573,16 @@ class PartitionLog:
         self._now_ms = now_ms
         store = self.segments.store
         self.segments.active.finish()
-        if self._is_blank:
+        if self.is_blank:
             self.abandon()
             return
         # With a snapshot at the log end, a clean start replays no records.
         store.save(store.path(self.log_end_offset, SNAPSHOT), encode_snapshot(self.producers.entries()))
-        self._sync_everything()
+        self.sync_everything()
         self.abandon()
 
     @property
-    def _is_blank(self) -> bool:
+    def is_blank(self) -> bool:
         """Whether a power failure could take all files of the log: without them it is created as it is now."""
         # A checkpoint may still have epochs of records that were truncated.
         path = f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}"
@@ -621,46 +597,3 @@ class PartitionLog:
     def abandon(self) -> None:
         """Close all files without saving: the log directory failed, or the log is deleted. Blocking: never."""
         self.segments.store.open_files.drop_directory(self.directory)
-
-
-def open_log(  # noqa: PLR0913  # what the checkpoints say, by keyword
-    disk: Disk,
-    directory: str,
-    topic_partition: TopicPartition,
-    config: LogConfig,
-    *,
-    recovery_point: int,
-    log_start_offset: int | None,
-    first_dirty_offset: int | None = None,
-    clean: bool,
-    now_ms: int,
-    open_files: OpenFiles | None = None,
-) -> PartitionLog:
-    """Open a log, creating it if needed; after an unclean shutdown, check, repair and sync it. Blocking: long.
-
-    The three offsets come from the checkpoint files (0 or None where a file has no entry for this partition).
-    """
-    make_durable_directory(disk, directory)
-    store = SegmentStore(disk, directory, OpenFiles(disk) if open_files is None else open_files)
-    try:
-        loaded = load_log(
-            store,
-            config,
-            recovery_point=recovery_point,
-            log_start_offset=log_start_offset,
-            first_dirty_offset=first_dirty_offset,
-            clean=clean,
-            now_ms=now_ms,
-        )
-        log = PartitionLog(store, topic_partition, config, loaded, now_ms)
-        # The log may have been cut below the cleaner's checkpoint.
-        if first_dirty_offset is not None:
-            log.first_dirty_offset = min(first_dirty_offset, log.log_end_offset)
-        log.topic_id = read_partition_metadata(disk, f"{directory}/{PARTITION_METADATA}")
-        # Recovery rebuilt indexes, epochs and snapshots; synced here, they let the recovery point rise to the log end.
-        if not clean and not log._is_blank:
-            log._sync_everything()
-        return log
-    except BaseException:
-        store.open_files.drop_directory(directory)  # the active segment may already be open: do not leak its descriptor
-        raise

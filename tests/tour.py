@@ -17,7 +17,7 @@ PRODUCE = (
     ("wire/records.py", "check_small"),
     ("broker/replication/partition.py", "Partition.append_as_leader"),
     ("storage/log.py", "PartitionLog.append_as_leader"),
-    ("storage/disk.py", "OsFile.write"),
+    ("storage/osdisk.py", "OsFile.write"),
 )
 FETCH = (
     ("broker/handlers/fetch.py", "fetch"),

@@ -17,7 +17,7 @@ import trio
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.broker.pacing import TURN_SECONDS, paced, portions
-from barnabas.broker.replication.partition import AppendedUpTo, acknowledgements
+from barnabas.broker.replication.acknowledgements import AppendedUpTo, acknowledgements
 from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, Refuse

@@ -24,7 +24,8 @@ from barnabas.broker.cluster.topics import INTERNAL_TOPICS
 from barnabas.broker.fetching.current_leader import LeaderHints
 from barnabas.broker.freeing import emptied, take_apart
 from barnabas.broker.pacing import ROWS_AT_A_TIME, TURN_SECONDS, complete, paced, pause_after, portions
-from barnabas.broker.replication.partition import AppendedUpTo, Partition, acknowledgements
+from barnabas.broker.replication.acknowledgements import AppendedUpTo, acknowledgements
+from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.waiting import DelayedResponse
 from barnabas.broker.transactions.state import Producer
 from barnabas.broker.transactions.verification import code_for

@@ -102,9 +102,9 @@ class DelayedDeletion:
         # deleted meanwhile, the thread fails on a missing path, which takes no directory offline (`fail_directory_of`).
         try:
             with self._directories.directory_of(log).in_use():
-                removed = await self._world.in_thread(log.remove_deleted, self._world.now_ms())
+                removed = await self._world.in_thread(log.segments.remove_deleted, self._world.now_ms())
         except StorageError as error:
             self._directories.fail_directory_of(log, error)
             return False
         # Segments are due by the wall clock. If none was due, that clock was set back since the deletion.
-        return removed > 0 or not log.has_deleted_files
+        return removed > 0 or not log.segments.has_deleted_files

@@ -363,4 +363,4 @@ def _needs_checkpoint(log: "PartitionLog", start_offset: int) -> bool:
     """Whether the log start offset differs from the first segment's base offset, or may after a power failure."""
     # The renames of deleted segments to .deleted are not synced: a power failure may bring the segments back, and
     # without the entry their records as well.
-    return start_offset > log.segments[0].base_offset or (start_offset > 0 and log.has_deleted_files)
+    return start_offset > log.segments[0].base_offset or (start_offset > 0 and log.segments.has_deleted_files)

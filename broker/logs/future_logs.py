@@ -239,7 +239,7 @@ class FutureLogs:
         # files under the old path.
         try:
             async with self._gate.without_searches(future):
-                future.rename_directory(join(target.path, str(future.topic_partition)))
+                future.segments.store.rename_directory(join(target.path, str(future.topic_partition)))
         except StorageError as error:
             directories.fail_directory_of(future, error)
             raise

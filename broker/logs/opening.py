@@ -12,7 +12,9 @@ from barnabas.storage.checkpoint import (
 )
 from barnabas.storage.disk import StorageError, join
 from barnabas.storage.files import OpenFiles
-from barnabas.storage.log import LogConfig, PartitionLog, open_log
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.opening import open_log
+from barnabas.storage.settings import LogConfig
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 if TYPE_CHECKING:

@@ -59,7 +59,8 @@ from barnabas.storage.checkpoint import (
     CheckpointCorrupt,
 )
 from barnabas.storage.disk import SHORTAGE_PAUSE_SECONDS, DirectoryLocked, StorageError, join
-from barnabas.storage.log import LogConfig, PartitionLog
+from barnabas.storage.log import PartitionLog
+from barnabas.storage.settings import LogConfig
 from barnabas.wire.sentinels import NEVER_MS
 from barnabas.wire.topics import TopicPartition
 

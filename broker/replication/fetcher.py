@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 import trio
 
 from barnabas.broker.containment import contained
-from barnabas.broker.replication.followed_partition import FIRST_REST_SECONDS, FetcherDeps, Followed
+from barnabas.broker.replication.followed_partition import FIRST_REST_SECONDS, FetcherDeps, Followed, position_of
 from barnabas.broker.replication.follower_state import (
-    EPOCH_IN_FETCH_VERSION,
+    OF_UNKNOWN_EPOCHS,
     Append,
     Diverged,
     EpochEnd,
@@ -45,11 +45,10 @@ from barnabas.broker.replication.follower_state import (
 )
 from barnabas.broker.replication.waiting import wake
 from barnabas.storage.disk import StorageError
-from barnabas.storage.epochs import UNDEFINED_EPOCH, UNDEFINED_OFFSET
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost, error_name
 from barnabas.wire.sentinels import EARLIEST, FETCH_TOPIC_ID_VERSION, LATEST
-from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
+from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.storage.log import PartitionLog
@@ -63,11 +62,6 @@ REST_SECONDS_AFTER_MISTAKE = 1.0  # a bug that fails every round must not keep t
 
 Answer = TypeVar("Answer", bound=m.Message)
 Arguments = TypeVarTuple("Arguments")
-
-# The divergence of a log without leader epochs, which is empty or in a message format from before Kafka 0.11. Nothing
-# can be compared, and only committed records are certain to be in the leader's log: `decide_cut` truncates it to its
-# high watermark.
-OF_UNKNOWN_EPOCHS = Diverged(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
 
 
 class Fetcher:
@@ -215,19 +209,7 @@ class Fetcher:
         # A Fetch from the log end would acknowledge records that still wait for a demanded flush (`flush.messages`).
         if log.acknowledgeable_offset < log.log_end_offset:
             return None
-        return self._position_in(log, followed)
-
-    def _position_in(self, log: "PartitionLog", followed: Followed) -> Position:
-        in_fetch = self._fetch_version >= EPOCH_IN_FETCH_VERSION
-        # With epoch -1 the leader compares nothing: `_truncate` has made the logs agree, or this one is empty.
-        epoch = log.epochs.latest_epoch if in_fetch else None
-        return Position(
-            (log.topic_id if followed.partition.fetched_by_id else None) or ZERO_TOPIC_ID,
-            followed.leader_epoch,
-            log.log_end_offset,
-            -1 if epoch is None else epoch,
-            log.log_start_offset,
-        )
+        return position_of(followed, log, self._fetch_version)
 
     def _is_current(self, followed: Followed) -> bool:
         # Compared by identity: with each role a partition gets another `Followed`, also under the same leader.
@@ -438,8 +420,8 @@ class Fetcher:
             if log.epochs.latest_epoch is None:
                 parted.append((followed, OF_UNKNOWN_EPOCHS))
             else:
-                position = self._position_in(log, followed)
-                # In the versions that need this question, `_position_in` leaves the epoch out.
+                position = position_of(followed, log, self._fetch_version)
+                # In the versions that need this question, `position_of` leaves the epoch out.
                 asking[followed.key] = position._replace(last_fetched_epoch=log.epochs.latest_epoch)
         await self._part_all(parted)
         if asking:
@@ -465,7 +447,7 @@ class Fetcher:
     ) -> None:
         log = followed.partition.log
         # Not `_position`, which is None while a log is in `_truncating`.
-        now = None if log is None else self._position_in(log, followed)
+        now = None if log is None else position_of(followed, log, self._fetch_version)
         await self._carry_out(followed, judge_epoch_end(asked, now, row), parted)
 
     async def _part_all(self, parted: list[tuple[Followed, Diverged]]) -> None:

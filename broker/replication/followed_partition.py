@@ -5,7 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from barnabas.broker.replication.follower_state import EPOCH_IN_FETCH_VERSION, Position
 from barnabas.wire.apis import inter_broker_versions
+from barnabas.wire.topics import ZERO_TOPIC_ID
 
 if TYPE_CHECKING:
     import trio
@@ -92,6 +94,19 @@ class Followed:
         self.next_rest_seconds = FIRST_REST_SECONDS
         self.failed = False  # not fetched until the next role
         self.cut_ended: trio.Event | None = None  # set when the running truncation ends; None while there is none
+
+
+def position_of(followed: Followed, log: "PartitionLog", fetch_version: int) -> Position:
+    """The position from which to fetch the partition with this log."""
+    # With epoch -1 the leader compares nothing: the fetcher has made the logs agree, or this one is empty.
+    epoch = log.epochs.latest_epoch if fetch_version >= EPOCH_IN_FETCH_VERSION else None
+    return Position(
+        (log.topic_id if followed.partition.fetched_by_id else None) or ZERO_TOPIC_ID,
+        followed.leader_epoch,
+        log.log_end_offset,
+        -1 if epoch is None else epoch,
+        log.log_start_offset,
+    )
 
 
 @dataclass(frozen=True, slots=True)

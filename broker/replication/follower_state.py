@@ -312,6 +312,12 @@ class Diverged(NamedTuple):
     end_offset: int
 
 
+# The divergence of a log without leader epochs, which is empty or in a message format from before Kafka 0.11. Nothing
+# can be compared, and only committed records are certain to be in the leader's log: `decide_cut` truncates it to its
+# high watermark.
+OF_UNKNOWN_EPOCHS = Diverged(UNDEFINED_EPOCH, UNDEFINED_OFFSET)
+
+
 class OutOfRange(NamedTuple):
     """The leader's log does not include the fetch offset."""
 

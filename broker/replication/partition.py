@@ -13,7 +13,7 @@ Only LeaderAndIsr gives roles (`replicas.py`). The rules for the ISR and the hig
 """
 
 import logging
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from barnabas.broker.replication.isr import (
@@ -30,8 +30,9 @@ from barnabas.broker.replication.isr import (
 from barnabas.broker.replication.outstanding import Outstanding
 from barnabas.broker.replication.waiting import Decisions, Waiter, wake
 from barnabas.storage.disk import StorageError
-from barnabas.storage.log import Appended, PartitionLog, Read
+from barnabas.storage.log import Appended, PartitionLog
 from barnabas.storage.producers import Origin
+from barnabas.storage.segments import Read
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.sentinels import ACKS_ALL, NO_LEADER, NO_LEADER_EPOCH, UNKNOWN_BROKER_EPOCH
 from barnabas.wire.topics import TopicPartition
@@ -431,7 +432,8 @@ class Partition:
 
         Returns NONE, the errors of `outcome`, or REQUEST_TIMED_OUT at `deadline` (trio's clock, s).
         """
-        decisions = acknowledgements([AppendedUpTo(self, end_offset, self.leading_since)], ACKS_ALL)
+        leading_since = self.leading_since
+        decisions = Decisions([self], lambda _: self.outcome(end_offset, leading_since, ACKS_ALL))
         await decisions.wait(deadline)
         (outcome,) = decisions.decided
         return ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome
@@ -593,20 +595,3 @@ class Partition:
             and is_caught_up(follower, log.log_end_offset, watch.now_ms(), watch.limits)
             and watch.is_alive(follower.broker_id)
         )
-
-
-class AppendedUpTo(NamedTuple):
-    """Records that one request appended to one partition and that wait for their acknowledgement."""
-
-    partition: Partition
-    end_offset: int
-    leading_since: int  # the epoch in which this broker became the leader that appended them
-
-    def outcome(self, required_acks: int) -> ErrorCode | None:
-        """The error code of the acknowledgement; None while it is open."""
-        return self.partition.outcome(self.end_offset, self.leading_since, required_acks)
-
-
-def acknowledgements(appends: Sequence[AppendedUpTo], required_acks: int) -> Decisions[ErrorCode]:
-    """The error codes of several appends, in their order. Each is decided when its records are committed or lost."""
-    return Decisions([each.partition for each in appends], lambda index: appends[index].outcome(required_acks))

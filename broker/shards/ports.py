@@ -9,8 +9,9 @@ from barnabas.broker.replication.waiting import Watched
 
 if TYPE_CHECKING:
     from barnabas.storage.disk import InThread, StorageError
-    from barnabas.storage.log import Appended, Read
+    from barnabas.storage.log import Appended
     from barnabas.storage.producers import Origin
+    from barnabas.storage.segments import Read
     from barnabas.storage.verification import Guard
     from barnabas.wire.errors import ErrorCode
     from barnabas.wire.records import Batch

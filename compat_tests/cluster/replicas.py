@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from barnabas.storage.disk import OsDisk
 from barnabas.storage.entries import walk_file
+from barnabas.storage.osdisk import OsDisk
 from barnabas.wire.records import COMMIT, BatchHeader, control_of, read_batch_header, read_records
 from compat_tests.cluster.checker import Place, Records
 from compat_tests.cluster.ledger import read_stamp

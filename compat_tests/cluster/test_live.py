@@ -8,8 +8,8 @@ import pathlib
 
 import pytest
 
-from barnabas.storage.disk import OsDisk
 from barnabas.storage.entries import walk_file
+from barnabas.storage.osdisk import OsDisk
 from compat_tests.cluster.checker import Partition, check
 from compat_tests.cluster.ledger import read_ledger
 from compat_tests.cluster.live import LiveCluster

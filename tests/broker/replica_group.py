@@ -19,7 +19,8 @@ from barnabas.wire import messages as m
 from barnabas.wire.records import read_all_records
 from barnabas.wire.topics import TopicPartition
 from tests.broker.clusters import FIRST_PORT, machines_of_cluster
-from tests.broker.harness import PATIENCE_SECONDS, Client, deletion_request, produce_request
+from tests.broker.harness import PATIENCE_SECONDS, Client
+from tests.broker.requests import deletion_request, produce_request
 
 LISTENER = "PLAINTEXT"
 BROKER = 4  # the type of a resource that has a configuration

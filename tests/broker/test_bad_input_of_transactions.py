@@ -19,8 +19,10 @@ from barnabas.wire.asking import key_of
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import TRANSACTIONAL, build_batch
 from barnabas.wire.sentinels import NO_PRODUCER_ID
+from tests.broker.clock import now_ms
 from tests.broker.clusters import until
-from tests.broker.harness import Client, Machine, batch_of, now_ms
+from tests.broker.harness import Client, Machine
+from tests.broker.requests import batch_of
 from tests.broker.test_hostile_transactions import (
     AskedTopic,
     asking,

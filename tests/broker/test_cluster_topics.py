@@ -7,7 +7,7 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 from tests.broker.clusters import all_know_each_other, cluster, create_topic, leader_of, until
-from tests.broker.harness import new_topics
+from tests.broker.requests import new_topics
 
 LETTERS = TopicPartition("letters", 0)
 

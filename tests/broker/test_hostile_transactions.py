@@ -17,8 +17,10 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import NO_LEADER
 from barnabas.wire.topics import TopicPartition, partition_for
+from tests.broker.clock import START_MS, now_ms
 from tests.broker.clusters import cluster, create_topic, until
-from tests.broker.harness import START_MS, Machine, now_ms, produce_many
+from tests.broker.harness import Machine
+from tests.broker.requests import produce_many
 from tests.broker.steps import StepMeter
 from tests.broker.test_steps import LINES_MAX
 from tests.broker.test_transactions import T0, T1, THREE, decided, one_broker

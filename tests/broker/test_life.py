@@ -8,14 +8,8 @@ import trio
 from barnabas.broker.net import ConnectionLost
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import SessionExpired
-from tests.broker.harness import (
-    Machine,
-    batch_of,
-    fetch_request,
-    fetched,
-    produce_request,
-    records_in,
-)
+from tests.broker.harness import Machine
+from tests.broker.requests import batch_of, fetch_request, fetched, produce_request, records_in
 
 
 class Life:

@@ -8,7 +8,8 @@ import pytest
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.clusters import cluster, create_topic, leader_of
-from tests.broker.harness import Machine, fetch_request
+from tests.broker.harness import Machine
+from tests.broker.requests import fetch_request
 
 MAP = {"listener_security_protocol_map": "A:PLAINTEXT,B:PLAINTEXT,C:PLAINTEXT", "inter_broker_listener_name": "A"}
 A1, B1, A2, C1, C2 = 9101, 9201, 9102, 9301, 9302

@@ -16,8 +16,9 @@ from barnabas.broker.net import (
     SocketBuffers,
     resolves,
 )
-from barnabas.storage.disk import FileSlice, OsDisk, StorageError
+from barnabas.storage.disk import FileSlice, StorageError
 from barnabas.storage.memdisk import MemDisk
+from barnabas.storage.osdisk import OsDisk
 from tests.broker.memnet import MemNet
 
 

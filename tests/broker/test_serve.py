@@ -15,14 +15,9 @@ from barnabas.storage.memdisk import MemDisk
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.topics import partition_for
-from tests.broker.harness import (
-    CrashRecorder,
-    Machine,
-    batch_of,
-    fetch_request,
-    now_ms,
-    produce_request,
-)
+from tests.broker.clock import now_ms
+from tests.broker.harness import CrashRecorder, Machine
+from tests.broker.requests import batch_of, fetch_request, produce_request
 
 
 class CountingDisk(MemDisk):

@@ -7,7 +7,8 @@ from barnabas.broker.cluster.topics import TRANSACTION_TOPIC
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.clusters import cluster, create_topic, leader_of, until
-from tests.broker.harness import Machine, producers_request
+from tests.broker.harness import Machine
+from tests.broker.requests import producers_request
 from tests.broker.writers import GONE, Writer, committed, leader_in, read_committed, stable_offset
 
 THREE = {

@@ -20,7 +20,8 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import TRANSACTIONAL, read_all_records
 from barnabas.wire.topics import partition_for
-from tests.broker.harness import Client, Machine, batch_of, fetch_request, produce_request
+from tests.broker.harness import Client, Machine
+from tests.broker.requests import batch_of, fetch_request, produce_request
 
 PATIENCE_SECONDS = 120.0
 PAUSE_SECONDS = 0.1

@@ -36,6 +36,8 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, PeerLost
 from barnabas.wire.topics import TopicPartition
 
+pytest.register_assert_rewrite("tests.controller.store.store_model")
+
 NOW_MS = 1_700_000_000_000
 
 

@@ -6,12 +6,15 @@ from dataclasses import dataclass
 import pytest
 
 from barnabas.storage.disk import Disk, StorageError
-from barnabas.storage.log import Appended, PartitionLog, Read, open_log
+from barnabas.storage.log import Appended, PartitionLog
 from barnabas.storage.memdisk import MemDisk
+from barnabas.storage.opening import open_log
 from barnabas.storage.producers import Origin
+from barnabas.storage.segments import Read
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import Batch, build_batch, build_control_batch, read_all_records
 from barnabas.wire.topics import TopicPartition
+from tests.storage.compacted import Compacted
 
 NEVER = 2**63 - 1
 DIRECTORY = "/data/orders-0"
@@ -233,3 +236,8 @@ def read_of():
 def offsets_of():
     """Bytes -> offsets of their records."""
     return offsets_in
+
+
+@pytest.fixture
+def compacted(new_world):
+    return Compacted(new_world(compacted=True, deletes=False, segment_bytes=400))

@@ -1,144 +1,20 @@
-"""Compaction of a log: what stays, what readers see meanwhile, and what a crash at any moment leaves."""
+"""Compaction of a log: what stays, and what readers see meanwhile."""
 
-import contextlib
-import random
 import struct
 import zlib
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from barnabas.broker.pacing import complete_inline
-from barnabas.storage.check import check_partition
 from barnabas.storage.cleanable import cleanable_part
-from barnabas.storage.cleaner import Cleaning
-from barnabas.storage.disk import StorageError
-from barnabas.storage.files import CLEANED, SWAP, SWAPPED_SUFFIXES
-from barnabas.storage.producers import Origin, decode_snapshot
+from barnabas.storage.producers import decode_snapshot
 from barnabas.wire.compression import Codec
-from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import CHECKSUM_START
 from barnabas.wire.record_sift import LONG_RECORD_BYTES
-from barnabas.wire.records import (
-    ABORT,
-    COMMIT,
-    DELETE_HORIZON,
-    TRANSACTIONAL,
-    Batch,
-    CorruptRecords,
-    build_batch,
-    read_all_records,
-    read_batch_header,
-    walk_entries,
-)
+from barnabas.wire.records import ABORT, COMMIT, DELETE_HORIZON, TRANSACTIONAL, CorruptRecords
+from tests.storage.compacted import DAY, Compacted, fill, join_segments, view
+from tests.storage.contents import FIRST_LOG, findings, idempotent
 from tests.wire.bombs import header_bomb, memory_below
-
-DAY = 86_400_000
-FIRST_LOG = "00000000000000000000.log"
-
-
-class Compacted:
-    """A compacted log with small segments, and what was written to it."""
-
-    def __init__(self, world) -> None:
-        self.world = world
-        self.log = world.open()
-        self.written = {}  # offset -> (key, value)
-
-    def put(self, *pairs, **fields) -> int:
-        """Append one batch; its base offset."""
-        batch = build_batch(pairs, timestamp_ms=self.world.now_ms, **fields)
-        base_offset = self.append(batch.data)
-        self.written |= dict(enumerate(pairs, base_offset))
-        return base_offset
-
-    def append(self, data: bytearray) -> int:
-        """Append any batch; its base offset."""
-        batch = Batch(data, read_batch_header(data), self.world.now_ms, 0)
-        appended = self.log.append_as_leader(batch, leader_epoch=0, origin=Origin.CLIENT, now_ms=self.world.now_ms)
-        assert not isinstance(appended, ErrorCode), appended
-        return appended.base_offset
-
-    def roll(self) -> None:
-        self.log.roll(self.world.now_ms)
-
-    def cleaning(self, *, keys_max=1000, window_bytes=0) -> Cleaning:
-        self.world.flush(self.log)  # only what is synced is cleaned
-        part = cleanable_part(self.log, self.log.log_end_offset, self.world.now_ms)
-        return Cleaning(self.log, part, keys_max=keys_max, window_bytes=window_bytes, now_ms=self.world.now_ms)
-
-    def compact(self, **options) -> int:
-        """One pass, as the broker does it; returns how many steps it had."""
-        cleaning = self.cleaning(**options)
-        steps = 0
-        with contextlib.closing(cleaning.steps()) as going:
-            for step in going:
-                steps += 1
-                if step.replacement is not None:
-                    assert step.replacement.apply(self.world.now_ms)
-        self.log.first_dirty_offset = cleaning.end_offset
-        return steps
-
-    def reopen(self, *, clean: bool = False) -> None:
-        if clean:
-            self.log = self.world.restarted(self.log)
-        else:
-            self.log = self.world.open()
-
-    # what is there
-
-    def batches(self):
-        data = self.world.log_bytes(self.log)
-        return [
-            (read_batch_header(data, position), data[position : position + entry.size_bytes])
-            for position, entry in walk_entries(data)
-        ]
-
-    def records(self):
-        return [record for _, record in read_all_records(self.world.log_bytes(self.log))]
-
-    def offsets(self) -> list[int]:
-        return [record.offset for record in self.records()]
-
-    def bases(self) -> list[int]:
-        return [segment.base_offset for segment in self.log.segments]
-
-    def leftovers(self) -> list[str]:
-        return [name for name in self.world.names() if name.endswith((".cleaned", ".swap"))]
-
-
-@pytest.fixture
-def compacted(new_world):
-    return Compacted(new_world(compacted=True, deletes=False, segment_bytes=400))
-
-
-def fill(compacted, count: int, keys: int) -> None:
-    for number in range(count):
-        compacted.put((b"k%d" % (number % keys), b"v%d" % number))
-        compacted.world.flush(compacted.log)
-    compacted.roll()
-    compacted.world.flush(compacted.log)
-
-
-def join_segments(compacted) -> None:
-    """From now on the small segments may become one."""
-    compacted.log.config.segment_bytes = 1 << 20
-
-
-def findings(world) -> list[str]:
-    return [str(finding) for finding in check_partition(world.disk, "/data/orders-0")]
-
-
-def view(records) -> dict[bytes, bytes]:
-    """Key -> value after a reader has read all records."""
-    known = {}
-    for key, value in records:
-        known.pop(key, None)
-        if value is not None:
-            known[key] = value
-    return known
-
 
 # -- what stays
 
@@ -192,7 +68,7 @@ def test_segments_grow_together_and_their_files_go_after_the_delay(compacted):
     assert compacted.leftovers() == []
     gone = compacted.world.names(".deleted")
     assert len(gone) > 24
-    compacted.log.remove_deleted(compacted.world.now_ms + 60_000)
+    compacted.log.segments.remove_deleted(compacted.world.now_ms + 60_000)
     assert compacted.world.names(".deleted") == []
     assert findings(compacted.world) == []
 
@@ -201,8 +77,8 @@ def test_a_segment_that_is_replaced_twice_is_removed_once(compacted):
     for _ in range(2):
         fill(compacted, 10, 3)
         compacted.compact()
-    assert compacted.log.remove_deleted(compacted.world.now_ms + 60_000) > 0
-    assert not compacted.log.has_deleted_files
+    assert compacted.log.segments.remove_deleted(compacted.world.now_ms + 60_000) > 0
+    assert not compacted.log.segments.has_deleted_files
 
 
 def test_the_next_pass_reads_the_keys_of_what_is_dirty_only(compacted):
@@ -357,10 +233,6 @@ def test_no_tombstone_goes_behind_a_value_that_was_not_looked_at(new_world):
 # -- producers and transactions
 
 
-def idempotent(sequence: int, producer_id: int = 7) -> dict:
-    return {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
-
-
 def test_the_last_batch_of_a_producer_stays_empty_so_that_its_sequence_goes_on(compacted):
     compacted.put((b"a", b"1"), **idempotent(0))
     compacted.put((b"a", b"2"), (b"a", b"3"), **idempotent(1))
@@ -482,7 +354,7 @@ def test_a_reader_goes_on_with_the_bytes_it_was_promised(compacted):
     read = compacted.log.read(0, max_bytes=300, end_offset=40)
     promised = read.slice.read()
     compacted.compact()
-    compacted.log.remove_deleted(compacted.world.now_ms + 60_000)
+    compacted.log.segments.remove_deleted(compacted.world.now_ms + 60_000)
     assert read.slice.read() == promised
     read.slice.release()
 
@@ -644,177 +516,3 @@ def test_snapshots_stay_where_a_segment_begins(compacted):
     snapshots = [int(name[:20]) for name in compacted.world.names(".snapshot")]
     compacted.compact()
     assert [int(name[:20]) for name in compacted.world.names(".snapshot")] == [20] == snapshots[3:]
-
-
-# -- starts
-
-
-def test_a_clean_restart_finds_the_clean_log(compacted):
-    fill(compacted, 40, 3)
-    fill(compacted, 2, 2)
-    compacted.compact()
-    before = compacted.batches()
-    compacted.reopen(clean=True)
-    assert (compacted.batches(), compacted.log.log_end_offset, compacted.log.first_dirty_offset) == (before, 42, 42)
-
-
-def test_a_crash_after_the_policy_was_changed_takes_no_hole_of_compaction_for_a_loss(compacted):
-    for _ in range(3):
-        fill(compacted, 4, 4)
-    compacted.compact()
-    fill(compacted, 2, 2)
-    assert [segment.size_bytes > 0 for segment in compacted.log.segments] == [False, False, True, True, False]
-    compacted.world.checkpoint(compacted.log)
-    compacted.world.config.compacted = False
-    before = compacted.batches()
-    compacted.reopen()
-    assert compacted.batches() == before
-    assert compacted.log.log_end_offset == 14
-
-
-def with_aborted_transaction(compacted) -> None:
-    """So that the segment has all four files."""
-    compacted.put((b"a", b"v"), **idempotent(0), attributes=TRANSACTIONAL)
-    compacted.world.append_marker(compacted.log, ABORT)
-    fill(compacted, 20, 3)
-    compacted.world.flush(compacted.log)
-    compacted.world.checkpoint(compacted.log)
-    join_segments(compacted)
-
-
-@pytest.mark.parametrize("renamed", range(5))
-def test_a_swap_counts_when_its_last_file_is_renamed(compacted, crashing_disk, renamed):
-    """Before, a crash leaves the log as it was; after, the swap is completed; also if that is interrupted as well."""
-    with_aborted_transaction(compacted)
-    before = compacted.batches()
-    steps = compacted.cleaning().steps()  # kept, for it would undo the pass when it is closed
-    next(step.replacement for step in steps if step.replacement is not None)
-    for suffix in SWAPPED_SUFFIXES[renamed:]:
-        path = f"/data/orders-0/{0:020d}{suffix}"
-        compacted.world.disk.rename(path + SWAP, path + CLEANED)
-    compacted.world.disk.sync_directory("/data/orders-0")
-    half_done = compacted.world.disk
-    for fuse in range(40):
-        world = compacted.world.after_process_crash()
-        world.disk = crashing_disk(half_done.crash_process(), fuse)
-        with contextlib.suppress(StorageError):
-            world.open()
-        world.disk = world.disk.disk.crash_machine(random.Random(fuse))
-        recovered = Compacted(world)
-        assert recovered.leftovers() == []
-        if renamed == len(SWAPPED_SUFFIXES):
-            assert recovered.offsets() == [1, 19, 20, 21]
-        else:
-            assert recovered.batches() == before
-        assert recovered.world.aborted(recovered.log, 0, 22) == [(7, 0)]
-
-
-@pytest.mark.parametrize("fuse", range(60))
-def test_a_swap_that_is_interrupted_anywhere_is_completed(compacted, crashing_disk, fuse):
-    with_aborted_transaction(compacted)
-    world = compacted.world
-    steps = compacted.cleaning().steps()
-    replacement = next(step.replacement for step in steps if step.replacement is not None)
-    disk = world.disk
-    compacted.log.segments.store.disk = crashing_disk(disk, fuse)
-    with contextlib.suppress(StorageError), contextlib.closing(steps):
-        replacement.apply(world.now_ms)
-    world.disk = disk.crash_machine(random.Random(fuse))
-    recovered = Compacted(world)
-    assert recovered.offsets() == [1, 19, 20, 21]
-    assert recovered.world.aborted(recovered.log, 0, 22) == [(7, 0)]
-    assert recovered.leftovers() == []
-    assert recovered.bases() == [0, 22]
-
-
-# -- the model
-
-puts = st.tuples(
-    st.just("put"),
-    st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c", b"d"]), st.sampled_from([b"1", b"2", bytes(60), None])),
-             min_size=1, max_size=4),
-    st.sampled_from([Codec.NONE, Codec.GZIP]),
-)  # fmt: skip
-steps_of_life = st.lists(
-    st.one_of(
-        puts,
-        puts,
-        st.tuples(st.just("roll")),
-        st.tuples(st.just("compact"), st.sampled_from([1, 2, 1000])),
-        st.tuples(st.just("wait"), st.sampled_from([1000, DAY + 1])),
-        st.tuples(st.just("restart")),
-    ),
-    max_size=40,
-)
-
-
-def live(compacted, steps) -> None:
-    for kind, *what in steps:
-        match kind:
-            case "put":
-                compacted.put(*what[0], codec=what[1])
-            case "roll":
-                compacted.roll()
-            case "compact":
-                compacted.compact(keys_max=what[0])
-            case "wait":
-                compacted.world.now_ms += what[0]
-            case "restart":
-                compacted.reopen(clean=True)
-
-
-def check_against_what_was_written(compacted, written, dirty: int) -> None:
-    """Nothing is there that was not written, nothing that counts is missing, and no deleted value is back."""
-    records = compacted.records()
-    offsets = [record.offset for record in records]
-    assert offsets == sorted(set(offsets))
-    assert all(written[record.offset] == (record.key, record.value) for record in records)
-    assert view((record.key, record.value) for record in records) == view(written.values())
-    assert [offset for offset in offsets if offset >= dirty] == [offset for offset in written if offset >= dirty]
-
-
-@settings(max_examples=100, deadline=None)
-@given(steps_of_life)
-def test_whatever_happens_the_last_value_of_each_key_is_there(new_world, steps):
-    compacted = Compacted(new_world(compacted=True, segment_bytes=300))
-    live(compacted, steps)
-    dirty = compacted.log.first_dirty_offset or 0
-    check_against_what_was_written(compacted, compacted.written, dirty)
-    assert compacted.log.log_end_offset == len(compacted.written)
-    clean = [record.key for record in compacted.records() if record.offset < dirty]
-    if not any(kind == "compact" and what[0] < 1000 for kind, *what in steps):
-        assert len(clean) == len(set(clean))
-    compacted.log.close(compacted.world.now_ms)
-    assert findings(compacted.world) == []
-
-
-@settings(max_examples=100, deadline=None)
-@given(steps_of_life, st.integers(0, 60), st.integers(0, 20), st.integers(0, 2**32), st.booleans())
-def test_a_crash_at_any_moment_of_a_pass_loses_no_value_and_brings_none_back(
-    new_world, crashing_disk, steps, fuse, second_fuse, seed, power
-):
-    compacted = Compacted(new_world(compacted=True, segment_bytes=300))
-    live(compacted, steps)
-    compacted.roll()
-    world, log = compacted.world, compacted.log
-    world.flush(log)
-    world.checkpoint(log)
-    end_offset = compacted.cleaning().part.end_offset
-    disk = world.disk
-    log.segments.store.disk = crashing_disk(disk, fuse)
-    with contextlib.suppress(StorageError):
-        compacted.compact()
-        world.checkpoint(log)
-    rng = random.Random(seed)
-    world.disk = crashing_disk(disk.crash_machine(rng) if power else disk.crash_process(), second_fuse)
-    with contextlib.suppress(StorageError):
-        world.open()
-    world.disk = world.disk.disk.crash_machine(rng) if power else world.disk.disk.crash_process()
-    written, first_dirty_offset = compacted.written, log.first_dirty_offset
-    compacted.reopen()
-    assert compacted.leftovers() == []
-    assert compacted.log.log_end_offset == len(written)
-    check_against_what_was_written(compacted, written, end_offset)
-    assert compacted.log.first_dirty_offset == first_dirty_offset
-    compacted.log.close(world.now_ms)
-    assert findings(world) == []

@@ -14,13 +14,13 @@ from barnabas.storage.disk import (
     Disk,
     FileSlice,
     HalfDone,
-    OsDisk,
     StorageError,
     join,
     make_durable_directory,
     parent_of,
 )
 from barnabas.storage.memdisk import MemDisk
+from barnabas.storage.osdisk import OsDisk
 from barnabas.wire.errors import InvariantBroken
 
 

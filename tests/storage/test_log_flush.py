@@ -125,7 +125,7 @@ def test_segments_deleted_during_a_sync_are_no_error(new_world):
         world.append(log)
     plan = log.flush_plan()
     log.delete_old_segments(world.now_ms, 5)
-    log.remove_deleted(world.now_ms + 60_000)
+    log.segments.remove_deleted(world.now_ms + 60_000)
     plan.sync()
     log.flushed(plan)
     assert log.recovery_point >= 4

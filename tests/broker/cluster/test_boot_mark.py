@@ -9,8 +9,9 @@ from barnabas.controller.admin.registration import CannotRegister
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import Create, Delete, SetData
 from barnabas.storage.memdisk import MemDisk
+from tests.broker.clock import now_ms
 from tests.broker.clusters import cluster, create_topic, leader_of
-from tests.broker.harness import Machine, now_ms
+from tests.broker.harness import Machine
 
 
 async def registered(machine):

@@ -9,7 +9,8 @@ from barnabas.broker.cluster.controlled_shutdown import controlled_shutdown
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, PeerLost
-from tests.broker.harness import Machine, dotted
+from tests.broker.harness import Machine
+from tests.broker.requests import dotted
 
 LEFT = m.ControlledShutdownResponse(
     remaining_partitions=[m.ControlledShutdownResponse.RemainingPartition(topic_name="t", partition_index=3)]

@@ -20,6 +20,7 @@ from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_reader import read_all_records
 from barnabas.wire.record_writer import build_batch
+from tests.broker.clock import now_ms
 from tests.broker.handlers.test_configs import BROKER, altered
 from tests.broker.handlers.test_topic_properties_act import (
     HOUR_MS,
@@ -27,7 +28,8 @@ from tests.broker.handlers.test_topic_properties_act import (
     first_offset_left_of_what_is_two_hours_old,
     survives_any_power_failure,
 )
-from tests.broker.harness import Client, Machine, fetch_request, now_ms
+from tests.broker.harness import Client, Machine
+from tests.broker.requests import fetch_request
 
 Observe = Callable[[Scene], Awaitable[Any]]
 

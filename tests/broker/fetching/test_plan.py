@@ -8,8 +8,8 @@ from barnabas.storage.memdisk import MemFile
 from barnabas.wire.errors import ErrorCode
 from tests.broker.handlers.test_fetch import with_records
 from tests.broker.handlers.test_fetch_in_sessions import Session
-from tests.broker.harness import fetch_request, fetched, values_in
 from tests.broker.replica_group import Group
+from tests.broker.requests import fetch_request, fetched, values_in
 
 
 @pytest.fixture

@@ -37,8 +37,8 @@ from barnabas.broker.replication.alter_partition import AlterPartition
 from barnabas.broker.replication.partition import Partition, Role
 from barnabas.broker.server.dispatch import answer
 from barnabas.controller.store.paths import Endpoint
-from barnabas.storage.log import open_log
 from barnabas.storage.memdisk import MemDisk
+from barnabas.storage.opening import open_log
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition

@@ -5,7 +5,8 @@ import trio
 
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
-from tests.broker.harness import Machine, batch_of, deletion_request, epoch_request, fetch_request, values_in
+from tests.broker.harness import Machine
+from tests.broker.requests import batch_of, deletion_request, epoch_request, fetch_request, values_in
 
 EARLIEST, LATEST = -2, -1
 

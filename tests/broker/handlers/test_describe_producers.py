@@ -1,14 +1,9 @@
 """DescribeProducers: what a partition knows of who writes to it."""
 
 from barnabas.wire.errors import ErrorCode
-from tests.broker.harness import START_MS, Machine, batch_of, producers_request
-
-
-async def with_topic(nursery, partitions: int = 1):
-    machine = await Machine(nursery).start()
-    client = await machine.connect()
-    await client.create_topic("t", partitions)
-    return machine, client
+from tests.broker.clock import START_MS
+from tests.broker.harness import with_topic
+from tests.broker.requests import batch_of, producers_request
 
 
 async def describe(client, topic: str = "t", partition: int = 0):

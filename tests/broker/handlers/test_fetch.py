@@ -4,9 +4,9 @@ import pytest
 import trio
 
 from barnabas.broker.net import OsNet, SocketBuffers
-from barnabas.storage.disk import OsDisk
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.memdisk import MemDisk
+from barnabas.storage.osdisk import OsDisk
 from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
 from barnabas.wire.compression import Codec
@@ -19,16 +19,9 @@ from barnabas.wire.records import (
     build_batch,
     build_control_batch,
 )
-from tests.broker.harness import (
-    Machine,
-    batch_of,
-    fetch_request,
-    fetched,
-    now_ms,
-    produce_many,
-    records_in,
-    values_in,
-)
+from tests.broker.clock import now_ms
+from tests.broker.harness import Machine
+from tests.broker.requests import batch_of, fetch_request, fetched, produce_many, records_in, values_in
 
 
 async def with_topic(nursery, partitions=1, *, properties=None, **configs):

@@ -8,13 +8,8 @@ import trio
 from barnabas.broker.replication.fetch_sessions import PARTITIONS_PER_SLOT
 from barnabas.wire.errors import ErrorCode
 from tests.broker.handlers.test_fetch import only_row, with_records, with_topic
-from tests.broker.harness import (
-    Machine,
-    fetch_request,
-    fetched,
-    records_in,
-    values_in,
-)
+from tests.broker.harness import Machine
+from tests.broker.requests import fetch_request, fetched, records_in, values_in
 
 
 class Session:

@@ -8,7 +8,9 @@ import trio
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import Record, build_batch
-from tests.broker.harness import START_MS, Machine, batch_of, list_offsets_request, produce_request
+from tests.broker.clock import START_MS
+from tests.broker.harness import Machine
+from tests.broker.requests import batch_of, list_offsets_request, produce_request
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 

@@ -6,7 +6,9 @@ from barnabas.broker.logs import placement
 from barnabas.storage.memdisk import MemDisk
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
-from tests.broker.harness import Machine, now_ms, placement_request
+from tests.broker.clock import now_ms
+from tests.broker.harness import Machine
+from tests.broker.requests import placement_request
 
 Asked = m.DescribeLogDirsRequest.DescribableLogDirTopic
 

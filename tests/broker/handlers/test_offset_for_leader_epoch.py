@@ -3,7 +3,8 @@
 import pytest
 
 from barnabas.wire.errors import ErrorCode
-from tests.broker.harness import Machine, epoch_request
+from tests.broker.harness import Machine
+from tests.broker.requests import epoch_request
 
 
 async def with_two_epochs(nursery):

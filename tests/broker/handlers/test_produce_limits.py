@@ -3,17 +3,11 @@
 import pytest
 
 from barnabas.wire.errors import ErrorCode
-from tests.broker.harness import Machine, batch_of
+from tests.broker.harness import with_topic
+from tests.broker.requests import batch_of
 from tests.wire.bombs import header_bomb, value_bomb
 
 TOPICS = [{}, {"compression_type": "lz4"}, {"cleanup_policy": "compact"}, {"message_timestamp_type": "LogAppendTime"}]
-
-
-async def with_topic(nursery, **configs):
-    machine = await Machine(nursery).start()
-    client = await machine.connect()
-    await client.create_topic("t", **configs)
-    return machine, client
 
 
 @pytest.mark.parametrize("configs", TOPICS)

@@ -10,7 +10,9 @@ from barnabas.wire.downconvert import encode_message
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_reader import Record
 from barnabas.wire.records import build_batch, read_batch_header, read_records
-from tests.broker.harness import Machine, now_ms, produce_many, produce_request
+from tests.broker.clock import now_ms
+from tests.broker.harness import with_topic
+from tests.broker.requests import produce_many, produce_request
 
 RECORDED = json.loads((pathlib.Path(__file__).parents[2] / "wire" / "old_formats.json").read_text())
 SENT = {row["name"]: bytearray(base64.b64decode(row["sent"])) for row in RECORDED if row["stored"]}
@@ -21,13 +23,6 @@ VERSIONS = range(3)
 
 def message(value=b"v", magic=1, at=5) -> bytearray:
     return bytearray(encode_message(Record(0, at, b"k", value, []), magic))
-
-
-async def with_topic(nursery, partitions=1, **configs):
-    machine = await Machine(nursery).start()
-    client = await machine.connect()
-    await client.create_topic("t", partitions, **configs)
-    return machine, client
 
 
 async def stored(client, offset=0):

@@ -21,8 +21,10 @@ from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_reader import read_all_records
 from barnabas.wire.record_writer import build_batch
+from tests.broker.clock import now_ms
 from tests.broker.handlers.test_configs import BROKER, TOPIC, altered
-from tests.broker.harness import Client, Machine, fetch_request, fetched, now_ms
+from tests.broker.harness import Client, Machine
+from tests.broker.requests import fetch_request, fetched
 
 HOUR_MS = 3_600_000
 LOG = "/data/t-0"

@@ -5,7 +5,8 @@ import trio
 
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
-from tests.broker.harness import Machine, batch_of, fetch_request, fetched, new_topics
+from tests.broker.harness import Machine
+from tests.broker.requests import batch_of, fetch_request, fetched, new_topics
 
 Creatable = m.CreateTopicsRequest.CreatableTopic
 Assignment = m.CreateTopicsRequest.CreatableReplicaAssignment

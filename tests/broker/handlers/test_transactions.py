@@ -5,7 +5,8 @@ import pytest
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import LOG_APPEND_TIME, TRANSACTIONAL
-from tests.broker.harness import Machine, batch_of, fetch_request
+from tests.broker.harness import Machine
+from tests.broker.requests import batch_of, fetch_request
 from tests.broker.writers import Writer, batches_in
 
 

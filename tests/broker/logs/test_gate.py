@@ -12,9 +12,10 @@ from barnabas.broker.world import request_threads, run_inline
 from barnabas.storage.disk import StorageError
 from barnabas.storage.segments import SearchDisturbed
 from barnabas.wire.errors import ErrorCode
-from tests.broker.harness import START_MS, list_offsets_request
+from tests.broker.clock import START_MS
 from tests.broker.replica_group import Group
 from tests.broker.replication.test_log_dir_moves import TEN, has_moved, move, with_directories
+from tests.broker.requests import list_offsets_request
 
 REFUSED = ErrorCode.NOT_LEADER_OR_FOLLOWER
 

@@ -5,13 +5,9 @@ import trio
 from barnabas.broker.logs.partition_logs import AllDirectoriesOffline
 from barnabas.storage.memdisk import MemDisk
 from barnabas.wire.errors import ErrorCode
-from tests.broker.harness import (
-    Machine,
-    fetch_request,
-    now_ms,
-    produce_many,
-    produce_request,
-)
+from tests.broker.clock import now_ms
+from tests.broker.harness import Machine
+from tests.broker.requests import fetch_request, produce_many, produce_request
 
 
 async def spread(machine, partitions=4):

@@ -7,8 +7,8 @@ from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.metadata import BrokerInfo, ClusterMetadata
 from barnabas.broker.replication.alter_partition import ASKED_AT_A_TIME, ROLE_WAIT_SECONDS, AlterPartition
 from barnabas.broker.replication.partition import Partition, Role
-from barnabas.storage.log import open_log
 from barnabas.storage.memdisk import MemDisk
+from barnabas.storage.opening import open_log
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, PeerLost
 from barnabas.wire.topics import TopicPartition

@@ -9,8 +9,8 @@ from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.replication.local_leader import LocalLeader, Pace
 from barnabas.broker.replication.waiting import wake
 from barnabas.broker.world import run_inline
-from barnabas.storage.log import open_log
 from barnabas.storage.memdisk import MemDisk
+from barnabas.storage.opening import open_log
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import build_batch

@@ -7,8 +7,9 @@ from barnabas.broker.logs import future_logs
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.clusters import until
-from tests.broker.harness import CrashRecorder, Machine, batch_of, deletion_request, placement_request
+from tests.broker.harness import CrashRecorder, Machine
 from tests.broker.replica_group import Group
+from tests.broker.requests import batch_of, deletion_request, placement_request
 
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 BROKER = 4  # the type of a resource that has a configuration

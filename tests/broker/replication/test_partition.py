@@ -6,12 +6,14 @@ import pytest
 import trio
 
 from barnabas.broker.config.live import BrokerConfig
+from barnabas.broker.replication.acknowledgements import AppendedUpTo, acknowledgements
 from barnabas.broker.replication.isr import LagLimits
-from barnabas.broker.replication.partition import AppendedUpTo, Deletion, Partition, Role, acknowledgements
+from barnabas.broker.replication.partition import Deletion, Partition, Role
 from barnabas.broker.replication.waiting import Waiter
 from barnabas.storage.disk import StorageError
-from barnabas.storage.log import Appended, open_log
+from barnabas.storage.log import Appended
 from barnabas.storage.memdisk import MemDisk
+from barnabas.storage.opening import open_log
 from barnabas.storage.producers import Origin
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import TRANSACTIONAL, build_batch, stamp

@@ -4,8 +4,8 @@ import pytest
 
 from barnabas.broker.replication import refused_batches
 from barnabas.wire.errors import ErrorCode
-from tests.broker.harness import batch_of, produce_request
 from tests.broker.replica_group import Group
+from tests.broker.requests import batch_of, produce_request
 
 
 async def led_topic(nursery, *, isr, **properties):

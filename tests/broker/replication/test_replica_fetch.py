@@ -7,8 +7,8 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.handlers.test_fetch import only_row
 from tests.broker.handlers.test_fetch_in_sessions import Session
-from tests.broker.harness import (
-    Machine,
+from tests.broker.harness import Machine
+from tests.broker.requests import (
     batch_of,
     deletion_request,
     fetch_request,

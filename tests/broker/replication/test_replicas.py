@@ -7,7 +7,8 @@ from barnabas.storage.checkpoint import HIGH_WATERMARK_CHECKPOINT, read_checkpoi
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
-from tests.broker.harness import Machine, produce_many, produce_request, values_in
+from tests.broker.harness import Machine
+from tests.broker.requests import produce_many, produce_request, values_in
 
 State = m.LeaderAndIsrRequest.LeaderAndIsrPartitionState
 TOPIC_ID = b"0123456789abcdef"

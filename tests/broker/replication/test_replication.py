@@ -10,8 +10,9 @@ from barnabas.storage.producers import Origin
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import COMMIT, TRANSACTIONAL, build_batch, build_control_batch
 from tests.broker.clusters import cluster, create_topic, leader_of, until
-from tests.broker.harness import CrashRecorder, batch_of, produce_request
+from tests.broker.harness import CrashRecorder
 from tests.broker.replica_group import Group
+from tests.broker.requests import batch_of, produce_request
 
 
 def seed_that_loses(value, machine, path):

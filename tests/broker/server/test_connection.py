@@ -9,14 +9,8 @@ from barnabas.broker.server import dispatch
 from barnabas.broker.server.connection import STALLED_SECONDS, TOKEN_BYTES, TOKEN_SECONDS
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
-from tests.broker.harness import (
-    Machine,
-    fetch_request,
-    fetched,
-    produce_request,
-    records_in,
-    values_in,
-)
+from tests.broker.harness import Machine
+from tests.broker.requests import fetch_request, fetched, produce_request, records_in, values_in
 
 SMALL_MEMORY = {"socket_request_max_bytes": "100000", "queued_max_request_bytes": "100000"}
 

@@ -8,7 +8,8 @@ from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS, request_class, response_class
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, Refuse
 from barnabas.wire.schema import Field
-from tests.broker.harness import Machine, fetch_request, fetched, produce_request
+from tests.broker.harness import Machine
+from tests.broker.requests import fetch_request, fetched, produce_request
 
 SERVED = [api for api in APIS.values() if api.served]
 CANNOT_REFUSE = {(35, 0), (35, 1), (35, 2)}  # versions without an error for the whole, and nothing asked has its own

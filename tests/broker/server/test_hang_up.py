@@ -5,7 +5,8 @@ import trio
 
 from barnabas.broker.server import connection, dispatch
 from barnabas.wire import messages as m
-from tests.broker.harness import Machine, fetch_request, produce_request
+from tests.broker.harness import Machine
+from tests.broker.requests import fetch_request, produce_request
 
 FOREVER_MS = 2**31 - 1
 FOLLOWER = 2

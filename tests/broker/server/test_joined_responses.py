@@ -9,8 +9,9 @@ from barnabas.broker.handlers import produce as handler
 from barnabas.broker.pacing import calling_before_wait
 from barnabas.wire import messages as m
 from barnabas.wire.records import SMALL_BYTES_MAX
-from tests.broker.harness import Machine, batch_of, produce_request
+from tests.broker.harness import Machine
 from tests.broker.memnet import MemStream
+from tests.broker.requests import batch_of, produce_request
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ import trio
 from barnabas.broker.replication.waiting import ACTING_MAX, Decisions, DelayedResponse, wake
 from barnabas.broker.server.pipelined_responses import PIPELINED_MAX, PipelinedResponses
 from barnabas.wire.errors import ErrorCode
-from tests.broker.harness import Machine, fetch_request, list_offsets_request, produce_request
+from tests.broker.harness import Machine
 from tests.broker.memnet import PIPE_BYTES, MemStream, Pipe
+from tests.broker.requests import fetch_request, list_offsets_request, produce_request
 
 FOLLOWER = 2
 LATEST = -1

@@ -23,8 +23,9 @@ from barnabas.broker.server.connection import SENT_AT_A_TIME_BYTES, STALLED_SECO
 from barnabas.storage.disk import FileSlice
 from barnabas.wire import compression
 from barnabas.wire import messages as m
-from tests.broker.harness import Machine, fetch_request
+from tests.broker.harness import Machine
 from tests.broker.memnet import MemStream, Pipe
+from tests.broker.requests import fetch_request
 from tests.wire.bombs import window_bomb
 
 SMALL = 1 << 18  # for the limits of these tests

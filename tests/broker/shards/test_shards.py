@@ -14,8 +14,8 @@ from barnabas.broker.replication.partition import Partition, Role
 from barnabas.broker.shards.loading import Loading
 from barnabas.broker.shards.shards import Shards
 from barnabas.broker.shards.watch import HighWatermarks
-from barnabas.storage.log import open_log
 from barnabas.storage.memdisk import MemDisk
+from barnabas.storage.opening import open_log
 from barnabas.storage.producers import Origin
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_sift import empty_batch

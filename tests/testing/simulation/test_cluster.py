@@ -6,7 +6,8 @@ import trio
 from barnabas.testing.simulation.cluster import open_cluster
 from barnabas.testing.simulation.node import PORT
 from barnabas.testing.simulation.schedule import simulate
-from tests.broker.harness import Client, batch_of, deletion_request, new_topics
+from tests.broker.harness import Client
+from tests.broker.requests import batch_of, deletion_request, new_topics
 
 SESSION_SECONDS = 6.0
 PATIENCE_SECONDS = 30.0
