@@ -4,10 +4,12 @@ What a certificate says comes from the other side of a connection, so every leng
 there. Anything that is not DER is a `DerError`: the caller refuses the certificate.
 """
 
+import calendar
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-SEQUENCE, SET, OID, OCTET_STRING, EXPLICIT_0, EXPLICIT_3 = 0x30, 0x31, 0x06, 0x04, 0xA0, 0xA3
+SEQUENCE, SET, OID, OCTET_STRING, UTC_TIME, EXPLICIT_0, EXPLICIT_3 = 0x30, 0x31, 0x06, 0x04, 0x17, 0xA0, 0xA3
 SUBJECT_ALTERNATIVE_NAME = "2.5.29.17"
 LENGTH_OCTETS_MAX = 4
 
@@ -63,14 +65,28 @@ def oid_text(content: bytes) -> str:
     return ".".join(map(str, [first, numbers[0] - 40 * first, *numbers[1:]]))
 
 
+class _Fields(NamedTuple):
+    """The fields of a certificate that are read here."""
+
+    issuer: bytes
+    validity: bytes
+    subject: bytes
+    others: tuple[Element, ...]
+
+
 def subject_of(certificate: bytes) -> bytes:
     """The subject of a certificate: the content of its Name."""
-    return _from_subject(certificate)[0].content
+    return _fields(certificate).subject
+
+
+def issuer_of(certificate: bytes) -> bytes:
+    """The issuer of a certificate: the content of its Name."""
+    return _fields(certificate).issuer
 
 
 def alternative_names_of(certificate: bytes) -> frozenset[tuple[int, bytes]]:
     """The subject alternative names of a certificate: tag (0x82 is a DNS name, 0x87 an IP address) and content."""
-    wrapped = next((each for each in _from_subject(certificate)[1:] if each.tag == EXPLICIT_3), None)
+    wrapped = next((each for each in _fields(certificate).others if each.tag == EXPLICIT_3), None)
     for extension in elements(only(wrapped.content, SEQUENCE)) if wrapped is not None else ():
         parts = list(elements(extension.content))  # the identifier, perhaps whether it is critical, and the value
         if len(parts) < 2 or parts[0].tag != OID or parts[-1].tag != OCTET_STRING:
@@ -80,14 +96,32 @@ def alternative_names_of(certificate: bytes) -> frozenset[tuple[int, bytes]]:
     return frozenset()
 
 
-def _from_subject(certificate: bytes) -> list[Element]:
-    """The fields of a certificate from its subject on."""
+def valid_until(certificate: bytes) -> tuple[int, str]:
+    """The last second at which a certificate is valid: since the epoch, and as text."""
+    times = list(elements(_fields(certificate).validity))
+    digits = times[1].content if len(times) == 2 else b""
+    if len(times) == 2 and times[1].tag == UTC_TIME:
+        digits = (b"20" if digits < b"50" else b"19") + digits
+    if not re.fullmatch(rb"[0-9]{14}Z", digits):
+        raise DerError("a certificate without a time of its end")
+    parts = [digits[:4], *(digits[start : start + 2] for start in range(4, 14, 2))]
+    year, month, day, hour, minute, second = map(int, parts)
+    try:
+        seconds = calendar.timegm((year, month, day, hour, minute, second))
+    except ValueError as error:
+        raise DerError("a certificate ends at no date") from error
+    return seconds, f"{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC"
+
+
+def _fields(certificate: bytes) -> _Fields:
     signed = expected(elements(only(certificate, SEQUENCE)), SEQUENCE)
     fields = list(elements(signed.content))
-    before = 5 if fields and fields[0].tag == EXPLICIT_0 else 4  # version, serial, algorithm, issuer, validity
-    if len(fields) <= before or fields[before].tag != SEQUENCE:
+    if fields and fields[0].tag == EXPLICIT_0:  # the version
+        del fields[0]
+    if len(fields) < 5 or {each.tag for each in fields[2:5]} != {SEQUENCE}:
         raise DerError("a certificate without a subject")
-    return fields[before:]
+    _, _, issuer, validity, subject, *others = fields  # after serial number and algorithm
+    return _Fields(issuer.content, validity.content, subject.content, tuple(others))
 
 
 def _element_at(data: bytes, position: int) -> Element:

@@ -3,8 +3,8 @@
     org.apache.kafka.common.security.plain.PlainLoginModule required username="broker" password="…" user_klamm="…";
 
 A JAAS file has several of these: `context { module flag option…; module …; };`. Texts are cut into tokens as Java's
-StreamTokenizer does it, with its oddities: a word that begins like a number is no word, a quoted text ends at the end of
-its line, and a single slash begins a comment.
+StreamTokenizer does it, with its oddities: a word that begins like a number is no word, a quoted text ends at the end
+of its line, and a single slash begins a comment.
 
 The text holds passwords. So errors name the place, and of the text only words that stand where no value can stand.
 """
