@@ -128,6 +128,9 @@ def _contents(location: str | None, name: str) -> bytes:
 def _configure(context: ssl.SSLContext, choice: TlsChoice, prefix: str) -> None:
     context.minimum_version, context.maximum_version = VERSIONS[choice.lowest], VERSIONS[choice.highest]
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    # Many clients close without a close_notify, and may still read answers: an end is an end. With an OpenSSL that does
+    # not have this option (before 3.0) it is, too.
+    context.options |= getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     if choice.suites is not None:
         try:
             context.set_ciphers(choice.suites)
