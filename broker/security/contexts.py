@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from barnabas.broker.security import pem
 from barnabas.broker.security.ciphers import TlsChoice
+from barnabas.broker.security.listener_security import TlsSettings
 from barnabas.broker.security.stores import (
     KeyEntry,
     KeyStoreSettings,
@@ -21,6 +22,7 @@ from barnabas.broker.security.stores import (
     key_store_problem,
     read_key_store,
     read_trust_store,
+    reload_problem,
     trust_store_problem,
 )
 
@@ -28,6 +30,63 @@ VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3
 CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 STORE_BYTES_MAX = 16 << 20
 HANDSHAKE_STEPS_MAX = 10
+
+
+class ListenerTls:
+    """The stores and contexts of one listener. A reload replaces them; connections that are there keep theirs.
+
+    At the listener that brokers use among themselves they connect to each other with the same settings (`client`), so
+    the stores must accept themselves, and those of a reload and the old ones each other: brokers are not reloaded all
+    at once.
+    """
+
+    server: ssl.SSLContext
+    client: ssl.SSLContext | None  # of the brokers' listener alone
+
+    def __init__(self, settings: TlsSettings, *, is_brokers_own: bool) -> None:
+        """Blocking: short. StoreError when the stores cannot be used."""
+        key_store, trust_store = settings.key_store, settings.trust_store
+        self._settings = settings
+        self._is_brokers_own = is_brokers_own
+        self._times = modification_times(key_store, trust_store)  # before they are read: a later change is seen
+        self.stores = load_stores(key_store, trust_store)
+        self.server = server_context(self.stores, settings.choice, settings.client_auth, key_store.prefix)
+        self.client = self._client(settings.checks_host_name) if is_brokers_own else None
+        if is_brokers_own:
+            prove(self.server, self._client(checks_host_name=False))
+
+    def prepared(self, settings: TlsSettings) -> "ListenerTls | None":
+        """What `replace` takes, None if nothing changed, in the properties or in the files.
+
+        Blocking: short. StoreError, in Kafka's words, when the new stores may not replace the old.
+        """
+        times = modification_times(settings.key_store, settings.trust_store)
+        if settings == self._settings and times == self._times:
+            return None
+        new = ListenerTls(settings, is_brokers_own=self._is_brokers_own)
+        problem = reload_problem(
+            self.stores,
+            new.stores,
+            allow_dn_changes=settings.allow_dn_changes,
+            allow_san_changes=settings.allow_san_changes,
+        )
+        if problem is not None:
+            raise StoreError(problem)
+        if self._is_brokers_own:
+            prove(self.server, new._client(checks_host_name=False))
+            prove(new.server, self._client(checks_host_name=False))
+        return new
+
+    def replace(self, new: "ListenerTls") -> None:
+        """Serve new connections with these stores."""
+        self._settings, self._times = new._settings, new._times
+        self.stores, self.server, self.client = new.stores, new.server, new.client
+
+    def _client(self, checks_host_name: bool) -> ssl.SSLContext:
+        settings = self._settings
+        return client_context(
+            self.stores, settings.choice, checks_host_name=checks_host_name, prefix=settings.key_store.prefix
+        )
 
 
 def load_stores(key_store: KeyStoreSettings, trust_store: TrustStoreSettings) -> TlsStores:

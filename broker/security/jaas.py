@@ -22,7 +22,7 @@ LOGIN_MODULES = {
     "SCRAM-SHA-512": f"{_PACKAGE}.scram.ScramLoginModule",
     "OAUTHBEARER": f"{_PACKAGE}.oauthbearer.OAuthBearerLoginModule",
 }
-# CVE-2023-25194, CVE-2025-27818, CVE-2025-27819: with them, whoever configures a client runs code in the server.
+# CVE-2023-25194, CVE-2025-27818, CVE-2025-27819: with them, a configuration that comes in by a request runs code.
 DISALLOWED = ("com.sun.security.auth.module.JndiLoginModule", "com.sun.security.auth.module.LdapLoginModule")
 
 

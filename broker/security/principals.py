@@ -7,7 +7,6 @@ in the form that Java's X500Principal.getName() has, because super.users and ACL
 
 import re
 import warnings
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from barnabas.broker.security.der import OID, SEQUENCE, SET, DerError, Element, elements, expected, oid_text, subject_of
@@ -131,23 +130,22 @@ class Rule(NamedTuple):
         return "".join(each if isinstance(each, str) else match[each] or "" for each in self.replacement)
 
 
-class MappingRules:
+class MappingRules(NamedTuple):
     """`ssl.principal.mapping.rules`."""
 
-    def __init__(self, rules: Sequence[Rule], text: str) -> None:
-        self._rules = rules
-        self._text = text
+    text: str
+    rules: tuple[Rule, ...]
 
     def name_of(self, distinguished_name: str) -> str:
         """What the first rule that matches makes of this name. NoMatchingRule also if that is empty."""
-        for rule in self._rules:
+        for rule in self.rules:
             name = rule.apply(distinguished_name)
             # An empty name would be one for all certificates that a rule strips of everything.
             if name == "":
                 break
             if name is not None:
                 return name
-        raise NoMatchingRule(f"No rules apply to {distinguished_name!r}, rules {self._text}")
+        raise NoMatchingRule(f"No rules apply to {distinguished_name!r}, rules {self.text}")
 
 
 def principal_of_certificate(certificate: bytes | None, rules: MappingRules) -> KafkaPrincipal:
@@ -159,7 +157,8 @@ def principal_of_certificate(certificate: bytes | None, rules: MappingRules) -> 
 
 def parse_mapping_rules(text: str) -> MappingRules:
     """The rules, in order; ValueError says which one is wrong."""
-    return MappingRules([rule for each in _split(text.strip()) if (rule := _parse_rule(each)) is not None], text)
+    parsed = map(_parse_rule, _split(text.strip()))
+    return MappingRules(text, tuple(rule for rule in parsed if rule is not None))
 
 
 def _split(text: str) -> list[str]:

@@ -152,7 +152,8 @@ def read_key_store(settings: KeyStoreSettings, data: bytes) -> tuple[KeyEntry, .
     try:
         entries = tuple(entry for entry in _key_entries(settings, data) if entry.chain)
         for entry in entries:  # a reload compares these
-            distinguished_name(entry.chain[0]), alternative_names_of(entry.chain[0])
+            distinguished_name(entry.chain[0])
+            alternative_names_of(entry.chain[0])
     except FAILURES as error:
         raise StoreError(f"{where}: {error}") from error
     if not entries:

@@ -386,7 +386,7 @@ async def lost_or_refused(raw):
 async def test_a_required_certificate_that_is_not_shown_is_refused():
     """A client of TLS 1.3 learns it with its first read."""
     here, there, *_ = pipes()
-    nobody = client_context(stores()._replace(keys=None), BOTH_VERSIONS)
+    unnamed = client_context(stores()._replace(keys=None), BOTH_VERSIONS)
 
     async def accept():
         with pytest.raises(HandshakeFailed, match="PEER_DID_NOT_RETURN_A_CERTIFICATE"):
@@ -395,7 +395,7 @@ async def test_a_required_certificate_that_is_not_shown_is_refused():
     with trio.fail_after(5):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(accept)
-            stream = await connect_tls(here, nobody, "localhost")
+            stream = await connect_tls(here, unnamed, "localhost")
             with pytest.raises(ConnectionLost, match="ALERT_CERTIFICATE_REQUIRED"):
                 await stream.receive_some(100)
 
@@ -403,8 +403,8 @@ async def test_a_required_certificate_that_is_not_shown_is_refused():
 async def test_the_certificate_of_the_client_is_known():
     _, server = await shake_hands(*pipes()[:2])
     assert server.peer_certificate == der_of(chain_pem(leaf()))[0]
-    nobody = client_context(stores()._replace(keys=None), BOTH_VERSIONS)
-    _, server = await shake_hands(*pipes()[:2], client=nobody)
+    unnamed = client_context(stores()._replace(keys=None), BOTH_VERSIONS)
+    _, server = await shake_hands(*pipes()[:2], client=unnamed)
     assert server.peer_certificate is None
 
 

@@ -125,6 +125,27 @@ def self_signed(key, names: list[x509.NameAttribute], *hosts: str, ended=False) 
     return builder.sign(key, SHA256()).public_bytes(Encoding.PEM).decode()
 
 
+def chain_of_three(key) -> list[x509.Certificate]:
+    """A certificate for the key, that of its authority, and that of the authority's authority."""
+    keys = [key, new_key("EC P-256"), new_key("EC P-256")]
+    names = [x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, each)]) for each in ("leaf", "middle", "root")]
+    now, chain = datetime.now(UTC), []
+    for number, own in enumerate(keys):
+        above = min(number + 1, 2)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(names[number])
+            .issuer_name(names[above])
+            .public_key(own.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=number > 0, path_length=None), critical=True)
+        )
+        chain.append(builder.sign(keys[above], SHA256()))
+    return chain
+
+
 def new_key(kind: str):
     if kind.startswith("RSA"):
         return rsa.generate_private_key(65537, int(kind.removeprefix("RSA ")))
