@@ -4,9 +4,9 @@
     entry 1, a key:           alias, time, protected key, certificate chain
     entry 2, a certificate:   alias, time, certificate
 
-The protection of keys is Sun's: the key XOR a chain of SHA-1 hashes that begins with the password and a salt. It is weak;
-only the file's mode protects a key. keytool writes PKCS12 since Java 9, also into files named `.jks`, so the first bytes
-of a store show its format.
+The protection of keys is Sun's: the key XOR a chain of SHA-1 hashes that begins with the password and a salt. It is
+weak; only the file's mode protects a key. keytool writes PKCS12 since Java 9, also into files named `.jks`, so the
+first bytes of a store show its format.
 """
 
 import hashlib
