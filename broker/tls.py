@@ -315,4 +315,5 @@ class TlsStream:
         self._unsent = b""
         if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
             return ConnectionLost(PEER_CLOSED)
-        return kind(error.reason or str(error))
+        why = error.reason or str(error)
+        return kind(f"{why}: {error.verify_message}" if isinstance(error, ssl.SSLCertVerificationError) else why)

@@ -10,6 +10,7 @@ The text holds passwords. So errors name the place, and of the text only words t
 """
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn
@@ -24,6 +25,8 @@ LOGIN_MODULES = {
 }
 # CVE-2023-25194, CVE-2025-27818, CVE-2025-27819: with them, a configuration that comes in by a request runs code.
 DISALLOWED = ("com.sun.security.auth.module.JndiLoginModule", "com.sun.security.auth.module.LdapLoginModule")
+
+JAAS_FILE_OPTION = "-Djava.security.auth.login.config="
 
 
 class JaasError(ValueError):
@@ -79,6 +82,16 @@ def parse_jaas_file(text: str) -> dict[str, tuple[LoginModule, ...]]:
         tokens.expect(";", f"JAAS file: expected ';' after the context {name.text}")
         contexts[name.text] = tuple(entries)
     return contexts
+
+
+def jaas_file_in(options: str) -> str | None:
+    """The path of the JAAS file that Java's options (the variable KAFKA_OPTS) name; None if they name none."""
+    try:
+        words = shlex.split(options)
+    except ValueError as error:
+        raise JaasError(f"KAFKA_OPTS: {error}") from error
+    paths = [word.removeprefix(JAAS_FILE_OPTION) for word in words if word.startswith(JAAS_FILE_OPTION)]
+    return paths[-1].removeprefix("=").removeprefix("file:") if paths else None
 
 
 def _entry(tokens: "_Tokens") -> LoginModule:

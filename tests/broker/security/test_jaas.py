@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.security.jaas import JaasError, LoginModule, parse_jaas_config, parse_jaas_file
+from barnabas.broker.security.jaas import JaasError, LoginModule, jaas_file_in, parse_jaas_config, parse_jaas_file
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -164,3 +164,23 @@ def test_errors_in_a_file_say_where(text, message):
     with pytest.raises(JaasError) as refused:
         parse_jaas_file(text)
     assert str(refused.value) == message
+
+
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        ("", None),
+        ("-Xmx1g -Dother=x", None),
+        ("-Xmx1g -Djava.security.auth.login.config=/etc/castle.conf", "/etc/castle.conf"),
+        ('-Djava.security.auth.login.config="/etc/the castle.conf" -Xms1g', "/etc/the castle.conf"),
+        ("-Djava.security.auth.login.config==file:/etc/castle.conf", "/etc/castle.conf"),
+        ("-Djava.security.auth.login.config=a -Djava.security.auth.login.config=b", "b"),
+    ],
+)
+def test_the_file_is_named_by_the_options_of_java(options, path):
+    assert jaas_file_in(options) == path
+
+
+def test_options_with_an_open_quote_are_refused():
+    with pytest.raises(JaasError, match="KAFKA_OPTS: No closing quotation"):
+        jaas_file_in('"-Dx')
