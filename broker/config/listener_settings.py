@@ -93,6 +93,12 @@ class Settings:
         assert value is None or isinstance(value, str)
         return value or None
 
+    def password(self, name: str) -> str | None:
+        """The value of a property that is a password, which may be empty; None if it is not set."""
+        value = self.values[name]
+        assert value is None or isinstance(value, str)
+        return value
+
     def texts(self, name: str) -> tuple[str, ...]:
         """The value of a property that is a list."""
         value = self.values[name]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 SEQUENCE, SET, OID, OCTET_STRING, UTC_TIME, EXPLICIT_0, EXPLICIT_3 = 0x30, 0x31, 0x06, 0x04, 0x17, 0xA0, 0xA3
 SUBJECT_ALTERNATIVE_NAME = "2.5.29.17"
 LENGTH_OCTETS_MAX = 4
+OID_OCTETS_MAX = 128  # a number of many octets takes time with the square of their count
 
 
 class DerError(ValueError):
@@ -53,8 +54,8 @@ def expected(found: Iterator[Element], tag: int) -> Element:
 
 def oid_text(content: bytes) -> str:
     """An object identifier with dots."""
-    if not content or content[-1] & 0x80:
-        raise DerError("an object identifier ends in the middle of a number")
+    if not content or content[-1] & 0x80 or len(content) > OID_OCTETS_MAX:
+        raise DerError("an object identifier is too long, or ends in the middle of a number")
     numbers, value = [], 0
     for octet in content:
         value = value << 7 | octet & 0x7F

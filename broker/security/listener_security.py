@@ -94,13 +94,19 @@ def security_of(
 def _tls_of(settings: ListenerSettings, problems: list[Problem]) -> TlsSettings | None:
     before = len(problems)
     key_store = KeyStoreSettings(
-        settings.text("ssl.keystore.type") or "",
-        *map(settings.text, KEY_STORE[1:]),
+        type=settings.text("ssl.keystore.type") or "",
+        location=settings.text("ssl.keystore.location"),
+        password=settings.password("ssl.keystore.password"),
+        key_password=settings.password("ssl.key.password"),
+        key=settings.text("ssl.keystore.key"),
+        certificate_chain=settings.text("ssl.keystore.certificate.chain"),
         prefix=_prefix(settings, KEY_STORE),
     )
     trust_store = TrustStoreSettings(
-        settings.text("ssl.truststore.type") or "",
-        *map(settings.text, TRUST_STORE[1:]),
+        type=settings.text("ssl.truststore.type") or "",
+        location=settings.text("ssl.truststore.location"),
+        password=settings.password("ssl.truststore.password"),
+        certificates=settings.text("ssl.truststore.certificates"),
         prefix=_prefix(settings, TRUST_STORE),
     )
     for names, problem in (

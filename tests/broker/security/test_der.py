@@ -45,8 +45,8 @@ def test_what_is_no_der_is_refused(malformed):
         list(elements(malformed))
 
 
-@pytest.mark.parametrize("content", [b"", b"\x81", b"\x55\x84"])
-def test_an_unfinished_identifier_is_refused(content):
+@pytest.mark.parametrize("content", [b"", b"\x81", b"\x55\x84", b"\x81" * 1000 + b"\x01"])
+def test_an_unfinished_or_endless_identifier_is_refused(content):
     with pytest.raises(DerError):
         oid_text(content)
 
