@@ -46,7 +46,7 @@ def read_jks(data: bytes, password: str | None) -> JksStore:
     if password is not None:
         _check_digest(data, password)
     reader = _Reader(data[: -DIGEST_BYTES or None])
-    if reader.bytes(4) != MAGIC:
+    if reader.take(4) != MAGIC:
         raise JksError("this is no JKS store")
     version = reader.number()
     if version not in (1, 2):
@@ -54,7 +54,7 @@ def read_jks(data: bytes, password: str | None) -> JksStore:
     keys, certificates = [], []
     for _ in range(reader.number()):
         kind, alias = reader.number(), reader.text()
-        reader.bytes(8)  # when it was made
+        reader.take(8)  # when it was made
         if kind == KEY:
             protected = reader.counted()
             chain = tuple(reader.certificate(version) for _ in range(reader.number()))
@@ -103,7 +103,7 @@ class _Reader:
         self._data = data
         self._position = 0
 
-    def bytes(self, size: int) -> bytes:
+    def take(self, size: int) -> bytes:
         start = self._position
         if start + size > len(self._data):
             raise JksError("the store ends in the middle of an entry")
@@ -111,14 +111,14 @@ class _Reader:
         return self._data[start : start + size]
 
     def number(self) -> int:
-        return int.from_bytes(self.bytes(4))
+        return int.from_bytes(self.take(4))
 
     def counted(self) -> bytes:
-        return self.bytes(self.number())
+        return self.take(self.number())
 
     def text(self) -> str:
         # Java's own UTF-8 differs for U+0000 and beyond U+FFFF; an alias is only shown.
-        return self.bytes(int.from_bytes(self.bytes(2))).decode("utf-8", "replace")
+        return self.take(int.from_bytes(self.take(2))).decode("utf-8", "replace")
 
     def certificate(self, version: int) -> bytes:
         kind = "X.509" if version == 1 else self.text()

@@ -205,11 +205,10 @@ def _parse_replacement(text: str, groups: int, rule: str) -> list[str | int]:
 
 
 def _group(digits: str, groups: int) -> list[str | int]:
-    """The group that `$` and these digits stand for; the text itself if there is no such group."""
-    if digits[0] != "0" and int(digits) > groups:
-        return [f"${digits}"]
-    # After a zero Java takes more digits as long as there is a group of that number.
+    """What `$` and these digits stand for: the longest number that a group has, and text; else all of it is text."""
     number, taken = int(digits[0]), 1
+    if number > groups:
+        return [f"${digits}"]
     while taken < len(digits) and number * 10 + int(digits[taken]) <= groups:
         number = number * 10 + int(digits[taken])
         taken += 1

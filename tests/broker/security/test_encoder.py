@@ -11,6 +11,27 @@ from barnabas.broker.security.encoder import CBC, GCM, EncoderError, Encoding, d
 
 SECRET = "burgel"
 QUICK = Encoding(iterations=1024)
+KAFKA_WROTE_CBC = (
+    "initializationVector:5Tb94ETX+hzYPT+rwxWKlg==,keyLength:128,salt:0+aQrYebVxhTuAeXQY5ivyCyFIalWcD00o1jvWK7PuD3n"
+    "nU/sMi0/EVm3zXEXxU2mdPHWDM5LvQ5yjp0Z+Z1NRxGazD4AlOkATEEQPp0MkRbP/Y5ltaoHyNfVG0wkyuHunIKW7qySAtImpxpXC/vhthKYMJ"
+    "UR+kiRr2l4FF6FSUeo1xJyCIwjebD1hP/RyWOBFXqAj5zznNxq5LtixBmK2nQLdH0oeBHN3m1GdF10HlpV9yxNgMWNzW1OivmBSjGvuc5BAZVW"
+    "8ZZtDBI5MsGe+rnOvqp936ooBVQgRu6TRI+V5WhIgObcT6TPIygNSGyhnC8S0keaI1cUubcKZPoow==,keyFactoryAlgorithm:PBKDF2With"
+    "HmacSHA512,cipherAlgorithm:AES/CBC/PKCS5Padding,iterations:1024,passwordLength:7,encryptedPassword:4f/qYEKUWhM"
+    "XXITsjaP7bw=="
+)
+KAFKA_WROTE_GCM = (
+    "initializationVector:HayKPdDz7WjgYPAp,keyLength:256,salt:/vWbCkBzORsqwrgt5tzHKhWfX2Q5alHTHt43PNmEuAMOYajiFBpgz"
+    "RJfXOzEawC+y9W4CDrzrWQ3TWuVsnQivliXOM8JdRIgkF0t+JTUseJHW18DO6fKiXZPOFM65WRwePLqcyxQ97Vxou8vFRtD3Bz/ogrSDfXlPob"
+    "eyasUgiEPDxL5uifXpG4vB+wUb/KijTerI65I8w0X8kiQbrZnq4ltsr9gmBGDF6c+TFZiL7GkQukiot6VaXknM4MyP1RlqU7+6u575Fis2iwsv"
+    "tDbkD63TI0QaWufW+n7ARRvnMv7+apctCW/5sBeLK5/bsMjOU5NBSze4Q+vKjZ7Wf4Q3Q==,keyFactoryAlgorithm:PBKDF2WithHmacSHA2"
+    "56,cipherAlgorithm:AES/GCM/NoPadding,authenticationTagLength:128,iterations:1024,passwordLength:7,encryptedPas"
+    "sword:7uaBf5PQQrgHvC3yZddBAm6JLFRteZEnzw=="
+)
+
+
+@pytest.mark.parametrize("text", [KAFKA_WROTE_CBC, KAFKA_WROTE_GCM])
+def test_what_kafka_encoded_is_decoded(text):
+    assert decode(text, SECRET) == "klamm😀"
 
 
 @settings(max_examples=20)

@@ -167,7 +167,8 @@ def test_different_names_are_written_differently(parts):
         (r"RULE:^CN=(.*?),OU=(.*?),O=(.*?),C=(.*?)$/$1@$2.$3/L,DEFAULT", "klamm@bureau.castle"),
         (r"RULE:^OU=(.*?)$/$1/,RULE:^CN=(.*?),.*$/first-$1/, DEFAULT", "first-klamm"),
         (r" RULE:^OU=.*$/x/ , DEFAULT", KLAMM),
-        (r"RULE:^CN=(.*?),OU=(.*?),O=(.*?),C=(.*?)$/$1\/$9 $12 $01 $0/", f"klamm/$9 $12 klamm {KLAMM}"),
+        (r"RULE:^CN=(.*?),OU=(.*?),O=(.*?),C=(.*?)$/$1\/$9 $12 $01 $0/", f"klamm/$9 klamm2 klamm {KLAMM}"),
+        (r"RULE:C(.)(.)(.*)/$4 $45 $31/", "$4 $45 klamm,OU=Bureau,O=Castle,C=AB1"),
         (r"RULE:CN=.*/$0/", KLAMM),
         (r"RULE:.*/x/", "xx"),  # replaces every match, and the empty text at the end is one
         (r"RULE:^CN=([^,]*),.*$/\$1 \\$1/", "$1 \\klamm"),
