@@ -10,7 +10,8 @@ shows whether it was cut. Reference security.md, S.4.
 """
 
 import ssl
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import trio
@@ -30,6 +31,7 @@ FRUITLESS_RECEIVES_MAX = 4
 # Of what is encrypted, with answers to the peer's key updates: a peer that reads is never that far behind.
 UNSENT_BYTES_MAX = 1 << 18
 HANDSHAKE_RECORD = 0x16
+HEAD_BYTES = 5  # of a record: its type, a version, and its length in two bytes
 PEER_CLOSED = "the peer closed the connection"
 # A fatal alert, as Kafka answers a client without TLS: TLS 1.2, internal_error.
 ALERT = b"\x15\x03\x03\x00\x02\x02\x50"
@@ -39,9 +41,40 @@ class HandshakeFailed(ConnectionLost):
     """The peers do not agree, or the peer is none of TLS. The alert is sent; the stream must be closed."""
 
 
-# A step of a handshake takes up to 1.3 ms, and a thousand clients may connect at once. One step is done in a turn of
-# the event loop: what connected clients wait for is done in between.
-_steps: trio.lowlevel.RunVar[trio.Lock | None] = trio.lowlevel.RunVar("handshake steps", None)
+# OpenSSL's part of a handshake takes 45 kB, and clients may begin it and stay silent. Above this number the one that
+# has waited longest for its client ends: this many handshakes take a second, and a client that goes on waits less.
+WAITING_MAX = 1500
+
+
+class _Handshakes:
+    """All handshakes of a run."""
+
+    def __init__(self) -> None:
+        # A step takes up to 1.3 ms, and a thousand clients may connect at once. One step is done in a turn of the event
+        # loop: what connected clients wait for is done in between.
+        self.steps = trio.Lock()
+        self.waiting: dict[TlsStream, trio.CancelScope] = {}  # of the server's side, the longest waiting first
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Around a step without a wait."""
+        async with self.steps:
+            try:
+                yield
+            finally:
+                await trio.lowlevel.cancel_shielded_checkpoint()
+
+
+_handshakes: trio.lowlevel.RunVar[_Handshakes] = trio.lowlevel.RunVar("handshakes")
+
+
+def _handshakes_of_run() -> _Handshakes:
+    try:
+        return _handshakes.get()
+    except LookupError:
+        made = _Handshakes()
+        _handshakes.set(made)
+        return made
 
 
 async def accept_tls(raw: Stream, context: ssl.SSLContext) -> "TlsStream":
@@ -49,25 +82,39 @@ async def accept_tls(raw: Stream, context: ssl.SSLContext) -> "TlsStream":
 
     HandshakeFailed when the client does not speak TLS, or is refused; ConnectionLost when it goes away.
     """
-    begun = await raw.receive_some(RECEIVE_BYTES_MIN)
-    if not begun:
-        raise ConnectionLost(PEER_CLOSED)
+    begun = bytearray(await _some(raw))
     if begun[0] != HANDSHAKE_RECORD:
         raw.send_now(ALERT)
         raise HandshakeFailed("the client does not speak TLS")
-    stream = TlsStream(raw, context, server_hostname=None, server_side=True)
-    await stream.shake_hands(begun)
+    while len(begun) < HEAD_BYTES or len(begun) < HEAD_BYTES + int.from_bytes(begun[HEAD_BYTES - 2 : HEAD_BYTES]):
+        begun += await _some(raw)
+    handshakes = _handshakes_of_run()
+    async with handshakes.turn():
+        stream = TlsStream(raw, context, server_hostname=None, server_side=True)
+        is_complete = stream.advance(begun)
+    await stream.complete(handshakes, is_complete)
     return stream
 
 
 async def connect_tls(raw: Stream, context: ssl.SSLContext, host: str) -> "TlsStream":
     """The handshake of a client with the server of this host, whose name is checked if the context says so."""
-    try:
-        stream = TlsStream(raw, context, server_hostname=host, server_side=False)
-    except (ValueError, UnicodeError) as error:  # the host is no name that TLS can send
-        raise HandshakeFailed(f"{host!r}: {error}") from error
-    await stream.shake_hands(None)
+    handshakes = _handshakes_of_run()
+    async with handshakes.turn():
+        try:
+            stream = TlsStream(raw, context, server_hostname=host, server_side=False)
+        except (ValueError, UnicodeError) as error:  # the host is no name that TLS can send
+            raise HandshakeFailed(f"{host!r}: {error}") from error
+        is_complete = stream.advance(b"")
+    await stream.complete(handshakes, is_complete)
     return stream
+
+
+async def _some(raw: Stream) -> bytes:
+    """At least a byte; ConnectionLost at the end."""
+    arrived = await raw.receive_some(RECEIVE_BYTES_MIN)
+    if not arrived:
+        raise ConnectionLost(PEER_CLOSED)
+    return arrived
 
 
 class TlsStream:
@@ -118,35 +165,42 @@ class TlsStream:
         suite = self._tls.cipher()
         return f"{self._tls.version()} {suite[0] if suite is not None else ''}"
 
-    async def shake_hands(self, begun: bytes | None) -> None:
-        """The handshake; `begun` is what arrived before, None to begin it. Once, before everything else."""
-        if begun is not None:
-            self._feed(begun)
+    def advance(self, arrived: bytes | bytearray) -> bool:
+        """Take a step of the handshake with what arrived, if anything has; whether it is complete."""
         try:
-            while not await self._step():
-                await self._flush()
-                self._feed(await self._raw.receive_some(RECEIVE_BYTES_MIN))
+            if arrived:
+                self._feed(arrived)
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
         except ssl.SSLError as error:
             raise self._failed(error, HandshakeFailed) from error
+        return True
+
+    async def complete(self, handshakes: _Handshakes, is_complete: bool) -> None:
+        """Take the other steps of the handshake."""
+        while not is_complete:
+            await self._flush()
+            arrived = await self._wait(handshakes)
+            async with handshakes.turn():
+                is_complete = self.advance(arrived)
         await self._flush()
         self._decrypted_all = False  # a request may have come along
 
-    async def _step(self) -> bool:
-        """Do what can be done with what has arrived; whether the handshake is complete."""
-        steps = _steps.get()
-        if steps is None:
-            steps = trio.Lock()
-            _steps.set(steps)
-        async with steps:
+    async def _wait(self, handshakes: _Handshakes) -> bytes:
+        """What the peer says next in the handshake."""
+        if not self._tls.server_side:
+            return await _some(self._raw)
+        waiting = handshakes.waiting
+        with trio.CancelScope() as scope:
+            waiting[self] = scope
+            if len(waiting) > WAITING_MAX:
+                waiting.pop(next(iter(waiting))).cancel()
             try:
-                self._tls.do_handshake()
-            except ssl.SSLWantReadError:
-                return False
-            else:
-                return True
-            # Also after an error: the next step is done in another turn of the loop.
+                return await _some(self._raw)
             finally:
-                await trio.lowlevel.cancel_shielded_checkpoint()
+                waiting.pop(self, None)
+        raise HandshakeFailed("too many clients do not go on with their handshakes")
 
     def has_hung_up(self) -> bool:
         return self._raw.has_hung_up()
@@ -185,7 +239,7 @@ class TlsStream:
             max_bytes = self._read_records(max_bytes, parts)
         return self._result(parts)
 
-    def _feed(self, arrived: bytes | memoryview) -> None:
+    def _feed(self, arrived: bytes | bytearray | memoryview) -> None:
         if arrived:
             self._incoming.write(arrived)
         else:

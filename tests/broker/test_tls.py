@@ -9,6 +9,7 @@ import ssl
 import pytest
 import trio
 
+from barnabas.broker import tls
 from barnabas.broker.net import ConnectionLost, OsNet
 from barnabas.broker.security.ciphers import choose
 from barnabas.broker.security.contexts import client_context, server_context
@@ -430,6 +431,36 @@ async def test_handshakes_leave_turns_of_the_loop_to_others():
                 turns += 1
     assert turns >= 20 * 4  # two steps of each side
     assert all(done.count(turn) <= 2 for turn in done)
+
+
+async def test_of_many_silent_clients_the_one_that_waits_longest_is_left(monkeypatch):
+    """Each half of a handshake takes 45 kB."""
+    monkeypatch.setattr(tls, "WAITING_MAX", 3)
+    ended = []
+
+    async def wait_for(number: int, raw):
+        with pytest.raises(ConnectionLost) as lost:
+            await accept_tls(raw, server_context(stores(), BOTH_VERSIONS, "none"))
+        ended.append((number, str(lost.value)))
+
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            clients = []
+            for number in range(5):
+                here, there, *_ = pipes()
+                client = plain_tls()
+                with pytest.raises(ssl.SSLWantReadError):
+                    client.tls.do_handshake()
+                await here.send_all(client.outgoing.read())
+                nursery.start_soon(wait_for, number, there)
+                await trio.testing.wait_all_tasks_blocked()
+                clients.append(here)
+            assert ended == [(number, "too many clients do not go on with their handshakes") for number in (0, 1)]
+            await shake_hands(*pipes()[:2])  # one that goes on is not the one that waits longest
+            assert [number for number, _ in ended] == [0, 1, 2]
+            for here in clients:
+                here.close()
+    assert len(ended) == 5
 
 
 async def test_a_handshake_that_waits_for_its_turn_can_be_cancelled():
