@@ -73,7 +73,11 @@ class TokenLogin(NamedTuple):
     expires_at_ms: int
     password: bytes
     credential: ScramCredential | None  # None until its first login
-    keep: Callable[[ScramCredential], None]  # called once, with the credential that this login made
+    keep: Callable[[ScramCredential], None]  # called with the credential that a first login made
+
+    # It may be in a traceback.
+    def __repr__(self) -> str:
+        return f"TokenLogin({self.owner})"
 
 
 class _Challenged(NamedTuple):
