@@ -11,7 +11,7 @@ each change from /delegation_token/token_changes. The functions about the four r
 import base64
 import hashlib
 import hmac
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from functools import partial
 from typing import NamedTuple
 
@@ -61,7 +61,7 @@ class DelegationToken(NamedTuple):
             return cls(
                 token_id=fields.text("tokenId"),
                 owner=_principal(owner),
-                # Before version 3 a token belonged to whoever asked for it.
+                # Before version 3 every token belonged to its requester.
                 requester=_principal(fields.optional_text("tokenRequester") or owner),
                 renewers=tuple(map(_principal, fields.array("renewers", str, "an array of principals"))),
                 issued_at_ms=fields.long("issueTimestamp"),
@@ -133,7 +133,7 @@ def create_token(
     """
     if any(renewer.type != USER for renewer in renewers):
         raise Refuse(ErrorCode.INVALID_PRINCIPAL_TYPE)
-    _check_enabled(rules)
+    check_enabled(rules)
     lifetime_ms = rules.max_lifetime_ms if lifetime_ms <= 0 else min(lifetime_ms, rules.max_lifetime_ms)
     max_at_ms = now_ms + lifetime_ms
     expires_at_ms = min(max_at_ms, now_ms + rules.renewal_ms)
@@ -165,33 +165,28 @@ def expire_token(
     return token._replace(expires_at_ms=min(token.max_at_ms, now_ms + period_ms)), False
 
 
-def described_tokens(
-    rules: TokenRules,
-    tokens: Iterable[DelegationToken],
-    owners: Sequence[KafkaPrincipal] | None,
+def is_described(
+    token: DelegationToken,
+    owners: Set[KafkaPrincipal] | None,
     caller: KafkaPrincipal,
     is_authorized: Callable[[DelegationToken], bool],
-) -> list[DelegationToken]:
-    """The tokens that concern one of `owners` (None: all) and that this caller may see.
+) -> bool:
+    """Whether a token concerns one of `owners` (None: all), and this caller may see it.
 
-    `is_authorized`: whether an ACL lets the caller see a token that does not concern it. Raises
-    Refuse(DELEGATION_TOKEN_AUTH_DISABLED).
+    `is_authorized`: whether an ACL lets the caller see a token that does not concern it.
     """
-    _check_enabled(rules)
-    return [
-        token
-        for token in tokens
-        if (owners is None or any(map(token.concerns, owners))) and (token.concerns(caller) or is_authorized(token))
-    ]
+    is_wanted = owners is None or not owners.isdisjoint((token.owner, token.requester, *token.renewers))
+    return is_wanted and (token.concerns(caller) or is_authorized(token))
 
 
-def _check_enabled(rules: TokenRules) -> None:
+def check_enabled(rules: TokenRules) -> None:
+    """Raises Refuse(DELEGATION_TOKEN_AUTH_DISABLED) without a secret."""
     if rules.secret is None:
         raise Refuse(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
 
 
 def _owned(rules: TokenRules, found: DelegationToken | None, caller: KafkaPrincipal) -> DelegationToken:
-    _check_enabled(rules)
+    check_enabled(rules)
     if found is None:
         raise Refuse(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
     # The requester of a token for another owner may not, and neither may a super user.
