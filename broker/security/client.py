@@ -6,7 +6,7 @@ The connection sends `begin()`, and gives each response to `take`, which returns
 
     mechanism            options of the JAAS entry of the listener and mechanism
     PLAIN, SCRAM-SHA-*   username, password; for SCRAM also tokenauth="true", for a delegation token
-    OAUTHBEARER          unsecuredLogin...: `oauth.unsecured_claims`
+    OAUTHBEARER          unsecuredLogin...: `oauth.unsecured_claims`; or a token of `oauth_login.py`
 """
 
 import random
@@ -91,13 +91,15 @@ class Credentials(NamedTuple):
     def __repr__(self) -> str:
         return f"Credentials({self.mechanism})"
 
-    def login(self, nonce: Callable[[], str], now_ms: int) -> SaslLogin:
-        """A new login. LoginFailed if the options do not suffice."""
-        return SaslLogin(self.mechanism, self._exchange(nonce, now_ms))
+    def login(self, nonce: Callable[[], str], now_ms: int, access_token: str | None = None) -> SaslLogin:
+        """A new login; OAUTHBEARER makes an unsecured token if it is given none. LoginFailed for unfit options."""
+        return SaslLogin(self.mechanism, self._exchange(nonce, now_ms, access_token))
 
-    def _exchange(self, nonce: Callable[[], str], now_ms: int) -> ClientExchange:
+    def _exchange(self, nonce: Callable[[], str], now_ms: int, access_token: str | None) -> ClientExchange:
         if self.mechanism == OAUTHBEARER:
-            return OAuthClient(unsecured_token(unsecured_claims(self.options, now_ms)))
+            if access_token is None:
+                access_token = unsecured_token(unsecured_claims(self.options, now_ms))
+            return OAuthClient(access_token)
         username, password = self.options.get("username"), self.options.get("password")
         if username is None or password is None:
             raise LoginFailed(f"username and password of {self.mechanism} are not both set in sasl.jaas.config")
