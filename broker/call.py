@@ -9,8 +9,11 @@ from barnabas.broker.response_memory import ResponseMemory
 from barnabas.broker.transactions.connections import SenderConnections
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from barnabas.broker.cluster.dynamic_config import DynamicConfig
     from barnabas.broker.cluster.registration import Registration
+    from barnabas.broker.cluster.token_store import TokenStore
     from barnabas.broker.cluster.topics import Topics
     from barnabas.broker.config.live import BrokerConfig
     from barnabas.broker.config.topic_configs import TopicConfigs
@@ -64,6 +67,7 @@ class Broker:
     peers: "Peers"
     controller_peer: "ControllerPeer"
     fetch_sessions: "FetchSessions"
+    tokens: "Callable[[], TokenStore]"  # made at the first call, for few brokers have tokens
     marker_senders: SenderConnections = field(default_factory=SenderConnections)
     responses: ResponseMemory = field(default_factory=ResponseMemory)
     # Limits the threads that wait for data outside the page cache.
@@ -91,6 +95,8 @@ class Call:
     client_address: str
     listener: str
     connection: "Connection | None" = None  # None for a request of this broker itself
+    security_protocol: str = "PLAINTEXT"  # of the listener
+    is_token_authenticated: bool = False  # by a delegation token
 
     @property
     def connection_number(self) -> int:

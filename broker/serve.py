@@ -12,8 +12,8 @@ first cause, not an ExceptionGroup.
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, nullcontext
-from functools import partial
-from typing import NamedTuple, Protocol
+from functools import cache, partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import trio
 
@@ -65,6 +65,9 @@ from barnabas.storage.flusher import Flusher
 from barnabas.wire import messages as m
 from barnabas.wire.apis import metadata_version_is_at_least
 from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost, error_of
+
+if TYPE_CHECKING:
+    from barnabas.broker.cluster.token_store import TokenStore
 
 logger = logging.getLogger(__name__)
 
@@ -173,6 +176,9 @@ async def _serve(
             _change_isrs(broker, background)
             # Returns when all noted changes are applied: a broker must not serve with an outdated configuration.
             await background.start(broker.dynamic_config.run, partial(_update_advertised, broker, listeners))
+            if _token_secret(config) is not None:
+                await background.start(broker.tokens().run)
+                background.start_soon(kept_up, logger, "the sweep of delegation tokens", broker.tokens().sweep)
             # Before connections are served: without a broker epoch of its own, this broker would accept requests that
             # the controller still sends to its previous life.
             await broker.registration.join(advertised, kept)
@@ -216,8 +222,7 @@ def _build(
         watch=alter_partition,
         existing_ids=partial(existing_topic_ids, store),
     )
-    groups = GroupCoordinator(world, config, metadata)
-    controller_peer = ControllerPeer(peers, config, metadata, me)
+    groups, controller_peer = GroupCoordinator(world, config, metadata), ControllerPeer(peers, config, metadata, me)
     parts = _transaction_parts(world, config, metadata, peers, controller_peer, replicas)
     registration = Registration(store, config, replicas, world.now_ms)
     candidate = _candidate(store, me, config, peers, world, registration)
@@ -247,8 +252,24 @@ def _build(
         peers=peers,
         controller_peer=controller_peer,
         fetch_sessions=FetchSessions(world.rng),
+        tokens=cache(partial(_tokens, store, config, world)),
     )
     return broker
+
+
+def _token_secret(config: BrokerConfig) -> str | None:
+    return config.delegation_token_secret_key or config.delegation_token_master_key
+
+
+def _tokens(store: MetadataStore, config: BrokerConfig, world: World) -> "TokenStore":
+    # Imported here: few brokers have tokens, and start-up must be fast.
+    from barnabas.broker.cluster.token_store import TokenStore
+    from barnabas.broker.security.tokens import DelegationTokens, TokenRules
+
+    secret = _token_secret(config)
+    rules = TokenRules(secret, config.delegation_token_max_lifetime_ms, config.delegation_token_expiry_time_ms)
+    known = DelegationTokens(rules)
+    return TokenStore(store, known, world.now_ms, lambda: config.delegation_token_expiry_check_interval_ms)
 
 
 def _candidate(

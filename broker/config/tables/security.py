@@ -1,4 +1,4 @@
-"""Broker properties: TLS, SASL, delegation tokens and authorization; known, and not served yet.
+"""Broker properties: TLS, SASL, delegation tokens and authorization; most are known, and not served yet.
 
 One row is: name, type, default, check, who may change it while brokers run, what Barnabas does with it, and what it is.
 Names, types, defaults and checks are Apache Kafka 3.9's.
@@ -17,6 +17,7 @@ from barnabas.broker.config.property import (
     PER_BROKER,
     READ_ONLY,
     REFUSED,
+    SERVED,
     SHORT,
     STRING,
     row,
@@ -45,15 +46,15 @@ SECURITY_PROPERTIES = (
         "Its key's length."),
     row("password.encoder.iterations", INT, 4096, at_least(1024), READ_ONLY, ACCEPTED,
         "Iterations when the key is made."),
-    row("delegation.token.master.key", PASSWORD, None, None, READ_ONLY, ACCEPTED,
+    row("delegation.token.master.key", PASSWORD, None, None, READ_ONLY, SERVED,
         "Older name of delegation.token.secret.key."),
-    row("delegation.token.secret.key", PASSWORD, None, None, READ_ONLY, ACCEPTED,
+    row("delegation.token.secret.key", PASSWORD, None, None, READ_ONLY, SERVED,
         "The secret that signs delegation tokens."),
-    row("delegation.token.max.lifetime.ms", LONG, 604800000, at_least(1), READ_ONLY, ACCEPTED,
+    row("delegation.token.max.lifetime.ms", LONG, 604800000, at_least(1), READ_ONLY, SERVED,
         "The longest life of a delegation token."),
-    row("delegation.token.expiry.time.ms", LONG, 86400000, at_least(1), READ_ONLY, ACCEPTED,
+    row("delegation.token.expiry.time.ms", LONG, 86400000, at_least(1), READ_ONLY, SERVED,
         "A token's life unless it is renewed."),
-    row("delegation.token.expiry.check.interval.ms", LONG, 3600000, at_least(1), READ_ONLY, ACCEPTED,
+    row("delegation.token.expiry.check.interval.ms", LONG, 3600000, at_least(1), READ_ONLY, SERVED,
         "How often expired tokens are removed."),
     row("ssl.client.auth", STRING, "none", one_of("required", "requested", "none"), PER_BROKER, ACCEPTED,
         "Whether clients must show a certificate."),
