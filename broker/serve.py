@@ -46,6 +46,9 @@ from barnabas.broker.replication.followed_partition import FetcherDeps
 from barnabas.broker.replication.local_leader import LocalLeader, Pace
 from barnabas.broker.replication.log_dir_moves import MoveDeps, Moves
 from barnabas.broker.replication.replicas import Replicas
+from barnabas.broker.security.authorization import Authorization
+from barnabas.broker.security.authorizer import Authorizer
+from barnabas.broker.security.principals import parse_super_users
 from barnabas.broker.server.connection import Connections, serve_connection
 from barnabas.broker.server.dispatch import answer_own
 from barnabas.broker.transactions.connections import SENDER_CLIENT_ID
@@ -174,6 +177,8 @@ async def _serve(
             background.start_soon(kept_up, logger, "the allocation of producer ids", broker.producer_ids.run)
             background.start_soon(kept_up, logger, "the check of fetch sessions", broker.fetch_sessions.run)
             _change_isrs(broker, background)
+            if broker.authorization is not None:
+                await background.start(broker.authorization.run)
             # Returns when all noted changes are applied: a broker must not serve with an outdated configuration.
             await background.start(broker.dynamic_config.run, partial(_update_advertised, broker, listeners))
             if _token_secret(config) is not None:
@@ -253,6 +258,7 @@ def _build(
         controller_peer=controller_peer,
         fetch_sessions=FetchSessions(world.rng),
         tokens=cache(partial(_tokens, store, config, world)),
+        authorization=_authorization(store, config, world),
     )
     return broker
 
@@ -270,6 +276,14 @@ def _tokens(store: MetadataStore, config: BrokerConfig, world: World) -> "TokenS
     rules = TokenRules(secret, config.delegation_token_max_lifetime_ms, config.delegation_token_expiry_time_ms)
     known = DelegationTokens(rules)
     return TokenStore(store, known, world.now_ms, lambda: config.delegation_token_expiry_check_interval_ms)
+
+
+def _authorization(store: MetadataStore, config: BrokerConfig, world: World) -> Authorization | None:
+    if config.authorizer_class_name == "":
+        return None
+    super_users = map(str, parse_super_users(config.super_users))
+    authorizer = Authorizer(super_users, allow_everyone=config.allow_everyone_if_no_acl_found)
+    return Authorization(store, authorizer, now_ms=world.now_ms, rng=world.rng)
 
 
 def _candidate(

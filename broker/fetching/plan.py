@@ -96,7 +96,7 @@ class FetchPlan:
         # The follower's progress counts only from valid fetches; `_note_progress` sets it again if this one is.
         if wanted.follower is not None and not self.has_waited:
             wanted.part()
-        partition = _find(self.broker, self.call, wanted)
+        partition = _find(self.broker, self.call, wanted, of_follower=self.replica_id >= 0)
         if isinstance(partition, ErrorCode):
             self._fail(wanted, partition)
             return None
@@ -356,7 +356,10 @@ def replica_id(call: Call, request: m.FetchRequest) -> int:
     return request.replica_state.replica_id if call.version >= FETCH_REPLICA_STATE_VERSION else request.replica_id
 
 
-def _find(broker: Broker, call: Call, wanted: Wanted) -> Partition | ErrorCode:
+def _find(broker: Broker, call: Call, wanted: Wanted, *, of_follower: bool) -> Partition | ErrorCode:
+    # Followers read every topic, so they need the right of brokers, and Read does not suffice (CVE-2018-1288).
+    if of_follower and not call.authorize("ClusterAction", "Cluster"):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if isinstance(wanted.topic, bytes):
         name = broker.replicas.topic_name(wanted.topic)
         if name is None:
@@ -364,7 +367,7 @@ def _find(broker: Broker, call: Call, wanted: Wanted) -> Partition | ErrorCode:
         wanted.name = name
     else:
         name = wanted.topic
-    if not call.authorize("Read", "Topic", name):
+    if not of_follower and not call.authorize("Read", "Topic", name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     partition = broker.replicas.get(name, wanted.partition_index)
     # The id was resolved to a name. The log of that name may already belong to a new topic with another id.

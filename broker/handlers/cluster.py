@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 import trio
 
-from barnabas.broker.call import AUTHORIZED_OPERATIONS, Broker, Call
+from barnabas.broker.call import Broker, Call
 from barnabas.broker.pacing import paced
 from barnabas.controller.decide.reassignments import PartitionRefused
 from barnabas.controller.events import ElectionAsked
@@ -64,9 +64,9 @@ def describe_cluster(broker: Broker, call: Call, request: m.DescribeClusterReque
         ],
     )
     if request.include_cluster_authorized_operations:
-        known = call.authorize("Describe", "Cluster")
+        known = call.authorize("Describe", "Cluster", is_filter=True)
         # 0 is an empty set of operations, unlike the default, which means "not requested".
-        response.cluster_authorized_operations = AUTHORIZED_OPERATIONS["Cluster"] if known else 0
+        response.cluster_authorized_operations = call.allowed_operations("Cluster") if known else 0
     return response
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 
 import trio
 
-from barnabas.broker.call import AUTHORIZED_OPERATIONS, Broker, Call
+from barnabas.broker.call import Broker, Call
 from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.broker.groups.descriptions import Description
 from barnabas.broker.groups.events import Heartbeat, Join, JoinAnswer, LeavingMember, Sync, SyncAnswer, Waiting
@@ -72,11 +72,11 @@ async def find_coordinator(broker: Broker, call: Call, request: m.FindCoordinato
 async def _coordinator_of(broker: Broker, call: Call, key_type: int, key: str) -> Coordinator:
     if key_type == GROUP_KEY:
         if not call.authorize("Describe", "Group", key):
-            return _no_coordinator(key, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            return _no_coordinator(key, ErrorCode.GROUP_AUTHORIZATION_FAILED, None)
         return await _leader_for(broker, call, key, GROUP_TOPIC, broker.groups.placement.partition_of)
     if key_type == TRANSACTION_KEY:
         if not call.authorize("Describe", "TransactionalId", key):
-            return _no_coordinator(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            return _no_coordinator(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None)
         return await _leader_for(broker, call, key, TRANSACTION_TOPIC, broker.transactions.placement.partition_of)
     if key_type == SHARE_KEY and call.version >= SHARE_KEY_VERSION:
         return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)  # share groups (KIP-932) are disabled
@@ -101,7 +101,7 @@ async def _leader_for(
     return Coordinator(key=key, node_id=leader, host=endpoint.host, port=endpoint.port)
 
 
-def _no_coordinator(key: str, code: ErrorCode, message: str = "") -> Coordinator:
+def _no_coordinator(key: str, code: ErrorCode, message: str | None = "") -> Coordinator:
     return Coordinator(key=key, node_id=NO_NODE, host="", port=NO_PORT, error_code=code, error_message=message)
 
 
@@ -271,7 +271,7 @@ async def describe_groups(broker: Broker, call: Call, request: m.DescribeGroupsR
     if request.include_authorized_operations:
         async for group in paced(described):
             if not group.error_code:
-                group.authorized_operations = AUTHORIZED_OPERATIONS["Group"]
+                group.authorized_operations = call.allowed_operations("Group", group.group_id)
     return m.DescribeGroupsResponse(groups=described)
 
 
@@ -313,7 +313,7 @@ async def list_groups(broker: Broker, call: Call, request: m.ListGroupsRequest) 
     """The groups that this broker coordinates and the caller may describe."""
     # COORDINATOR_LOAD_IN_PROGRESS comes with the groups of the shards that are loaded.
     error, groups = await broker.groups.list_groups(request.states_filter, request.types_filter)
-    sees_all = call.authorize("Describe", "Cluster")
+    sees_all = call.authorize("Describe", "Cluster", is_filter=True)
     return m.ListGroupsResponse(
         error_code=error,
         groups=[
@@ -324,7 +324,7 @@ async def list_groups(broker: Broker, call: Call, request: m.ListGroupsRequest) 
                 group_type=group.type,
             )
             async for group in paced(groups)
-            if sees_all or call.authorize("Describe", "Group", group.group_id)
+            if sees_all or call.authorize("Describe", "Group", group.group_id, is_filter=True)
         ],
     )
 

@@ -31,6 +31,7 @@ TELLS_CONFIG_VERSION = 5
 TOPIC_ID_VERSION = 7
 DELETE_STATES_VERSION = 6
 UNKNOWN = -1
+MAY_NOT_ALTER = "The topic authorization is failed."  # Kafka's words
 TOPIC_COST, PROPERTY_COST = 10, 10  # in rows of `pacing.ROWS_AT_A_TIME`: the time to plan a topic, describe a property
 
 Asked = m.CreateTopicsRequest.CreatableTopic
@@ -69,7 +70,13 @@ async def create_topics(broker: Broker, call: Call, request: m.CreateTopicsReque
             waiting[asked.name] = len(plan.assignment)
     late = await broker.topics.await_leaders(waiting, deadline) if request.timeout_ms > 0 else waiting
     # In Kafka, too, timeout_ms <= 0 answers REQUEST_TIMED_OUT at once for topics that are being created.
-    return m.CreateTopicsResponse(topics=[_timed_out(row) if row.name in late else row async for row in paced(rows)])
+    rows = [_timed_out(row) if row.name in late else row async for row in paced(rows)]
+    # KIP-525: the right to create a topic does not include the right to see its configuration.
+    if call.version >= TELLS_CONFIG_VERSION:
+        async for row in paced(rows):
+            if not call.authorize("DescribeConfigs", "Topic", row.name, is_filter=True):
+                row.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return m.CreateTopicsResponse(topics=rows)
 
 
 def refuse_create_topics(request: m.CreateTopicsRequest, version: int, code: ErrorCode) -> m.CreateTopicsResponse:
@@ -81,7 +88,7 @@ async def _create(
     broker: Broker, call: Call, asked: Asked, *, validate_only: bool
 ) -> CreatedTopic | TopicPlan | TopicRefused:
     # Create on the cluster allows every topic name.
-    if not (call.authorize("Create", "Cluster") or call.authorize("Create", "Topic", asked.name)):
+    if not (call.authorize("Create", "Cluster", is_filter=True) or call.authorize("Create", "Topic", asked.name)):
         return TopicRefused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
     # Checking takes time per property, even for unknown names, and a client may send any number.
     if len(asked.configs) > CHANGES_MAX:
@@ -121,9 +128,8 @@ async def _created(broker: Broker, call: Call, plan: TopicPlan, outcome: Created
         row.topic_id = outcome.topic_id or ZERO_TOPIC_ID
     if call.version < TELLS_CONFIG_VERSION:
         return row
-    # KIP-525: the right to create a topic does not include the right to see its configuration.
-    if not call.authorize("DescribeConfigs", "Topic", plan.name):
-        row.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    # `create_topics` sets the error code.
+    if not call.authorize("DescribeConfigs", "Topic", plan.name, is_filter=True):
         return row
     row.num_partitions = len(plan.assignment)
     row.replication_factor = plan.replication_factor
@@ -197,6 +203,10 @@ def _look_up(broker: Broker, call: Call, name: str | None, topic_id: bytes) -> D
         if row.name is None:
             row.error_code = ErrorCode.UNKNOWN_TOPIC_ID
             return row
+        # The client knows the id; the name is for those who may describe the topic.
+        if not call.authorize("Describe", "Topic", row.name):
+            row.name, row.error_code = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return row
     # Authorization before existence: otherwise the error would reveal which topics exist.
     if row.name is None or not call.authorize("Delete", "Topic", row.name):
         row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED  # also without a name and an id
@@ -233,7 +243,7 @@ async def create_partitions(
         if named[asked.name] > 1:
             row.error_code, row.error_message = ErrorCode.INVALID_REQUEST, "Duplicate topic in request."
         elif not call.authorize("Alter", "Topic", asked.name):
-            row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            row.error_code, row.error_message = ErrorCode.TOPIC_AUTHORIZATION_FAILED, MAY_NOT_ALTER
         else:
             # Null lets the controller choose the replicas; an empty list is an assignment, and a wrong one.
             assignments = None

@@ -8,6 +8,7 @@ The names of types, operations and permissions are those in the nodes: `Transact
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from barnabas.controller.store import paths
@@ -232,8 +233,11 @@ def decode_change(data: bytes | None, path: str) -> ResourcePattern:
 
 def address_text(address: str) -> str:
     """An address as Java prints it, and so as the hosts of ACLs are written: IPv6 in full, without leading zeros."""
-    if ":" not in address:
-        return address
+    return address if ":" not in address else _ipv6_text(address)
+
+
+@lru_cache(maxsize=1024)
+def _ipv6_text(address: str) -> str:
     from ipaddress import IPv6Address  # most connections have none
 
     bare, percent, scope = address.partition("%")

@@ -114,6 +114,7 @@ class Authorizer:
         self.acls = AclCache()
         self._super_users = frozenset(super_users)
         self._allow_everyone = allow_everyone  # allow.everyone.if.no.acl.found
+        self.changes = 0  # how often ACLs changed: what was derived from them under another number is outdated
         self._remembered: dict[Question, bool] = {}
         self._remembered_any: dict[tuple[str, str, str, str], bool] = {}
 
@@ -124,6 +125,7 @@ class Authorizer:
             # resource closes it for everyone. A change is rare, and a decision is cheap.
             self._remembered.clear()
             self._remembered_any.clear()
+            self.changes += 1
 
     def authorize(self, principal: str, host: str, operation: str, resource_type: str, name: str) -> bool:
         """Whether this principal at this host may do the operation on the resource of this name."""

@@ -502,6 +502,7 @@ async def _answer_frame(
         client_address=connection.address,
         listener=connection.listener,
         connection=connection,
+        authorizer=None if broker.authorization is None else broker.authorization.authorizer,
     )
     return await respond(broker, call, header, frame, charged)
 

@@ -25,8 +25,12 @@ from barnabas.broker.config.property import (
 
 # fmt: off
 SECURITY_PROPERTIES = (
-    row("authorizer.class.name", STRING, "", None, READ_ONLY, REFUSED,
-        "A Java class that decides who may do what."),
+    row("authorizer.class.name", STRING, "", one_of("", "kafka.security.authorizer.AclAuthorizer"), READ_ONLY, SERVED,
+        "Who may do what: the ACLs in the metadata store, or everybody everything."),
+    row("super.users", STRING, "", None, READ_ONLY, SERVED,
+        "Principals that may do everything, separated by semicolons.", internal=True),
+    row("allow.everyone.if.no.acl.found", BOOLEAN, False, None, READ_ONLY, SERVED,
+        "Whether a resource without any ACL is open to everyone.", internal=True),
     row("principal.builder.class", CLASS,
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder", None, PER_BROKER, REFUSED,
         "A Java class that names the caller."),
