@@ -63,9 +63,11 @@ def grant(text):
 
 async def started(nursery, *grants, **properties):
     machine = await Machine(nursery, **AUTHORIZER, **properties).start()
-    await machine.broker.authorization.create([grant("Create Topic t"), grant("Describe Topic t")])
+    await allow(machine, "Create Topic t", "Read Topic t", "Read Group g")
     client = await machine.connect()
     await client.create_topic("t")
+    await client.ask(make("FindCoordinator", coordinator_keys=["g"]))
+    await client.ask(make("OffsetCommit", group_id="g", generation_id_or_member_epoch=-1, topics=COMMITS))
     await forget(machine)
     await allow(machine, *grants)
     return machine, client
@@ -91,7 +93,14 @@ RULE = {
     "operation": 3,
     "permission_type": 3,
 }
-ANY_RULE = {"resource_type_filter": 1, "operation": 1, "permission_type": 1}
+ANY_RULE = {
+    "resource_type_filter": 1,
+    "resource_name_filter": None,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
 COMMIT = {"partition_index": 0, "committed_offset": 1}
 COMMITS = [{"name": "t", "partitions": [COMMIT]}]
 QUOTA = {"entity": [{"entity_type": "user", "entity_name": "a"}], "ops": []}
