@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from barnabas.broker.metadata import ClusterMetadata
     from barnabas.broker.peers.controller_peer import ControllerPeer
     from barnabas.broker.peers.peer import Peers
+    from barnabas.broker.quotas.quotas import Quotas
     from barnabas.broker.replication.alter_partition import AlterPartition
     from barnabas.broker.replication.fetch_sessions import FetchSessions
     from barnabas.broker.replication.fetcher_pool import FetcherPool
@@ -84,6 +85,7 @@ class Broker:
     controller_peer: "ControllerPeer"
     fetch_sessions: "FetchSessions"
     tokens: "Callable[[], TokenStore]"  # made at the first call, for few brokers have tokens
+    quotas: "Quotas"
     authorization: "Authorization | None" = None  # None without `authorizer.class.name`
     marker_senders: SenderConnections = field(default_factory=SenderConnections)
     responses: ResponseMemory = field(default_factory=ResponseMemory)
@@ -93,6 +95,8 @@ class Broker:
 
 class Connection(Protocol):
     """The connection of a request (`server.connection.Connection`)."""
+
+    muted_until: float
 
     @property
     def number(self) -> int: ...
@@ -140,6 +144,17 @@ class Call:
         if not is_filter and audit.isEnabledFor(logging.DEBUG if allowed else logging.INFO):
             self._log(operation, f"{resource_type}:LITERAL:{name}", allowed=allowed)
         return allowed
+
+    @property
+    def quota_user(self) -> tuple[str, str]:
+        """The user and the client id whose quotas hold for this call."""
+        return self.principal.partition(":")[2], self.client_id or ""
+
+    def throttle(self, throttled_ms: int) -> None:
+        """Let the connection read no further request for this time, once the response is sent (KIP-219)."""
+        if self.connection is not None and throttled_ms > 0:
+            muted_until = trio.current_time() + throttled_ms / 1000
+            self.connection.muted_until = max(self.connection.muted_until, muted_until)
 
     def may_any(self, operation: str, resource_type: str) -> bool:
         """Whether there may be a resource of this type on which the caller may do `operation`."""

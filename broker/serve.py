@@ -38,6 +38,7 @@ from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.net import Listener, machine_host_name, resolves
 from barnabas.broker.peers.controller_peer import ControllerPeer
 from barnabas.broker.peers.peer import Peers, SelfPeer
+from barnabas.broker.quotas.quotas import Quotas
 from barnabas.broker.replication.alter_partition import AlterPartition, Ask
 from barnabas.broker.replication.alter_partition_zk import ALTER_PARTITION_LEVEL, AlterPartitionZk
 from barnabas.broker.replication.fetch_sessions import FetchSessions
@@ -179,6 +180,7 @@ async def _serve(
             _change_isrs(broker, background)
             if broker.authorization is not None:
                 await background.start(broker.authorization.run)
+            await broker.quotas.load()
             # Returns when all noted changes are applied: a broker must not serve with an outdated configuration.
             await background.start(broker.dynamic_config.run, partial(_update_advertised, broker, listeners))
             if _token_secret(config) is not None:
@@ -227,13 +229,11 @@ def _build(
         watch=alter_partition,
         existing_ids=partial(existing_topic_ids, store),
     )
-    groups, controller_peer = GroupCoordinator(world, config, metadata), ControllerPeer(peers, config, metadata, me)
-    parts = _transaction_parts(world, config, metadata, peers, controller_peer, replicas)
-    registration = Registration(store, config, replicas, world.now_ms)
-    candidate = _candidate(store, me, config, peers, world, registration)
-    # `Replicas` notifies a coordinator when this broker becomes or stops being the leader of one of its partitions.
-    replicas.coordinators.update({GROUP_TOPIC: groups, TRANSACTION_TOPIC: parts.transactions})
-    dynamic_config = partial(DynamicConfig, store, broker_configs=broker_configs, topic_configs=topic_configs)
+    controller_peer = ControllerPeer(peers, config, metadata, me)
+    parts = _coordinators(world, config, metadata, peers, controller_peer, replicas)
+    registration, candidate = _candidate(store, config, peers, world, replicas)
+    quotas = Quotas(config, store)
+    changes = partial(DynamicConfig, store, broker_configs=broker_configs, topic_configs=topic_configs, quotas=quotas)
     broker = Broker(
         world=world,
         config=config,
@@ -246,8 +246,9 @@ def _build(
         moves=moves,
         topics=Topics(store, config, metadata, world),
         topic_configs=topic_configs,
-        dynamic_config=dynamic_config(config=config, replicas=replicas, candidate=candidate, now_ms=world.now_ms),
-        groups=groups,
+        dynamic_config=changes(config=config, replicas=replicas, candidate=candidate, now_ms=world.now_ms),
+        quotas=quotas,
+        groups=parts.groups,
         transactions=parts.transactions,
         verification=parts.verification,
         producer_ids=parts.producer_ids,
@@ -287,26 +288,28 @@ def _authorization(store: MetadataStore, config: BrokerConfig, world: World) -> 
 
 
 def _candidate(
-    store: MetadataStore, me: int, config: BrokerConfig, peers: Peers, world: World, registration: Registration
-) -> Candidate:
-    deps = ControllerDeps(store, me, config, peers.of, world.now_ms, world.rng)
-    return Candidate(deps, register=registration.join_again)
+    store: MetadataStore, config: BrokerConfig, peers: Peers, world: World, replicas: Replicas
+) -> tuple[Registration, Candidate]:
+    registration = Registration(store, config, replicas, world.now_ms)
+    deps = ControllerDeps(store, replicas.broker_id, config, peers.of, world.now_ms, world.rng)
+    return registration, Candidate(deps, register=registration.join_again)
 
 
-class _TransactionParts(NamedTuple):
+class _Coordinators(NamedTuple):
+    groups: GroupCoordinator
     producer_ids: ProducerIds
     transactions: TransactionCoordinator
     verification: Verification
 
 
-def _transaction_parts(
+def _coordinators(
     world: World,
     config: BrokerConfig,
     metadata: ClusterMetadata,
     peers: Peers,
     controller_peer: ControllerPeer,
     replicas: Replicas,
-) -> _TransactionParts:
+) -> _Coordinators:
     me = replicas.broker_id
     producer_ids = ProducerIds(partial(_allocate_producer_ids, controller_peer, replicas, config))
     open_sender = partial(peers.broker, client_id=SENDER_CLIENT_ID.format(me))
@@ -314,7 +317,10 @@ def _transaction_parts(
     # The versions are negotiated, as in Kafka: an older coordinator cannot be asked.
     open_verifier = partial(peers.broker, client_id=f"broker-{me}-txn-verifier", negotiates=True)
     asks = Verification(coordinator.placement.coordinator_of, open_verifier, lambda: config.request_timeout_ms)
-    return _TransactionParts(producer_ids, coordinator, asks)
+    groups = GroupCoordinator(world, config, metadata)
+    # `Replicas` notifies a coordinator when this broker becomes or stops being the leader of one of its partitions.
+    replicas.coordinators.update({GROUP_TOPIC: groups, TRANSACTION_TOPIC: coordinator})
+    return _Coordinators(groups, producer_ids, coordinator, asks)
 
 
 def _change_isrs(broker: Broker, background: trio.Nursery) -> None:

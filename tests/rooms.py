@@ -24,6 +24,7 @@ ROOMS = {
         ["cluster"],
         ["replication"],
         ["logs", "peers"],
+        ["quotas"],
         ["security"],
         ["config"],
         ["hall"],

@@ -22,7 +22,7 @@ import trio
 from barnabas.broker.config.alter import broker_warnings, usable_part
 from barnabas.broker.config.live import Source
 from barnabas.broker.config.parse import ConfigError
-from barnabas.controller.admin.entity_configs import BROKERS, TOPICS, node_of, read_entity
+from barnabas.controller.admin.entity_configs import BROKERS, CLIENTS, TOPICS, USERS, node_of, read_entity
 from barnabas.controller.image.loading import numbered, parse
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import DEFAULT_ENTITY, ConfigChange
@@ -31,6 +31,7 @@ from barnabas.controller.store.store import MetadataStore, NoNode, SessionExpire
 if TYPE_CHECKING:
     from barnabas.broker.config.live import BrokerConfig
     from barnabas.broker.config.topic_configs import TopicConfigs
+    from barnabas.broker.quotas.quotas import Quotas
     from barnabas.broker.replication.replicas import Replicas
     from barnabas.controller.candidate import Candidate
 
@@ -90,6 +91,7 @@ class DynamicConfig:
         topic_configs: "TopicConfigs",
         replicas: "Replicas",
         candidate: "Candidate",
+        quotas: "Quotas",
         now_ms: Callable[[], int],
     ) -> None:
         self._store = store
@@ -107,6 +109,8 @@ class DynamicConfig:
         self._concerned: dict[str, Callable[[str], Awaitable[None]]] = {
             TOPICS: self._topic_changed,
             BROKERS: self._broker_changed,
+            USERS: lambda name: quotas.changed(f"{USERS}/{name}"),
+            CLIENTS: lambda name: quotas.changed(f"{CLIENTS}/{name}"),
         }
 
     async def run(
@@ -189,7 +193,7 @@ class DynamicConfig:
 
     async def _apply(self, entity: str) -> None:
         kind, _, name = entity.partition("/")
-        concerned = self._concerned.get(kind)  # quotas of users, client ids and addresses are not used yet
+        concerned = self._concerned.get(kind)  # quotas of addresses are not used yet
         if concerned is not None:
             logger.info("the configuration of %s changed", entity)
             await concerned(name)

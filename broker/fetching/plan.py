@@ -57,6 +57,8 @@ class FetchPlan:
         self.broker = broker
         self.call = call
         self.replica_id = replica_id(call, request)
+        # Followers have quotas of replication.
+        self.is_under_quota = broker.quotas.is_active and self.replica_id < 0 and call.connection is not None
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
         if call.version >= FETCH_REPLICA_STATE_VERSION:
             self.broker_epoch = request.replica_state.replica_epoch
@@ -69,6 +71,10 @@ class FetchPlan:
         bytes_max = broker.config.fetch_max_bytes
         if call.version < RECORD_FORMAT_2_VERSION:
             bytes_max = min(bytes_max, CONVERTED_BYTES_MAX)
+        # No more than the quota's window can hold: a client could not wait for it to pass.
+        if self.is_under_quota:
+            at_a_time = broker.quotas.fetched.at_a_time(*call.quota_user)
+            bytes_max = bytes_max if at_a_time is None else min(bytes_max, int(at_a_time))
         self.bytes_max = self.bytes_left = min(request.max_bytes, bytes_max)
         # Otherwise a `min_bytes` above `max_bytes` would always wait for the whole `max_wait_ms`.
         self.min_bytes = min(request.min_bytes, self.bytes_left)

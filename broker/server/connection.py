@@ -58,6 +58,7 @@ class Connection:
         "listener",
         "moved_at",
         "moved_bytes",
+        "muted_until",
         "number",
         "pipelined",
         "progress_at",
@@ -90,6 +91,7 @@ class Connection:
         self.answer_bytes = 0  # memory of the response that is being sent; file slices do not count
         self.answer_began_at = self.moved_at = 0.0  # when sending began; when MOVED_BYTES had last been sent
         self.moved_bytes = 0  # the stream's count at `moved_at`
+        self.muted_until = 0.0  # a quota is exceeded: no request is read until then, on trio's clock
 
     def send_unsent(self) -> None:
         """Send the responses that wait for others, as far as the network takes them now."""
@@ -433,6 +435,8 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
                 connection.unsent += small
             else:
                 await _send(connections, connection, answer)
+        if connection.muted_until:
+            await _sit_out(connections, connection)
         connection.busy = bool(delayed)
         # Frames that are already in the buffer need no receive, and so no checkpoint: without this one, a client that
         # sends many small requests at once would keep the loop.
@@ -442,6 +446,16 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
             turn_began = trio.current_time()
     # `finish` has not cancelled this connection, which was busy: the Produce requests it accepted are answered.
     await _send_pipelined(connections, connection)
+
+
+async def _sit_out(connections: Connections, connection: Connection) -> None:
+    """Send all responses that are owed, then wait until the connection may be read again."""
+    await _send_pipelined(connections, connection)
+    # `finish` need not wait for the end of the time, and neither does the check for idle connections.
+    connection.busy = False
+    if not connections.finishing:
+        await trio.sleep_until(connection.muted_until)
+    connection.muted_until = 0.0
 
 
 async def _receive(connections: Connections, connection: Connection, max_bytes: int) -> bytes:

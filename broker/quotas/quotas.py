@@ -1,0 +1,85 @@
+"""The client quotas of this broker (shell): read from the store, changed by notifications, asked by handlers.
+
+A quota binds each broker on its own, as in Kafka: with three brokers a client may use three times as much. Handlers
+record what a client used and get the time for which it is throttled; the response says so, and then the connection is
+not read for that time (KIP-219).
+"""
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from barnabas.broker.quotas.clients import ClientMutations, ClientRates, Mutations, QuotaTable
+from barnabas.broker.quotas.rates import Window
+from barnabas.broker.security.client_quotas import Entity, from_path, read_rates
+from barnabas.controller.admin.entity_configs import CLIENTS, USERS, list_entities, read_entity
+from barnabas.controller.store.store import MetadataStore
+
+if TYPE_CHECKING:
+    from barnabas.broker.config.live import BrokerConfig
+
+PRODUCED, FETCHED, MUTATIONS = "producer_byte_rate", "consumer_byte_rate", "controller_mutation_rate"
+
+
+class Quotas:
+    """Every quota of clients, and what clients have used of them."""
+
+    def __init__(self, config: "BrokerConfig", store: MetadataStore) -> None:
+        window = Window(config.quota_window_num, config.quota_window_size_seconds * 1000)
+        mutations = Window(config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000)
+        self._store = store
+        self._tables = {name: QuotaTable() for name in (PRODUCED, FETCHED, MUTATIONS)}
+        self.produced = ClientRates(self._tables[PRODUCED], window)
+        self.fetched = ClientRates(self._tables[FETCHED], window)
+        self.mutations = ClientMutations(self._tables[MUTATIONS], mutations)
+        # Looked at for each request, so that a broker without quotas does nothing more.
+        self.is_active = False
+
+    @staticmethod
+    def now_ms() -> int:
+        """The time of all quotas: it does not go back, as the time of day may."""
+        return round(trio.current_time() * 1000)
+
+    def mutations_of(self, user: str, client_id: str, *, strict: bool) -> Mutations:
+        """What a request of this client may create and delete."""
+        bucket = self.mutations.bucket(user, client_id, self.now_ms()) if self.is_active else None
+        return Mutations(bucket, self.now_ms, strict=strict)
+
+    async def load(self) -> None:
+        """Read all quotas from the store."""
+        for user in await list_entities(self._store, USERS):
+            await self.changed(f"{USERS}/{user}")
+            for client_id in await list_entities(self._store, f"{USERS}/{user}/{CLIENTS}"):
+                await self.changed(f"{USERS}/{user}/{CLIENTS}/{client_id}")
+        for client_id in await list_entities(self._store, CLIENTS):
+            await self.changed(f"{CLIENTS}/{client_id}")
+
+    async def changed(self, path: str) -> None:
+        """Read the quotas of one entity again: `users/U`, `users/U/clients/C` or `clients/C`."""
+        entity = _entity(path)
+        if entity is None:
+            return
+        rates = _usable(await read_entity(self._store, path))
+        for name, table in self._tables.items():
+            table.set(entity, rates.get(name))
+        self.is_active = any(table.has_quotas for table in self._tables.values())
+
+
+def _usable(texts: dict[str, str]) -> dict[str, float]:
+    """The rates of an entity; none if any of them is malformed, as a tool may have written them."""
+    try:
+        return read_rates(texts)
+    except ValueError:
+        return {}
+
+
+def _entity(path: str) -> Entity | None:
+    """The entity of a path below /config; None if it is not one of clients."""
+    match path.split("/"):
+        case ["users", user]:
+            return Entity(from_path(user))
+        case ["users", user, "clients", client_id]:
+            return Entity(from_path(user), from_path(client_id))
+        case ["clients", client_id]:
+            return Entity("", from_path(client_id))
+    return None
