@@ -22,7 +22,7 @@ import trio
 from barnabas.broker.config.alter import broker_warnings, usable_part
 from barnabas.broker.config.live import Source
 from barnabas.broker.config.parse import ConfigError
-from barnabas.controller.admin.entity_configs import BROKERS, CLIENTS, TOPICS, USERS, node_of, read_entity
+from barnabas.controller.admin.entity_configs import ADDRESSES, BROKERS, CLIENTS, TOPICS, USERS, node_of, read_entity
 from barnabas.controller.image.loading import numbered, parse
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import DEFAULT_ENTITY, ConfigChange
@@ -111,6 +111,7 @@ class DynamicConfig:
             BROKERS: self._broker_changed,
             USERS: lambda name: quotas.changed(f"{USERS}/{name}"),
             CLIENTS: lambda name: quotas.changed(f"{CLIENTS}/{name}"),
+            ADDRESSES: lambda name: quotas.changed(f"{ADDRESSES}/{name}"),
         }
 
     async def run(
@@ -193,7 +194,7 @@ class DynamicConfig:
 
     async def _apply(self, entity: str) -> None:
         kind, _, name = entity.partition("/")
-        concerned = self._concerned.get(kind)  # quotas of addresses are not used yet
+        concerned = self._concerned.get(kind)
         if concerned is not None:
             logger.info("the configuration of %s changed", entity)
             await concerned(name)

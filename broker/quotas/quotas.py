@@ -11,14 +11,16 @@ import trio
 
 from barnabas.broker.quotas.clients import ClientMutations, ClientRates, Mutations, QuotaTable
 from barnabas.broker.quotas.rates import Window
+from barnabas.broker.security.acls import address_text
 from barnabas.broker.security.client_quotas import Entity, from_path, read_rates
-from barnabas.controller.admin.entity_configs import CLIENTS, USERS, list_entities, read_entity
+from barnabas.controller.admin.entity_configs import ADDRESSES, CLIENTS, USERS, list_entities, read_entity
 from barnabas.controller.store.store import MetadataStore
 
 if TYPE_CHECKING:
     from barnabas.broker.config.live import BrokerConfig
 
 PRODUCED, FETCHED, MUTATIONS = "producer_byte_rate", "consumer_byte_rate", "controller_mutation_rate"
+CONNECTIONS = "connection_creation_rate"
 
 
 class Quotas:
@@ -32,6 +34,9 @@ class Quotas:
         self.produced = ClientRates(self._tables[PRODUCED], window)
         self.fetched = ClientRates(self._tables[FETCHED], window)
         self.mutations = ClientMutations(self._tables[MUTATIONS], mutations)
+        # KIP-612. An address is to its table what a client id is to the others.
+        self._addresses = QuotaTable()
+        self._connections = ClientRates(self._addresses, window, throttle_max_ms=window.sample_ms)
         # Looked at for each request, so that a broker without quotas does nothing more.
         self.is_active = False
 
@@ -45,21 +50,38 @@ class Quotas:
         bucket = self.mutations.bucket(user, client_id, self.now_ms()) if self.is_active else None
         return Mutations(bucket, self.now_ms, strict=strict)
 
+    def note_connection(self, address: str) -> int:
+        """Record a connection from this address; if there are too many, how long it is kept until it is closed."""
+        if not self._addresses.has_quotas:
+            return 0
+        address, now_ms = address_text(address), self.now_ms()
+        throttled_ms = self._connections.record("", address, 1, now_ms)
+        # Only connections that are served count.
+        if throttled_ms:
+            self._connections.take_back("", address, 1, now_ms)
+        return throttled_ms
+
     async def load(self) -> None:
         """Read all quotas from the store."""
         for user in await list_entities(self._store, USERS):
             await self.changed(f"{USERS}/{user}")
             for client_id in await list_entities(self._store, f"{USERS}/{user}/{CLIENTS}"):
                 await self.changed(f"{USERS}/{user}/{CLIENTS}/{client_id}")
-        for client_id in await list_entities(self._store, CLIENTS):
-            await self.changed(f"{CLIENTS}/{client_id}")
+        for folder in (CLIENTS, ADDRESSES):
+            for name in await list_entities(self._store, folder):
+                await self.changed(f"{folder}/{name}")
 
     async def changed(self, path: str) -> None:
-        """Read the quotas of one entity again: `users/U`, `users/U/clients/C` or `clients/C`."""
+        """Read the quotas of one entity again: `users/U`, `users/U/clients/C`, `clients/C` or `ips/A`."""
         entity = _entity(path)
         if entity is None:
             return
         rates = _usable(await read_entity(self._store, path))
+        if entity.ip != "":
+            # A name of a host is resolved by Kafka's tools, and stored as an address.
+            address = None if entity.ip is None else address_text(entity.ip)
+            self._addresses.set(Entity("", address), rates.get(CONNECTIONS))
+            return
         for name, table in self._tables.items():
             table.set(entity, rates.get(name))
         self.is_active = any(table.has_quotas for table in self._tables.values())
@@ -82,4 +104,6 @@ def _entity(path: str) -> Entity | None:
             return Entity(from_path(user), from_path(client_id))
         case ["clients", client_id]:
             return Entity("", from_path(client_id))
+        case ["ips", address]:
+            return Entity("", "", from_path(address))
     return None

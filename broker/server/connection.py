@@ -361,6 +361,11 @@ class Connections:
 async def serve_connection(broker: Broker, connections: Connections, listener: str, stream: Stream) -> None:
     """A connection's task: until the client closes it, breaks the protocol, or the sweep closes it."""
     try:
+        throttled_ms = broker.quotas.note_connection(stream.peer_address)
+        # KIP-612: a client that connects too often is not answered, and cannot try again at once.
+        if throttled_ms:
+            await trio.sleep(throttled_ms / 1000)
+            return
         connection = await connections.admit(stream, listener)
         if connection is None:
             about = {"peer": stream.peer_address}

@@ -134,6 +134,35 @@ async def test_a_throttled_connection_does_not_delay_the_stop(nursery, autojump_
     assert trio.current_time() - began < 5
 
 
+# -- connection_creation_rate
+
+
+async def accepted(machine, address):
+    """Whether a new connection of this address is served."""
+    client = await machine.connect(address=address)
+    try:
+        await client.ask(m.ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+    except EOFError:
+        return False
+    finally:
+        client.close()
+    return True
+
+
+@pytest.mark.parametrize("named", ["10.0.0.9", None])
+async def test_an_address_that_connects_too_often_is_closed_after_a_while(nursery, autojump_clock, named):
+    machine, client = await started(nursery, ([("ip", named)], "connection_creation_rate", 1.0))
+    assert [await accepted(machine, "10.0.0.9") for _ in range(10)] == [True] * 10
+    began = trio.current_time()
+    assert not await accepted(machine, "10.0.0.9")
+    assert 0.5 < trio.current_time() - began <= 1.1
+    assert await accepted(machine, "10.0.0.8")
+    await trio.sleep(12)
+    assert await accepted(machine, "10.0.0.9")
+    await set_quota(client, [("ip", named)], "connection_creation_rate", None)
+    assert all([await accepted(machine, "10.0.0.9") for _ in range(30)])
+
+
 # -- controller_mutation_rate: 11 partitions at once, then one each second
 
 
