@@ -379,7 +379,7 @@ class _Alteration:
 
     def _authorize(self, resource_type: str, name: str, otherwise: ErrorCode) -> None:
         if not self._call.authorize("AlterConfigs", resource_type, name):
-            raise ConfigRefused(otherwise, otherwise.message)
+            raise ConfigRefused(otherwise, None)  # without a message, unlike DescribeConfigs
 
 
 def _no_such_topic(topic: str) -> ConfigRefused:

@@ -72,11 +72,11 @@ async def find_coordinator(broker: Broker, call: Call, request: m.FindCoordinato
 async def _coordinator_of(broker: Broker, call: Call, key_type: int, key: str) -> Coordinator:
     if key_type == GROUP_KEY:
         if not call.authorize("Describe", "Group", key):
-            return _no_coordinator(key, ErrorCode.GROUP_AUTHORIZATION_FAILED, None)
+            return _no_coordinator(key, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         return await _leader_for(broker, call, key, GROUP_TOPIC, broker.groups.placement.partition_of)
     if key_type == TRANSACTION_KEY:
         if not call.authorize("Describe", "TransactionalId", key):
-            return _no_coordinator(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None)
+            return _no_coordinator(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return await _leader_for(broker, call, key, TRANSACTION_TOPIC, broker.transactions.placement.partition_of)
     if key_type == SHARE_KEY and call.version >= SHARE_KEY_VERSION:
         return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)  # share groups (KIP-932) are disabled
@@ -101,7 +101,7 @@ async def _leader_for(
     return Coordinator(key=key, node_id=leader, host=endpoint.host, port=endpoint.port)
 
 
-def _no_coordinator(key: str, code: ErrorCode, message: str | None = "") -> Coordinator:
+def _no_coordinator(key: str, code: ErrorCode, message: str = "") -> Coordinator:
     return Coordinator(key=key, node_id=NO_NODE, host="", port=NO_PORT, error_code=code, error_message=message)
 
 

@@ -80,7 +80,8 @@ def refuse_describe_client_quotas(
     request: m.DescribeClientQuotasRequest, version: int, code: ErrorCode
 ) -> m.DescribeClientQuotasResponse:
     """An error without entries."""
-    return m.DescribeClientQuotasResponse(error_code=code, error_message=code.message, entries=None)
+    message = None if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED else code.message  # as in Kafka
+    return m.DescribeClientQuotasResponse(error_code=code, error_message=message, entries=None)
 
 
 async def _entities(store: MetadataStore) -> AsyncIterator[Entity]:

@@ -144,13 +144,13 @@ def _timed_out(row: CreateRow) -> CreateRow:
 
 async def _created(broker: Broker, call: Call, plan: TopicPlan, outcome: CreatedTopic | TopicPlan) -> CreateRow:
     row = CreateRow(name=plan.name, error_message=None)
-    if call.version >= TOPIC_ID_VERSION and isinstance(outcome, CreatedTopic):
-        row.topic_id = outcome.topic_id or ZERO_TOPIC_ID
     if call.version < TELLS_CONFIG_VERSION:
         return row
-    # `create_topics` sets the error code.
+    # Without its id, too, as in Kafka. `create_topics` sets the error code.
     if not call.authorize("DescribeConfigs", "Topic", plan.name, is_filter=True):
         return row
+    if call.version >= TOPIC_ID_VERSION and isinstance(outcome, CreatedTopic):
+        row.topic_id = outcome.topic_id or ZERO_TOPIC_ID
     row.num_partitions = len(plan.assignment)
     row.replication_factor = plan.replication_factor
     row.configs = [
