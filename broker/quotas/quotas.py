@@ -5,6 +5,7 @@ record what a client used and get the time for which it is throttled; the respon
 not read for that time (KIP-219).
 """
 
+import logging
 from typing import TYPE_CHECKING
 
 import trio
@@ -12,12 +13,14 @@ import trio
 from barnabas.broker.quotas.clients import ClientMutations, ClientRates, Mutations, QuotaTable
 from barnabas.broker.quotas.rates import Window
 from barnabas.broker.security.acls import address_text
-from barnabas.broker.security.client_quotas import Entity, from_path, read_rates
+from barnabas.broker.security.client_quotas import Entity, from_path
 from barnabas.controller.admin.entity_configs import ADDRESSES, CLIENTS, USERS, list_entities, read_entity
 from barnabas.controller.store.store import MetadataStore
 
 if TYPE_CHECKING:
     from barnabas.broker.config.live import BrokerConfig
+
+logger = logging.getLogger(__name__)
 
 PRODUCED, FETCHED, MUTATIONS = "producer_byte_rate", "consumer_byte_rate", "controller_mutation_rate"
 CONNECTIONS = "connection_creation_rate"
@@ -76,23 +79,26 @@ class Quotas:
         entity = _entity(path)
         if entity is None:
             return
-        rates = _usable(await read_entity(self._store, path))
+        texts = await read_entity(self._store, path)
         if entity.ip != "":
             # A name of a host is resolved by Kafka's tools, and stored as an address.
             address = None if entity.ip is None else address_text(entity.ip)
-            self._addresses.set(Entity("", address), rates.get(CONNECTIONS))
+            self._addresses.set(Entity("", address), _rate(path, texts, CONNECTIONS))
             return
         for name, table in self._tables.items():
-            table.set(entity, rates.get(name))
+            table.set(entity, _rate(path, texts, name))
         self.is_active = any(table.has_quotas for table in self._tables.values())
 
 
-def _usable(texts: dict[str, str]) -> dict[str, float]:
-    """The rates of an entity; none if any of them is malformed, as a tool may have written them."""
+def _rate(path: str, texts: dict[str, str], name: str) -> float | None:
+    """One rate of an entity; None if it has none, or a malformed one that a tool has written."""
+    if name not in texts:
+        return None
     try:
-        return read_rates(texts)
+        return float(texts[name])
     except ValueError:
-        return {}
+        logger.error("%s of %s is no number and is ignored: %r", name, path, texts[name])
+        return None
 
 
 def _entity(path: str) -> Entity | None:

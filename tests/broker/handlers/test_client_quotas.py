@@ -3,6 +3,7 @@
 import pytest
 import trio
 
+from barnabas.controller.admin.entity_configs import change_entity
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import Machine, fetch_request, new_topics, produce_request
@@ -123,6 +124,14 @@ async def test_quotas_are_known_after_a_restart(nursery, autojump_clock):
     await trio.sleep(16 * 60)  # the notifications expire
     await machine.start()
     client = await machine.connect()
+    assert (await client.ask(produce_request("t", KB_100 * 3))).throttle_time_ms > 0
+
+
+async def test_a_malformed_quota_is_ignored_alone(nursery, autojump_clock):
+    machine, client = await started(nursery)
+    texts = {"producer_byte_rate": "10000", "consumer_byte_rate": "much", "SCRAM-SHA-256": "salt=", "other": "x"}
+    await change_entity(machine.session(), "users/ANONYMOUS", lambda _: texts)
+    await trio.sleep(1)
     assert (await client.ask(produce_request("t", KB_100 * 3))).throttle_time_ms > 0
 
 
