@@ -47,9 +47,6 @@ from barnabas.broker.replication.followed_partition import FetcherDeps
 from barnabas.broker.replication.local_leader import LocalLeader, Pace
 from barnabas.broker.replication.log_dir_moves import MoveDeps, Moves
 from barnabas.broker.replication.replicas import Replicas
-from barnabas.broker.security.authorization import Authorization
-from barnabas.broker.security.authorizer import Authorizer
-from barnabas.broker.security.principals import parse_super_users
 from barnabas.broker.server.connection import Connections, serve_connection
 from barnabas.broker.server.dispatch import answer_own
 from barnabas.broker.transactions.connections import SENDER_CLIENT_ID
@@ -72,6 +69,7 @@ from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost, error_of
 
 if TYPE_CHECKING:
     from barnabas.broker.cluster.token_store import TokenStore
+    from barnabas.broker.security.authorization import Authorization
 
 logger = logging.getLogger(__name__)
 
@@ -210,7 +208,7 @@ def _build(
     topic_configs: TopicConfigs,
 ) -> Broker:
     """The broker's live parts, in the order in which they need each other."""
-    me, metadata = identity.broker_id, ClusterMetadata()
+    me, metadata, quotas = identity.broker_id, ClusterMetadata(), Quotas(config, store)
     # Lambdas close the cycles: they read `broker` and `replicas` when they are called, long after both are made.
     alter_partition = AlterPartition(me, config, metadata)
     peers = Peers(world, config, metadata, me, SelfPeer(me, config, lambda *asked: answer_own(broker, *asked)))
@@ -232,7 +230,6 @@ def _build(
     controller_peer = ControllerPeer(peers, config, metadata, me)
     parts = _coordinators(world, config, metadata, peers, controller_peer, replicas)
     registration, candidate = _candidate(store, config, peers, world, replicas)
-    quotas = Quotas(config, store)
     changes = partial(DynamicConfig, store, broker_configs=broker_configs, topic_configs=topic_configs, quotas=quotas)
     broker = Broker(
         world=world,
@@ -279,9 +276,14 @@ def _tokens(store: MetadataStore, config: BrokerConfig, world: World) -> "TokenS
     return TokenStore(store, known, world.now_ms, lambda: config.delegation_token_expiry_check_interval_ms)
 
 
-def _authorization(store: MetadataStore, config: BrokerConfig, world: World) -> Authorization | None:
+def _authorization(store: MetadataStore, config: BrokerConfig, world: World) -> "Authorization | None":
     if config.authorizer_class_name == "":
         return None
+    # Imported here: few brokers have an authorizer, and start-up must be fast.
+    from barnabas.broker.security.authorization import Authorization
+    from barnabas.broker.security.authorizer import Authorizer
+    from barnabas.broker.security.principals import parse_super_users
+
     super_users = map(str, parse_super_users(config.super_users))
     authorizer = Authorizer(super_users, allow_everyone=config.allow_everyone_if_no_acl_found)
     return Authorization(store, authorizer, now_ms=world.now_ms, rng=world.rng)
