@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from barnabas.broker.replication.replicas import Replicas
     from barnabas.broker.security.authorization import Authorization
     from barnabas.broker.security.authorizer import Authorizer
+    from barnabas.broker.security.secured import SecuredListeners
     from barnabas.broker.transactions.coordinator import TransactionCoordinator
     from barnabas.broker.transactions.producer_ids import ProducerIds
     from barnabas.broker.transactions.verification import Verification
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 COLD_READS_MAX = 8  # of trio's 40 threads: the others stay free for writes, flushes and the store
 
-ANONYMOUS = "User:ANONYMOUS"  # every caller, clients and brokers, while there is no authentication
+ANONYMOUS = "User:ANONYMOUS"  # every caller on a listener without authentication, clients and brokers
 
 # The operations allowed on each resource type without an authorizer, as a bit field of AclOperation codes (KIP-430).
 AUTHORIZED_OPERATIONS = {
@@ -86,6 +87,7 @@ class Broker:
     fetch_sessions: "FetchSessions"
     tokens: "Callable[[], TokenStore]"  # made at the first call, for few brokers have tokens
     quotas: "Quotas"
+    secured: "SecuredListeners | None" = None  # None if every listener is of PLAINTEXT
     authorization: "Authorization | None" = None  # None without `authorizer.class.name`
     marker_senders: SenderConnections = field(default_factory=SenderConnections)
     responses: ResponseMemory = field(default_factory=ResponseMemory)
@@ -94,7 +96,7 @@ class Broker:
 
 
 class Connection(Protocol):
-    """The connection of a request (`server.connection.Connection`)."""
+    """The connection of a request (`server.connections.Connection`)."""
 
     muted_until: float
 

@@ -47,7 +47,8 @@ from barnabas.broker.replication.followed_partition import FetcherDeps
 from barnabas.broker.replication.local_leader import LocalLeader, Pace
 from barnabas.broker.replication.log_dir_moves import MoveDeps, Moves
 from barnabas.broker.replication.replicas import Replicas
-from barnabas.broker.server.connection import Connections, serve_connection
+from barnabas.broker.server.connection import serve_connection
+from barnabas.broker.server.connections import Connections
 from barnabas.broker.server.dispatch import answer_own
 from barnabas.broker.transactions.connections import SENDER_CLIENT_ID
 from barnabas.broker.transactions.coordinator import TransactionCoordinator
@@ -70,6 +71,7 @@ from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost, error_of
 if TYPE_CHECKING:
     from barnabas.broker.cluster.token_store import TokenStore
     from barnabas.broker.security.authorization import Authorization
+    from barnabas.broker.security.secured import SecuredListeners
 
 logger = logging.getLogger(__name__)
 
@@ -153,6 +155,8 @@ async def _serve(
         await logs.load(identity, topic_configs.get, partial(read_topic_ids, store))
         del views
         broker = _build(config, world, identity, store, logs, flusher, broker_configs, topic_configs)
+        if broker.secured is not None:
+            await _open_secured(broker, broker.secured)
         # From the store: metadata arrives in pieces, and a group's partition depends on the number of all of them.
         broker.groups.placement.expect_partitions(await partition_count(store, GROUP_TOPIC))
         broker.transactions.placement.expect_partitions(await partition_count(store, TRANSACTION_TOPIC))
@@ -179,6 +183,10 @@ async def _serve(
             if broker.authorization is not None:
                 await background.start(broker.authorization.run)
             await broker.quotas.load()
+            if broker.secured is not None:
+                await broker.secured.load_users(store)
+                await broker.secured.fetch_keys()
+                background.start_soon(kept_up, logger, "the listeners with TLS and SASL", broker.secured.run)
             # Returns when all noted changes are applied: a broker must not serve with an outdated configuration.
             await background.start(broker.dynamic_config.run, partial(_update_advertised, broker, listeners))
             if _token_secret(config) is not None:
@@ -210,8 +218,8 @@ def _build(
     """The broker's live parts, in the order in which they need each other."""
     me, metadata, quotas = identity.broker_id, ClusterMetadata(), Quotas(config, store)
     # Lambdas close the cycles: they read `broker` and `replicas` when they are called, long after both are made.
-    alter_partition = AlterPartition(me, config, metadata)
     peers = Peers(world, config, metadata, me, SelfPeer(me, config, lambda *asked: answer_own(broker, *asked)))
+    alter_partition, controller_peer = AlterPartition(me, config, metadata), ControllerPeer(peers, config, metadata, me)
     fetcher_deps = FetcherDeps(me, lambda: replicas.broker_epoch, config, world, logs, flusher, peers.open)
     fetchers = FetcherPool(fetcher_deps, metadata)
     moves = Moves(MoveDeps(fetcher_deps, LocalLeader(lambda: replicas, world, Pace(config))))
@@ -227,7 +235,6 @@ def _build(
         watch=alter_partition,
         existing_ids=partial(existing_topic_ids, store),
     )
-    controller_peer = ControllerPeer(peers, config, metadata, me)
     parts = _coordinators(world, config, metadata, peers, controller_peer, replicas)
     registration, candidate = _candidate(store, config, peers, world, replicas)
     changes = partial(DynamicConfig, store, broker_configs=broker_configs, topic_configs=topic_configs, quotas=quotas)
@@ -256,9 +263,29 @@ def _build(
         controller_peer=controller_peer,
         fetch_sessions=FetchSessions(world.rng),
         tokens=cache(partial(_tokens, store, config, world)),
+        secured=_secured(config, world),
         authorization=_authorization(store, config, world),
     )
     return broker
+
+
+def _secured(config: BrokerConfig, world: World) -> "SecuredListeners | None":
+    if all(endpoint.protocol == "PLAINTEXT" for endpoint in config.listener_endpoints):
+        return None
+    # Imported here: many brokers have neither TLS nor SASL, and start-up must be fast.
+    from barnabas.broker.security.secured import SecuredListeners
+
+    return SecuredListeners(config, world)
+
+
+async def _open_secured(broker: Broker, secured: "SecuredListeners") -> None:
+    """Read the stores and the users of listeners with TLS or SASL; connections to other brokers use them, too."""
+    from barnabas.broker.peers.login import own_handshakes, own_logins
+
+    await secured.open(broker.tokens().known)
+    broker.dynamic_config.secured = secured
+    broker.peers.logins = own_logins(broker.world, broker.config, secured)
+    broker.peers.handshakes = own_handshakes(secured)
 
 
 def _token_secret(config: BrokerConfig) -> str | None:

@@ -6,12 +6,20 @@ and uses it until most of its lifetime has passed.
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 
-from barnabas.broker.net import ConnectionLost
+from barnabas.broker.config.listener_settings import LOGIN_HANDLERS, Settings
+from barnabas.broker.config.live import BrokerConfig
+from barnabas.broker.config.parse import ConfigError
+from barnabas.broker.net import ConnectionLost, Stream
 from barnabas.broker.security.client import Credentials, LoggedIn, SaslLogin, log_in_again_after_ms
+from barnabas.broker.security.contexts import ListenerTls
 from barnabas.broker.security.exchange import Compute, LoginFailed
-from barnabas.broker.security.mechanisms import nonce
+from barnabas.broker.security.mechanisms import nonce, own_credentials
+from barnabas.broker.security.oauth import OAUTHBEARER
 from barnabas.broker.security.oauth_login import AccessTokens
+from barnabas.broker.security.secured import SecuredListeners, fetcher
+from barnabas.broker.tls import connect_tls
 from barnabas.broker.world import World
 from barnabas.storage.disk import InThread
 from barnabas.wire import messages as m
@@ -19,6 +27,8 @@ from barnabas.wire import messages as m
 logger = logging.getLogger(__name__)
 
 Ask = Callable[[m.Message], Awaitable[m.Message]]
+
+TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"
 
 
 class OwnLogin:
@@ -79,3 +89,50 @@ async def log_in(ask: Ask, login: SaslLogin, in_thread: InThread) -> LoggedIn:
     while not isinstance(step, LoggedIn):
         step = step.then(await in_thread(step.run)) if isinstance(step, Compute) else login.take(await ask(step))
     return step
+
+
+# -- for all peers
+
+
+def own_logins(world: World, config: BrokerConfig, secured: SecuredListeners) -> dict[str, OwnLogin]:
+    """How this broker logs in at other brokers: listener -> login. Raises ConfigError."""
+    logins = {}
+    mechanism = config.sasl_mechanism_inter_broker_protocol
+    for name, listener in secured.of_brokers():
+        if listener.sasl is None:
+            continue
+        credentials = own_credentials(listener.security, mechanism)
+        own = listener.security.settings.by_mechanism[mechanism]
+        fetches = mechanism == OAUTHBEARER and own.text("sasl.login.callback.handler.class") in LOGIN_HANDLERS
+        try:
+            logins[name] = _fetching(world, credentials, own) if fetches else OwnLogin(world, credentials)
+        except LoginFailed as failure:
+            raise ConfigError([f"listener {name}: {failure}"]) from None
+    return logins
+
+
+def own_handshakes(secured: SecuredListeners) -> dict[str, Callable[[Stream, str], Awaitable[Stream]]]:
+    """How this broker begins TLS at other brokers: listener -> handshake."""
+    return {
+        name: partial(_shake_hands, listener.tls) for name, listener in secured.of_brokers() if listener.tls is not None
+    }
+
+
+def _fetching(world: World, credentials: Credentials, own: Settings) -> OwnLogin:
+    """A login whose access tokens an authorization server issues. LoginFailed."""
+    url = own.text(TOKEN_URL)
+    if url is None:
+        raise LoginFailed(f"{own.name_of(TOKEN_URL)} is not set")
+    tokens = AccessTokens(credentials.options, own.text("sasl.oauthbearer.sub.claim.name") or "sub")
+    fetch = fetcher(own)
+    return OwnLogin(world, credentials, tokens, lambda asked: fetch.post(url, asked.form, asked.headers))
+
+
+async def _shake_hands(tls: ListenerTls, stream: Stream, host: str) -> Stream:
+    # A reload may have replaced the context since the last connection.
+    assert tls.client is not None, "a listener of brokers"
+    try:
+        return await connect_tls(stream, tls.client, host)
+    except BaseException:
+        stream.close()
+        raise

@@ -51,6 +51,8 @@ FAILURES_COUNTED_MAX = 10  # bounds the exponent of the connect timeout
 SASL_KEYS = (17, 36)  # SaslHandshake, SaslAuthenticate
 
 Answer = Callable[[m.Message, int], Awaitable[m.Message | None]]  # (request, version) -> response
+# (raw stream, host) -> encrypted stream; ConnectionLost, and then the raw stream is closed
+Handshake = Callable[[Stream, str], Awaitable[Stream]]
 
 
 class SelfPeer:
@@ -121,6 +123,7 @@ class RemotePeer:
         self._versions_max = versions_max or {}
         self._bounds = bounds or Bounds()
         self.logins: Mapping[str, Login] = {}  # listener -> how to log in there
+        self.handshakes: Mapping[str, Handshake] = {}  # listener -> the handshake of TLS there
         self._in_thread = in_thread
         self._on_close = on_close
         self._turn = trio.StrictFIFOLock()
@@ -218,6 +221,9 @@ class RemotePeer:
         self._failures = min(self._failures + 1, FAILURES_COUNTED_MAX)
         with trio.move_on_after(seconds):
             stream = await self._net.connect(endpoint.host, endpoint.port)
+            handshake = self.handshakes.get(endpoint.listener)
+            if handshake is not None:
+                stream = await handshake(stream, endpoint.host)
             self._failures = 0
             return stream
         raise ConnectionLost(f"{endpoint} does not take a connection within {seconds:.0f} s")
@@ -319,6 +325,7 @@ class Peers:
         self._versions = inter_broker_versions(config.inter_broker_protocol_version)
         self._open: dict[RemotePeer, None] = {}
         self.logins: Mapping[str, Login] = {}  # listener -> how to log in there, at every broker
+        self.handshakes: Mapping[str, Handshake] = {}  # listener -> the handshake of TLS there
 
     def open(self, broker_id: int, client_id: str) -> RemotePeer:
         """A broker by its id, at the address that the metadata cache has at each connect: for replication."""
@@ -379,7 +386,7 @@ class Peers:
             in_thread=self._world.in_thread,
             on_close=self._forget,
         )
-        peer.logins = self.logins
+        peer.logins, peer.handshakes = self.logins, self.handshakes
         self._open[peer] = None
         return peer
 

@@ -27,7 +27,6 @@ from barnabas.broker.security.tokens import DelegationTokens
 
 TOKEN_SALT_BITS = 256  # of the credentials that are made of delegation tokens
 PLAIN_USER = "user_"  # the beginning of an option that names a user of PLAIN
-JWKS = "sasl.oauthbearer.jwks.endpoint"
 
 
 class Shared(NamedTuple):
@@ -85,9 +84,9 @@ def signed_token_rules(own: Settings) -> SignedTokenRules:
 def jwks_cache(own: Settings) -> JwksCache:
     """The keys that verify signed tokens, none yet."""
     return JwksCache(
-        own.number(f"{JWKS}.refresh.ms"),
-        own.number(f"{JWKS}.retry.backoff.ms"),
-        own.number(f"{JWKS}.retry.backoff.max.ms"),
+        own.number("sasl.oauthbearer.jwks.endpoint.refresh.ms"),
+        own.number("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms"),
+        own.number("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms"),
     )
 
 

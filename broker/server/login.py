@@ -43,6 +43,7 @@ class Login:
         received: Callable[[int], Awaitable[None]],
     ) -> None:
         self.identity: Identity | None = None
+        self.is_token = False  # logged in with a delegation token
         self._authenticator = authenticator
         self._stream = stream
         self._now_ms = now_ms
@@ -84,9 +85,14 @@ class Login:
         await self.run(reader)
         return True
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the session has ended: no request is served any more, but one that logs in again."""
+        return self._authenticator.is_expired(trio.current_time())
+
     def check_session(self) -> None:
-        """FailedAuthentication if the session has ended: no request is served any more."""
-        if self._authenticator.is_expired(trio.current_time()):
+        """FailedAuthentication if the session has ended."""
+        if self.has_ended:
             raise FailedAuthentication("the session has ended, and the client has not logged in again")
 
     async def _carry_out(self, actions: Sequence[Action]) -> None:
@@ -103,7 +109,7 @@ class Login:
                 case WaitUntil(seconds):
                     await trio.sleep_until(seconds)
                 case Authenticated(identity):
-                    self.identity = identity
+                    self.identity, self.is_token = identity, identity.is_token
                 case Close(cause):
                     raise FailedAuthentication(cause)
 

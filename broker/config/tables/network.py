@@ -61,7 +61,7 @@ NETWORK_PROPERTIES = (
         "How many new connections a second are accepted."),
     row("connections.max.idle.ms", LONG, 600000, None, READ_ONLY, SERVED,
         "A connection on which nothing happens for this long is closed."),
-    row("connection.failed.authentication.delay.ms", INT, 100, at_least(0), READ_ONLY, ACCEPTED,
+    row("connection.failed.authentication.delay.ms", INT, 100, at_least(0), READ_ONLY, SERVED,
         "How long the answer to a failed authentication is held back."),
     row("queued.max.requests", INT, 500, at_least(1), READ_ONLY, ACCEPTED,
         "How many requests may wait for a handler thread (there are no such threads here)."),
