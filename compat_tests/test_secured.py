@@ -1,0 +1,414 @@
+"""Stock clients over TLS and SASL: every kind of listener and mechanism, wrong passwords, wrong authorities, stores."""
+
+import asyncio
+import re
+import ssl
+import time
+import uuid
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiokafka
+import aiokafka.abc
+import aiokafka.errors
+import confluent_kafka
+import confluent_kafka.admin
+import kafka
+import kafka.errors
+import pytest
+from kafka.net.sasl.oauth import AbstractTokenProvider
+
+from barnabas.broker.security.client import Credentials, LoggedIn
+from barnabas.broker.security.exchange import Compute
+from barnabas.wire import messages as m
+from compat_tests.raw import RawClient, ask
+from compat_tests.secured import (
+    ADMIN,
+    ADMIN_PASSWORD,
+    MECHANISMS,
+    PASSWORD,
+    STORE_PASSWORD,
+    USER,
+    Certificates,
+    SecuredBroker,
+    jaas,
+    unsecured_token,
+)
+
+RECORDS = 500
+SECONDS_MAX = 60.0
+FAILS_SECONDS_MAX = 15.0
+LISTENERS = {
+    "BROKERS": "PLAINTEXT",
+    "ONE_WAY": "SSL",
+    "TWO_WAY": "SSL",
+    "LOGIN": "SASL_PLAINTEXT",
+    "BOTH": "SASL_SSL",
+}
+
+
+class Access(NamedTuple):
+    """How a client connects."""
+
+    bootstrap: str
+    protocol: str
+    mechanism: str = ""
+    username: str = USER
+    password: str = PASSWORD
+    authority: str = ""
+    certificate: str = ""
+    key: str = ""
+
+    @property
+    def token(self) -> str:
+        return unsecured_token(self.username)
+
+
+# -- one client each: produces RECORDS records, and reads them through a group
+
+
+def with_confluent(access: Access, topic: str) -> None:
+    settings = confluent_settings(access)
+    producer = confluent_kafka.Producer(settings)
+    failed: list[Any] = []
+    for number in range(RECORDS):
+        producer.produce(topic, b"%d" % number, on_delivery=lambda error, _: failed.append(error) if error else None)
+    assert producer.flush(SECONDS_MAX) == 0
+    assert failed == []
+    consumer = confluent_kafka.Consumer({**settings, "group.id": f"{topic}-confluent", "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    read, until = set(), time.monotonic() + SECONDS_MAX
+    while len(read) < RECORDS and time.monotonic() < until:
+        read |= {message.value() for message in consumer.consume(RECORDS, 0.5) if message.error() is None}
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    assert len(read) == RECORDS
+
+
+def confluent_settings(access: Access) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "bootstrap.servers": access.bootstrap,
+        "security.protocol": access.protocol,
+        "broker.address.family": "v4",
+        "log_level": 0,
+        "message.timeout.ms": 30_000,
+    }
+    if access.mechanism == "OAUTHBEARER":
+        settings["sasl.mechanism"] = access.mechanism
+        settings["oauth_cb"] = lambda _: (access.token, time.time() + 3600)
+    elif access.mechanism:
+        settings |= {
+            "sasl.mechanism": access.mechanism,
+            "sasl.username": access.username,
+            "sasl.password": access.password,
+        }
+    if access.authority:
+        settings["ssl.ca.location"] = access.authority
+    if access.certificate:
+        settings |= {"ssl.certificate.location": access.certificate, "ssl.key.location": access.key}
+    return settings
+
+
+class Token(AbstractTokenProvider):  # type: ignore[misc]
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    def token(self) -> str:
+        return self._access.token
+
+
+def with_kafka_python(access: Access, topic: str) -> None:
+    settings = kafka_python_settings(access)
+    producer = kafka.KafkaProducer(**settings)
+    sent = [producer.send(topic, b"%d" % number) for number in range(RECORDS)]
+    for each in sent:
+        each.get(SECONDS_MAX)
+    producer.close()
+    consumer = kafka.KafkaConsumer(
+        topic,
+        **settings,
+        group_id=f"{topic}-kafka-python",
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=int(SECONDS_MAX * 1000),
+    )
+    read = set()
+    for message in consumer:
+        read.add(message.value)
+        if len(read) == RECORDS:
+            break
+    consumer.commit()
+    consumer.close()
+    assert len(read) == RECORDS
+
+
+def kafka_python_settings(access: Access) -> dict[str, Any]:
+    settings: dict[str, Any] = {"bootstrap_servers": access.bootstrap, "security_protocol": access.protocol}
+    if access.mechanism == "OAUTHBEARER":
+        settings |= {"sasl_mechanism": access.mechanism, "sasl_oauth_token_provider": Token(access)}
+    elif access.mechanism:
+        settings |= {
+            "sasl_mechanism": access.mechanism,
+            "sasl_plain_username": access.username,
+            "sasl_plain_password": access.password,
+        }
+    if access.authority:
+        settings["ssl_cafile"] = access.authority
+    if access.certificate:
+        settings |= {"ssl_certfile": access.certificate, "ssl_keyfile": access.key}
+    return settings
+
+
+class AioToken(aiokafka.abc.AbstractTokenProvider):  # type: ignore[misc]
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    async def token(self) -> str:
+        return self._access.token
+
+
+def with_aiokafka(access: Access, topic: str) -> None:
+    async def run() -> None:
+        settings = aiokafka_settings(access)
+        producer = aiokafka.AIOKafkaProducer(**settings)
+        await producer.start()
+        try:
+            sent = [await producer.send(topic, b"%d" % number) for number in range(RECORDS)]
+            await asyncio.gather(*sent)
+        finally:
+            await producer.stop()
+        consumer = aiokafka.AIOKafkaConsumer(
+            topic, **settings, group_id=f"{topic}-aiokafka", auto_offset_reset="earliest"
+        )
+        await consumer.start()
+        try:
+            read: set[bytes] = set()
+            while len(read) < RECORDS:
+                read.add((await consumer.getone()).value)
+            await consumer.commit()
+        finally:
+            await consumer.stop()
+
+    asyncio.run(asyncio.wait_for(run(), SECONDS_MAX))
+
+
+def aiokafka_settings(access: Access) -> dict[str, Any]:
+    settings: dict[str, Any] = {"bootstrap_servers": access.bootstrap, "security_protocol": access.protocol}
+    if access.mechanism == "OAUTHBEARER":
+        settings |= {"sasl_mechanism": access.mechanism, "sasl_oauth_token_provider": AioToken(access)}
+    elif access.mechanism:
+        settings |= {
+            "sasl_mechanism": access.mechanism,
+            "sasl_plain_username": access.username,
+            "sasl_plain_password": access.password,
+        }
+    if access.authority:
+        context = ssl.create_default_context(cafile=access.authority)
+        if access.certificate:
+            context.load_cert_chain(access.certificate, access.key)
+        settings["ssl_context"] = context
+    return settings
+
+
+CLIENTS: Mapping[str, Callable[[Access, str], None]] = {
+    "confluent-kafka": with_confluent,
+    "kafka-python": with_kafka_python,
+    "aiokafka": with_aiokafka,
+}
+
+
+# -- the broker
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def broker(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    properties = {
+        **certificates.pem_stores(),
+        "listener.name.two_way.ssl.client.auth": "required",
+        "listener.name.two_way.ssl.principal.mapping.rules": "RULE:^.*O=([^,]+).*$/$1/L,DEFAULT",
+        **jaas("LOGIN"),
+        **jaas("BOTH"),
+        "delegation.token.secret.key": "token-secret-2290",
+    }
+    with SecuredBroker(tmp_path_factory.mktemp("secured"), LISTENERS, properties) as broker:
+        admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.at("BROKERS")})
+        create_users(admin, {USER: PASSWORD, ADMIN: ADMIN_PASSWORD})
+        yield broker
+
+
+def create_users(admin: Any, users: Mapping[str, str]) -> None:
+    """SCRAM credentials of both mechanisms."""
+    module = confluent_kafka.admin
+    for mechanism in (module.ScramMechanism.SCRAM_SHA_256, module.ScramMechanism.SCRAM_SHA_512):
+        information = module.ScramCredentialInfo(mechanism, 4096)
+        wanted = [
+            module.UserScramCredentialUpsertion(name, information, password.encode())
+            for name, password in users.items()
+        ]
+        for future in admin.alter_user_scram_credentials(wanted).values():
+            future.result(SECONDS_MAX)
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic-{uuid.uuid4().hex[:10]}"
+
+
+def access_of(broker: SecuredBroker, certificates: Certificates, listener: str, mechanism: str = "") -> Access:
+    protocol = LISTENERS[listener]
+    authority = certificates.trusted if "SSL" in protocol.split("_") else ""
+    access = Access(broker.at(listener), protocol, mechanism, authority=authority)
+    if listener == "TWO_WAY":
+        access = access._replace(certificate=certificates.client_certificate, key=certificates.client_key)
+    return access
+
+
+# -- clients
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("listener", ["ONE_WAY", "TWO_WAY"])
+def test_clients_over_tls(
+    client: str, listener: str, broker: SecuredBroker, certificates: Certificates, topic: str
+) -> None:
+    CLIENTS[client](access_of(broker, certificates, listener), topic)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("listener", ["LOGIN", "BOTH"])
+def test_clients_log_in(
+    client: str, listener: str, mechanism: str, broker: SecuredBroker, certificates: Certificates, topic: str
+) -> None:
+    CLIENTS[client](access_of(broker, certificates, listener, mechanism), topic)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_wrong_password(mechanism: str, broker: SecuredBroker, certificates: Certificates) -> None:
+    access = access_of(broker, certificates, "BOTH", mechanism)._replace(password="wrong-password-9")
+    errors: list[Any] = []
+    producer = confluent_kafka.Producer({**confluent_settings(access), "error_cb": errors.append})
+    until = time.monotonic() + FAILS_SECONDS_MAX
+    while time.monotonic() < until and not any(error.code() == -169 for error in errors):
+        producer.poll(0.1)  # the pace of looking
+    assert any(error.code() == -169 for error in errors), errors  # _AUTHENTICATION
+    with pytest.raises(kafka.errors.KafkaError):
+        kafka.KafkaProducer(**kafka_python_settings(access), max_block_ms=3000).send("none", b"x").get(5)
+
+    async def start() -> None:
+        producer = aiokafka.AIOKafkaProducer(**aiokafka_settings(access))
+        try:
+            await producer.start()
+        finally:
+            await producer.stop()
+
+    with pytest.raises(aiokafka.errors.KafkaError):
+        asyncio.run(start())
+    assert "failed authentication with 127.0.0.1" in broker.log_text()
+    assert "wrong-password-9" not in broker.log_text()
+
+
+def test_a_wrong_authority(broker: SecuredBroker, certificates: Certificates) -> None:
+    access = access_of(broker, certificates, "ONE_WAY")._replace(authority=certificates.other_trusted)
+    errors: list[Any] = []
+    producer = confluent_kafka.Producer({**confluent_settings(access), "error_cb": errors.append})
+    until = time.monotonic() + FAILS_SECONDS_MAX
+    while time.monotonic() < until and not any(error.code() == -181 for error in errors):
+        producer.poll(0.1)  # the pace of looking
+    assert any(error.code() == -181 for error in errors), errors  # _SSL
+    assert "failed SSL handshake with 127.0.0.1" in broker.log_text()
+
+
+def test_a_client_without_the_certificate_that_is_required(broker: SecuredBroker, certificates: Certificates) -> None:
+    access = access_of(broker, certificates, "TWO_WAY")._replace(certificate="", key="")
+    with pytest.raises(kafka.errors.KafkaError):
+        kafka.KafkaProducer(**kafka_python_settings(access), max_block_ms=3000).send("none", b"x").get(5)
+
+
+def test_no_secret_is_logged(broker: SecuredBroker) -> None:
+    text = broker.log_text()
+    assert not re.search(r"secret-\d{4}", text), text
+
+
+# -- stores
+
+
+@pytest.mark.parametrize("kind", ["PKCS12", "PKCS12 called JKS", "JKS"])
+def test_stores(kind: str, certificates: Certificates, tmp_path: Path, topic: str) -> None:
+    if kind == "JKS":
+        from tests.broker.security.key_material import der_of, jks, jks_key, jks_trusted, key_der
+
+        leaf = certificates.broker
+        chain = der_of("".join(each.bytes().decode() for each in leaf.cert_chain_pems))
+        store, trust = tmp_path / "broker.jks", tmp_path / "trust.jks"
+        store.write_bytes(jks(STORE_PASSWORD, jks_key("broker", STORE_PASSWORD, key_der(leaf), chain)))
+        authority = der_of(certificates.authority.cert_pem.bytes().decode())[0]
+        trust.write_bytes(jks(STORE_PASSWORD, jks_trusted("authority", authority)))
+        paths = str(store), str(trust)
+    else:
+        paths = certificates.pkcs12("broker.p12", certificates.broker), certificates.trust_pkcs12("trust.p12")
+    properties = {
+        "ssl.keystore.type": kind.rsplit(maxsplit=1)[-1],
+        "ssl.keystore.location": paths[0],
+        "ssl.keystore.password": STORE_PASSWORD,
+        "ssl.truststore.type": kind.rsplit(maxsplit=1)[-1],
+        "ssl.truststore.location": paths[1],
+        "ssl.truststore.password": STORE_PASSWORD,
+    }
+    with SecuredBroker(tmp_path / "broker", {"SSL": "SSL"}, properties) as broker:
+        with_confluent(Access(broker.at("SSL"), "SSL", authority=certificates.trusted), topic)
+
+
+# -- sessions
+
+
+def test_clients_log_in_again(certificates: Certificates, tmp_path: Path, topic: str) -> None:
+    properties = {
+        **certificates.pem_stores(),
+        **jaas("BOTH"),
+        "connections.max.reauth.ms": 3000,
+    }
+    listeners = {"BROKERS": "PLAINTEXT", "BOTH": "SASL_SSL"}
+    with SecuredBroker(tmp_path / "broker", listeners, properties) as broker:
+        access = Access(broker.at("BOTH"), "SASL_SSL", "PLAIN", authority=certificates.trusted)
+        errors: list[Any] = []
+        producer = confluent_kafka.Producer(
+            {**confluent_settings(access), "error_cb": errors.append, "connections.max.idle.ms": 0}
+        )
+        until = time.monotonic() + 8
+        while time.monotonic() < until:
+            producer.produce(topic, b"x", on_delivery=lambda error, _: errors.append(error) if error else None)
+            producer.poll(0.05)  # the pace of a quiet producer
+        assert producer.flush(SECONDS_MAX) == 0
+        assert errors == []
+        assert "the session has ended" not in broker.log_text()
+
+
+def test_a_delegation_token_logs_in(broker: SecuredBroker) -> None:
+    """The stock Python clients cannot say that a login is one by a token, so this is our own."""
+    with RawClient(broker.ports["LOGIN"]) as client:
+        log_in(client, Credentials("PLAIN", {"username": USER, "password": PASSWORD}))
+        created = client.ask(m.CreateDelegationTokenRequest(max_lifetime_ms=-1), 3, m.CreateDelegationTokenResponse)
+        assert created.error_code == 0
+    secret = b64encode(created.hmac).decode()
+    credentials = {"username": created.token_id, "password": secret, "tokenauth": "true"}
+    for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+        with RawClient(broker.ports["LOGIN"]) as client:
+            log_in(client, Credentials(mechanism, credentials))
+            described = ask(client, m.DescribeDelegationTokenRequest(owners=None), 3)
+            assert described.error_code == 64  # a token's session gives out no tokens
+            assert ask(client, m.MetadataRequest(topics=[]), 9).brokers
+    assert secret not in broker.log_text()
+
+
+def log_in(client: RawClient, credentials: Credentials) -> None:
+    login = credentials.login(lambda: "a-nonce-of-the-client", int(time.time() * 1000))
+    step: Any = login.begin()
+    while not isinstance(step, LoggedIn):
+        step = step.then(step.run()) if isinstance(step, Compute) else login.take(ask(client, step, 1))
