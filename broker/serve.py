@@ -32,6 +32,7 @@ from barnabas.broker.config.parse import ConfigError
 from barnabas.broker.config.topic_configs import TopicConfigs
 from barnabas.broker.containment import kept_up
 from barnabas.broker.groups.coordinator import GroupCoordinator
+from barnabas.broker.logins import allow_logins, secured_listeners, token_secret, token_store
 from barnabas.broker.logs.directory import EMBEDDED_STORE_FILE, LogDirectoryRefused, StoredIdentity
 from barnabas.broker.logs.partition_logs import AllDirectoriesOffline, Logs
 from barnabas.broker.metadata import ClusterMetadata
@@ -69,7 +70,6 @@ from barnabas.wire.apis import metadata_version_is_at_least
 from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost, error_of
 
 if TYPE_CHECKING:
-    from barnabas.broker.cluster.token_store import TokenStore
     from barnabas.broker.security.authorization import Authorization
     from barnabas.broker.security.secured import SecuredListeners
 
@@ -149,14 +149,15 @@ async def _serve(
         await broker_configs.load()
         for warning in broker_configs.warnings():
             logger.warning("%s", warning)
+        # Before logs are read, which may take long: what is wrong here is to be corrected by hand.
+        secured = await secured_listeners(config, world)
         topic_configs = TopicConfigs(config, store)
         # `TopicConfigs` refers to its views weakly. The local keeps them alive until the logs hold them.
         views = await topic_configs.load_all()
         await logs.load(identity, topic_configs.get, partial(read_topic_ids, store))
         del views
-        broker = _build(config, world, identity, store, logs, flusher, broker_configs, topic_configs)
-        if broker.secured is not None:
-            await _open_secured(broker, broker.secured)
+        configs = _Configs(broker_configs, topic_configs, secured)
+        broker = _build(config, world, identity, store, logs, flusher, configs)
         # From the store: metadata arrives in pieces, and a group's partition depends on the number of all of them.
         broker.groups.placement.expect_partitions(await partition_count(store, GROUP_TOPIC))
         broker.transactions.placement.expect_partitions(await partition_count(store, TRANSACTION_TOPIC))
@@ -189,7 +190,7 @@ async def _serve(
                 background.start_soon(kept_up, logger, "the listeners with TLS and SASL", broker.secured.run)
             # Returns when all noted changes are applied: a broker must not serve with an outdated configuration.
             await background.start(broker.dynamic_config.run, partial(_update_advertised, broker, listeners))
-            if _token_secret(config) is not None:
+            if token_secret(config) is not None:
                 await background.start(broker.tokens().run)
                 background.start_soon(kept_up, logger, "the sweep of delegation tokens", broker.tokens().sweep)
             # Before connections are served: without a broker epoch of its own, this broker would accept requests that
@@ -212,8 +213,7 @@ def _build(
     store: MetadataStore,
     logs: Logs,
     flusher: Flusher,
-    broker_configs: BrokerConfigs,
-    topic_configs: TopicConfigs,
+    configs: "_Configs",
 ) -> Broker:
     """The broker's live parts, in the order in which they need each other."""
     me, metadata, quotas = identity.broker_id, ClusterMetadata(), Quotas(config, store)
@@ -230,14 +230,14 @@ def _build(
         fetchers=fetchers,
         moves=moves,
         metadata=metadata,
-        topic_configs=topic_configs,
+        topic_configs=configs.topics,
         now_ms=world.now_ms,
         watch=alter_partition,
         existing_ids=partial(existing_topic_ids, store),
     )
     parts = _coordinators(world, config, metadata, peers, controller_peer, replicas)
     registration, candidate = _candidate(store, config, peers, world, replicas)
-    changes = partial(DynamicConfig, store, broker_configs=broker_configs, topic_configs=topic_configs, quotas=quotas)
+    follow = partial(DynamicConfig, store, broker_configs=configs.broker, topic_configs=configs.topics, quotas=quotas)
     broker = Broker(
         world=world,
         config=config,
@@ -249,8 +249,8 @@ def _build(
         fetchers=fetchers,
         moves=moves,
         topics=Topics(store, config, metadata, world),
-        topic_configs=topic_configs,
-        dynamic_config=changes(config=config, replicas=replicas, candidate=candidate, now_ms=world.now_ms),
+        topic_configs=configs.topics,
+        dynamic_config=follow(config=config, replicas=replicas, candidate=candidate, now_ms=world.now_ms),
         quotas=quotas,
         groups=parts.groups,
         transactions=parts.transactions,
@@ -262,45 +262,18 @@ def _build(
         peers=peers,
         controller_peer=controller_peer,
         fetch_sessions=FetchSessions(world.rng),
-        tokens=cache(partial(_tokens, store, config, world)),
-        secured=_secured(config, world),
+        tokens=cache(partial(token_store, store, config, world)),
+        secured=configs.secured,
         authorization=_authorization(store, config, world),
     )
+    allow_logins(broker)
     return broker
 
 
-def _secured(config: BrokerConfig, world: World) -> "SecuredListeners | None":
-    if all(endpoint.protocol == "PLAINTEXT" for endpoint in config.listener_endpoints):
-        return None
-    # Imported here: many brokers have neither TLS nor SASL, and start-up must be fast.
-    from barnabas.broker.security.secured import SecuredListeners
-
-    return SecuredListeners(config, world)
-
-
-async def _open_secured(broker: Broker, secured: "SecuredListeners") -> None:
-    """Read the stores and the users of listeners with TLS or SASL; connections to other brokers use them, too."""
-    from barnabas.broker.peers.login import own_handshakes, own_logins
-
-    await secured.open(broker.tokens().known)
-    broker.dynamic_config.secured = secured
-    broker.peers.logins = own_logins(broker.world, broker.config, secured)
-    broker.peers.handshakes = own_handshakes(secured)
-
-
-def _token_secret(config: BrokerConfig) -> str | None:
-    return config.delegation_token_secret_key or config.delegation_token_master_key
-
-
-def _tokens(store: MetadataStore, config: BrokerConfig, world: World) -> "TokenStore":
-    # Imported here: few brokers have tokens, and start-up must be fast.
-    from barnabas.broker.cluster.token_store import TokenStore
-    from barnabas.broker.security.tokens import DelegationTokens, TokenRules
-
-    secret = _token_secret(config)
-    rules = TokenRules(secret, config.delegation_token_max_lifetime_ms, config.delegation_token_expiry_time_ms)
-    known = DelegationTokens(rules)
-    return TokenStore(store, known, world.now_ms, lambda: config.delegation_token_expiry_check_interval_ms)
+class _Configs(NamedTuple):
+    broker: BrokerConfigs
+    topics: TopicConfigs
+    secured: "SecuredListeners | None"
 
 
 def _authorization(store: MetadataStore, config: BrokerConfig, world: World) -> "Authorization | None":

@@ -23,7 +23,7 @@ from kafka.net.sasl.oauth import AbstractTokenProvider
 from barnabas.broker.security.client import Credentials, LoggedIn
 from barnabas.broker.security.exchange import Compute
 from barnabas.wire import messages as m
-from compat_tests.raw import RawClient, ask
+from compat_tests.raw import RawClient, ask, eventually
 from compat_tests.secured import (
     ADMIN,
     ADMIN_PASSWORD,
@@ -299,7 +299,9 @@ def test_a_wrong_password(mechanism: str, broker: SecuredBroker, certificates: C
         producer.poll(0.1)  # the pace of looking
     assert any(error.code() == -169 for error in errors), errors  # _AUTHENTICATION
     with pytest.raises(kafka.errors.KafkaError):
-        kafka.KafkaProducer(**kafka_python_settings(access), max_block_ms=3000).send("none", b"x").get(5)
+        kafka.KafkaProducer(**kafka_python_settings(access), max_block_ms=3000, bootstrap_timeout_ms=3000).send(
+            "none", b"x"
+        ).get(5)
 
     async def start() -> None:
         producer = aiokafka.AIOKafkaProducer(**aiokafka_settings(access))
@@ -322,13 +324,16 @@ def test_a_wrong_authority(broker: SecuredBroker, certificates: Certificates) ->
     while time.monotonic() < until and not any(error.code() == -181 for error in errors):
         producer.poll(0.1)  # the pace of looking
     assert any(error.code() == -181 for error in errors), errors  # _SSL
-    assert "failed SSL handshake with 127.0.0.1" in broker.log_text()
+    # The broker has the client's alert a moment later.
+    eventually(broker.log_text, lambda text: "failed SSL handshake with 127.0.0.1" in text)
 
 
 def test_a_client_without_the_certificate_that_is_required(broker: SecuredBroker, certificates: Certificates) -> None:
     access = access_of(broker, certificates, "TWO_WAY")._replace(certificate="", key="")
     with pytest.raises(kafka.errors.KafkaError):
-        kafka.KafkaProducer(**kafka_python_settings(access), max_block_ms=3000).send("none", b"x").get(5)
+        kafka.KafkaProducer(**kafka_python_settings(access), max_block_ms=3000, bootstrap_timeout_ms=3000).send(
+            "none", b"x"
+        ).get(5)
 
 
 def test_no_secret_is_logged(broker: SecuredBroker) -> None:

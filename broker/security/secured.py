@@ -1,7 +1,8 @@
 """The listeners with TLS or SASL (edge): made of their settings at the start; their stores are read again at run time.
 
     secured = SecuredListeners(config, world)
-    await secured.open(tokens)                 # ConfigError says what is wrong with properties and stores
+    await secured.open()                       # ConfigError says what is wrong with properties and stores
+    secured.allow_logins(tokens)
     await secured.load_users(store)            # SCRAM credentials, before changes are followed
     await secured.fetch_keys()                 # those that verify access tokens, before connections are served
 
@@ -96,24 +97,33 @@ class SecuredListeners:
 
     # -- start
 
-    async def open(self, tokens: DelegationTokens) -> None:
-        """Make the listeners of the properties. Raises ConfigError."""
+    async def open(self) -> None:
+        """Read the settings of the listeners, and their stores. Raises ConfigError."""
         self._contexts = await self._world.in_thread(_contexts_of_jaas_file)
         problems: list[Problem] = []
-        shared = Shared(self.scram, tokens, self._world.rng)
         for security in self._securities(_texts_of(self._config.layers()), problems):
             for warning in security.warnings:
                 logger.warning("%s", warning)
             try:
                 tls = await self._world.in_thread(self._tls_of, security)
-                listener = self._listeners[security.settings.listener] = SecuredListener(security, tls)
-                if security.settings.uses_sasl:
-                    delay_ms = self._config.connection_failed_authentication_delay_ms
-                    listener.sasl = sasl_settings(security, shared, delay_ms, self._signed(security))
-            except (StoreError, ValueError) as error:
+            except StoreError as error:
                 problems.append(Problem((), f"listener {security.settings.listener}: {error}"))
+            else:
+                self._listeners[security.settings.listener] = SecuredListener(security, tls)
         if problems:
             raise ConfigError(self._config.located(problem.why, *problem.names) for problem in problems)
+
+    def allow_logins(self, tokens: DelegationTokens) -> None:
+        """Make what authenticators use, with these delegation tokens. Raises ConfigError."""
+        shared = Shared(self.scram, tokens, self._world.rng)
+        delay_ms = self._config.connection_failed_authentication_delay_ms
+        for name, listener in self._listeners.items():
+            if listener.security.settings.uses_sasl:
+                signed = self._signed(listener.security)
+                try:
+                    listener.sasl = sasl_settings(listener.security, shared, delay_ms, signed)
+                except ValueError as error:
+                    raise ConfigError([f"listener {name}: {error}"]) from None
 
     async def load_users(self, store: MetadataStore) -> None:
         """Read the SCRAM credentials of all users, if there is a listener for them."""

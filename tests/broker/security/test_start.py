@@ -15,7 +15,10 @@ NOT_FOR_PLAINTEXT = {
     "barnabas.broker.security.listener_security",
     "barnabas.broker.security.principals",
     "barnabas.broker.security.providers",
+    "barnabas.broker.security.secured",
     "barnabas.broker.security.stores",
+    "barnabas.broker.server.entry",
+    "barnabas.broker.server.login",
 }
 
 
