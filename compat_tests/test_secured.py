@@ -1,7 +1,10 @@
 """Stock clients over TLS and SASL: every kind of listener and mechanism, wrong passwords, wrong authorities, stores."""
 
 import asyncio
+import os
 import re
+import signal
+import socket
 import ssl
 import time
 import uuid
@@ -18,11 +21,13 @@ import confluent_kafka.admin
 import kafka
 import kafka.errors
 import pytest
+from cryptography import x509
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from barnabas.broker.security.client import Credentials, LoggedIn
 from barnabas.broker.security.exchange import Compute
 from barnabas.wire import messages as m
+from compat_tests.brokers import run_barnabas
 from compat_tests.raw import RawClient, ask, eventually
 from compat_tests.secured import (
     ADMIN,
@@ -38,6 +43,7 @@ from compat_tests.secured import (
 )
 
 RECORDS = 500
+SECRETS = re.compile(r"secret-\d{4}|PRIVATE KEY")
 SECONDS_MAX = 60.0
 FAILS_SECONDS_MAX = 15.0
 LISTENERS = {
@@ -337,8 +343,7 @@ def test_a_client_without_the_certificate_that_is_required(broker: SecuredBroker
 
 
 def test_no_secret_is_logged(broker: SecuredBroker) -> None:
-    text = broker.log_text()
-    assert not re.search(r"secret-\d{4}", text), text
+    assert not SECRETS.search(broker.log_text())
 
 
 # -- stores
@@ -373,7 +378,8 @@ def test_stores(kind: str, certificates: Certificates, tmp_path: Path, topic: st
 # -- sessions
 
 
-def test_clients_log_in_again(certificates: Certificates, tmp_path: Path, topic: str) -> None:
+@pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
+def test_clients_log_in_again(mechanism: str, certificates: Certificates, tmp_path: Path, topic: str) -> None:
     properties = {
         **certificates.pem_stores(),
         **jaas("BOTH"),
@@ -381,15 +387,18 @@ def test_clients_log_in_again(certificates: Certificates, tmp_path: Path, topic:
     }
     listeners = {"BROKERS": "PLAINTEXT", "BOTH": "SASL_SSL"}
     with SecuredBroker(tmp_path / "broker", listeners, properties) as broker:
-        access = Access(broker.at("BOTH"), "SASL_SSL", "PLAIN", authority=certificates.trusted)
+        access = Access(broker.at("BOTH"), "SASL_SSL", mechanism, authority=certificates.trusted)
         errors: list[Any] = []
         producer = confluent_kafka.Producer(
             {**confluent_settings(access), "error_cb": errors.append, "connections.max.idle.ms": 0}
         )
+        other = kafka.KafkaProducer(**kafka_python_settings(access))
         until = time.monotonic() + 8
         while time.monotonic() < until:
             producer.produce(topic, b"x", on_delivery=lambda error, _: errors.append(error) if error else None)
             producer.poll(0.05)  # the pace of a quiet producer
+            other.send(topic, b"x").get(SECONDS_MAX)
+        other.close()
         assert producer.flush(SECONDS_MAX) == 0
         assert errors == []
         assert "the session has ended" not in broker.log_text()
@@ -417,3 +426,88 @@ def log_in(client: RawClient, credentials: Credentials) -> None:
     step: Any = login.begin()
     while not isinstance(step, LoggedIn):
         step = step.then(step.run()) if isinstance(step, Compute) else login.take(ask(client, step, 1))
+
+
+# -- changes while the broker runs
+
+
+def serial_number(broker: SecuredBroker, certificates: Certificates) -> int:
+    """Of the certificate that the broker shows now."""
+    context = ssl.create_default_context(cafile=certificates.trusted)
+    with (
+        socket.create_connection(("127.0.0.1", broker.ports["SSL"]), timeout=10) as raw,
+        context.wrap_socket(raw, server_hostname="localhost") as stream,
+    ):
+        shown = stream.getpeercert()
+    assert shown is not None
+    return int(str(shown["serialNumber"]), 16)
+
+
+def test_a_new_certificate_is_shown_after_a_change(certificates: Certificates, tmp_path: Path, topic: str) -> None:
+    store = tmp_path / "broker.pem"
+
+    def renew(leaf: Any) -> int:
+        store.write_text(Path(certificates.pem("renewed.pem", leaf)).read_text())
+        return int(x509.load_pem_x509_certificate(leaf.cert_chain_pems[0].bytes()).serial_number)
+
+    names = {"common_name": "broker", "organization_name": "Castle", "organization_unit_name": "Brokers"}
+    first = renew(certificates.issue("localhost", "127.0.0.1", **names))
+    stores = {**certificates.pem_stores("listener.name.ssl."), "listener.name.ssl.ssl.keystore.location": str(store)}
+    with SecuredBroker(tmp_path / "broker", {"BROKERS": "PLAINTEXT", "SSL": "SSL"}, stores) as broker:
+        assert serial_number(broker, certificates) == first
+        # A connection that is there stays.
+        producer = confluent_kafka.Producer(
+            confluent_settings(Access(broker.at("SSL"), "SSL", authority=certificates.trusted))
+        )
+        producer.produce(topic, b"before")
+        assert producer.flush(SECONDS_MAX) == 0
+        # By AlterConfigs of the same value, as Kafka's documentation says.
+        second = renew(certificates.issue("localhost", "127.0.0.1", **names))
+        alter(broker, "listener.name.ssl.ssl.keystore.location", str(store))
+        assert serial_number(broker, certificates) == second
+        # Another name is refused, and the old one stays.
+        renew(certificates.issue("localhost", "127.0.0.1", **{**names, "common_name": "stranger"}))
+        with pytest.raises(confluent_kafka.KafkaException, match="Keystore DistinguishedName does not match"):
+            alter(broker, "listener.name.ssl.ssl.keystore.location", str(store))
+        assert serial_number(broker, certificates) == second
+        with pytest.raises(confluent_kafka.KafkaException, match="cannot be updated dynamically"):
+            alter(broker, "listener.name.ssl.ssl.client.auth", "required")
+        # And by a signal.
+        third = renew(certificates.issue("localhost", "127.0.0.1", **names))
+        os.kill(broker.pid, signal.SIGHUP)
+        eventually(lambda: serial_number(broker, certificates), lambda shown: shown == third)
+        producer.produce(topic, b"after")
+        assert producer.flush(SECONDS_MAX) == 0
+
+
+def alter(broker: SecuredBroker, name: str, text: str) -> None:
+    module = confluent_kafka.admin
+    admin = module.AdminClient({"bootstrap.servers": broker.at("BROKERS")})
+    entry = module.ConfigEntry(name, text, incremental_operation=module.AlterConfigOpType.SET)
+    resource = module.ConfigResource(
+        module.ConfigResource.Type.BROKER, str(broker_id(admin)), incremental_configs=[entry]
+    )
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(SECONDS_MAX)
+
+
+def broker_id(admin: Any) -> int:
+    (number,) = admin.list_topics(timeout=10).brokers
+    return int(number)
+
+
+def test_no_secret_is_described(broker: SecuredBroker) -> None:
+    module = confluent_kafka.admin
+    admin = module.AdminClient({"bootstrap.servers": broker.at("BROKERS")})
+    resource = module.ConfigResource(module.ConfigResource.Type.BROKER, str(broker_id(admin)))
+    for future in admin.describe_configs([resource]).values():
+        described = future.result(SECONDS_MAX)
+    assert "listener.name.both.plain.sasl.jaas.config" in described
+    texts = [str(described), run_barnabas("config", "--json", str(broker.file)).stdout]
+    texts += [
+        str({name: each.value for name, each in described.items()}),
+        run_barnabas("config", str(broker.file)).stdout,
+    ]
+    for text in texts:
+        assert text
+        assert not SECRETS.search(text)

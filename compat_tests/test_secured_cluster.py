@@ -1,7 +1,7 @@
 """Three brokers that reach each other over SASL_SSL with SCRAM, whose users are in ZooKeeper before the first start."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,27 @@ import trio
 from barnabas.broker.security.scram import MECHANISMS, Upsertion, encode_credential, salted_password
 from barnabas.controller.admin.entity_configs import change_entity
 from barnabas.controller.store.zkstore import ZooKeeperConfig, open_zookeeper_store
-from compat_tests.kafka import ZooKeeperProcess
+from compat_tests.kafka import KafkaProcess, ZooKeeperProcess, free_port
 from compat_tests.secured import ADMIN, ADMIN_PASSWORD, PASSWORD, USER, Certificates, SecuredBroker, jaas
 from compat_tests.test_secured import SECONDS_MAX, Access, confluent_settings, with_confluent
 
 MECHANISM = "SCRAM-SHA-512"
 BROKERS = (1, 2, 3)
+
+
+class SecuredKafka(KafkaProcess):
+    """Apache Kafka with the same properties, and a listener of PLAINTEXT that shows when it is ready."""
+
+    def __init__(self, directory: Path, listeners: Mapping[str, str], properties: Mapping[str, str | int]) -> None:
+        directory.mkdir()
+        model = SecuredBroker(directory / "model", listeners, properties)
+        super().__init__(directory, zookeeper=ZooKeeperProcess(directory))
+        self.ports, self.port = model.ports, free_port()
+        plain = f"PLAINTEXT://127.0.0.1:{self.port}"
+        self.settings = {name: str(text) for name, text in model.settings.items() if name != "log.dirs"}
+        self.settings["listeners"] = f"{plain},{model.settings['listeners']}"
+        self.settings["listener.security.protocol.map"] += ",PLAINTEXT:PLAINTEXT"
+        self.at = model.at
 
 
 async def write_users(bootstrap: str, users: dict[str, str]) -> None:
@@ -41,10 +56,13 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
-@pytest.fixture
-def brokers(certificates: Certificates, tmp_path: Path) -> Iterator[dict[int, SecuredBroker]]:
+@pytest.fixture(params=["barnabas", "kafka"])
+def brokers(
+    request: pytest.FixtureRequest, certificates: Certificates, tmp_path: Path
+) -> Iterator[dict[int, SecuredBroker | SecuredKafka]]:
+    """The first broker, which controls the cluster, is of this kind; the others are Barnabas."""
     zookeeper = ZooKeeperProcess(tmp_path / "zookeeper").start()
-    made: dict[int, SecuredBroker] = {}
+    made: dict[int, SecuredBroker | SecuredKafka] = {}
     try:
         trio.run(write_users, zookeeper.bootstrap, {ADMIN: ADMIN_PASSWORD, USER: PASSWORD})
         for number in BROKERS:
@@ -64,9 +82,11 @@ def brokers(certificates: Certificates, tmp_path: Path) -> Iterator[dict[int, Se
                 "allow.everyone.if.no.acl.found": "true",
             }
             listeners = {"INSIDE": "SASL_SSL", "OUTSIDE": "SASL_SSL"}
-            made[number] = SecuredBroker(tmp_path / f"broker-{number}", listeners, properties)
+            kind = SecuredKafka if number == 1 and request.param == "kafka" else SecuredBroker
+            made[number] = kind(tmp_path / f"broker-{number}", listeners, properties)
+        made[1].start()
         with ThreadPoolExecutor() as threads:
-            list(threads.map(lambda each: each.start(), made.values()))
+            list(threads.map(lambda each: each.start(), [made[2], made[3]]))
         yield made
     finally:
         for each in made.values():
@@ -74,7 +94,9 @@ def brokers(certificates: Certificates, tmp_path: Path) -> Iterator[dict[int, Se
         zookeeper.kill()
 
 
-def test_brokers_log_in_to_each_other(brokers: dict[int, SecuredBroker], certificates: Certificates) -> None:
+def test_brokers_log_in_to_each_other(
+    brokers: dict[int, SecuredBroker | SecuredKafka], certificates: Certificates
+) -> None:
     bootstrap = ",".join(each.at("OUTSIDE") for each in brokers.values())
     access = Access(bootstrap, "SASL_SSL", MECHANISM, authority=certificates.trusted)
     admin = confluent_kafka.admin.AdminClient(confluent_settings(access))
@@ -103,7 +125,7 @@ def test_brokers_log_in_to_each_other(brokers: dict[int, SecuredBroker], certifi
     assert all_in_sync(admin)
     assert failed == []
     for each in brokers.values():
-        text = each.log_text()
+        text = each.log_text().lower()
         assert "failed authentication" not in text
         assert "cannot log in" not in text
         assert ADMIN_PASSWORD not in text
