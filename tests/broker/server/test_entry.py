@@ -10,17 +10,20 @@ from barnabas.broker.net import ConnectionLost
 from barnabas.broker.peers.login import log_in
 from barnabas.broker.security.client import Credentials
 from barnabas.broker.security.contexts import client_context, load_stores
+from barnabas.broker.security.exchange import LoginFailed
 from barnabas.broker.security.stores import KeyStoreSettings, TrustStoreSettings
 from barnabas.broker.server.entry import HANDSHAKE_SECONDS
 from barnabas.broker.tls import ALERT, connect_tls
 from barnabas.broker.world import run_inline
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
-from tests.broker.harness import Machine, fetch_request, produce_request
+from tests.broker.harness import Machine, fetch_request, now_ms, produce_request
 from tests.broker.security.key_material import BOTH_VERSIONS, authority_pem, chain_pem, key_pem, leaf
+from tests.broker.security.test_jwks import key_set, public, token
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+OAUTH = "org.apache.kafka.common.security.oauthbearer"
 LISTENERS = {
     "listeners": "PLAINTEXT://127.0.0.1:9092,TLS://127.0.0.1:9093,LOGIN://127.0.0.1:9094",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,TLS:SSL,LOGIN:SASL_PLAINTEXT",
@@ -54,17 +57,17 @@ def context(name="castle"):
     return client_context(load_stores(keys, trusted), BOTH_VERSIONS)
 
 
-async def logged_in(machine: Machine, credentials: Credentials = ALICE):
+async def logged_in(machine: Machine, credentials: Credentials = ALICE, access_token: str | None = None):
     client = await machine.connect("LOGIN")
-    await again(client, credentials)
+    await again(client, credentials, access_token)
     return client
 
 
-async def again(client, credentials: Credentials = ALICE) -> None:
+async def again(client, credentials: Credentials = ALICE, access_token: str | None = None) -> None:
     async def ask(request):
         return await client.ask(request, 1)
 
-    await log_in(ask, credentials.login(lambda: "nonce", 0), run_inline)
+    await log_in(ask, credentials.login(lambda: "nonce", 0, access_token), run_inline)
 
 
 async def over_tls(machine: Machine, name="castle"):
@@ -169,6 +172,53 @@ async def test_an_other_request_during_a_login_again_closes(nursery, autojump_cl
     await client.send(m.MetadataRequest(topics=[]))
     await client.receive()
     assert await client.is_closed()
+
+
+def oauth(url: str) -> dict[str, str]:
+    prefix = "listener.name.login.oauthbearer"
+    return {
+        "listener.name.login.sasl.enabled.mechanisms": "OAUTHBEARER",
+        f"{prefix}.sasl.jaas.config": f"{OAUTH}.OAuthBearerLoginModule required;",
+        f"{prefix}.sasl.server.callback.handler.class": f"{OAUTH}.OAuthBearerValidatorCallbackHandler",
+        f"{prefix}.sasl.oauthbearer.jwks.endpoint.url": url,
+    }
+
+
+async def test_signed_access_tokens(nursery, autojump_clock, tmp_path):
+    keys = tmp_path / "keys.json"
+    keys.write_bytes(key_set(public("rsa")))
+    machine = await started(nursery, **oauth(keys.as_uri()))
+    now = now_ms() // 1000
+    claims = {"sub": "alice", "iat": now, "exp": now + 60}
+    await (await logged_in(machine, Credentials("OAUTHBEARER", {}), token(claims=claims))).metadata()
+    with pytest.raises(LoginFailed, match="invalid_token"):
+        await logged_in(machine, Credentials("OAUTHBEARER", {}), token(claims=claims, name="other"))
+    # A key that is new is fetched when a token names it.
+    keys.write_bytes(key_set(public("rsa"), public("other")))
+    with pytest.raises(LoginFailed):
+        await logged_in(machine, Credentials("OAUTHBEARER", {}), token(claims=claims, name="other"))
+    await trio.sleep(61)  # early at most once a minute
+    now = now_ms() // 1000
+    claims = {"sub": "alice", "iat": now, "exp": now + 600}
+    with pytest.raises(LoginFailed):
+        await logged_in(machine, Credentials("OAUTHBEARER", {}), token(claims=claims, name="other"))
+    await trio.sleep(1)
+    await (await logged_in(machine, Credentials("OAUTHBEARER", {}), token(claims=claims, name="other"))).metadata()
+
+
+async def test_a_broker_without_the_keys_does_not_start(nursery, autojump_clock, tmp_path):
+    with pytest.raises(ConfigError, match="no keys can be fetched"):
+        await started(nursery, **oauth((tmp_path / "none.json").as_uri()))
+
+
+async def test_users_in_a_jaas_file(nursery, autojump_clock, tmp_path, monkeypatch):
+    file = tmp_path / "jaas.conf"
+    file.write_text(f'login.KafkaServer {{ {PLAIN} required user_alice="alice-secret"; }};')
+    monkeypatch.setenv("KAFKA_OPTS", f"-Xmx1g -Djava.security.auth.login.config={file}")
+    machine = Machine(nursery)
+    properties = LISTENERS | stores() | {"listener.name.login.sasl.enabled.mechanisms": "PLAIN"}
+    machine.properties |= {name: text for name, text in properties.items() if not name.endswith("jaas.config")}
+    await (await logged_in(await machine.start())).metadata()
 
 
 @pytest.mark.parametrize(
