@@ -71,8 +71,11 @@ class ConnectionLost(Exception):
 class Stream(Protocol):
     """One connection's bytes, both ways. Not for concurrent use: a connection is one task."""
 
-    peer_address: str
-    sent_bytes: int  # bytes that the network has taken so far; grows while a response is being sent
+    @property
+    def peer_address(self) -> str: ...
+    @property
+    def sent_bytes(self) -> int:
+        """The number of bytes that the network has taken so far; grows while a response is being sent."""
 
     def has_hung_up(self) -> bool:
         """Whether the peer is known to have closed its side, or to be gone. Consumes no bytes and does not wait."""

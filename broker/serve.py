@@ -12,8 +12,8 @@ first cause, not an ExceptionGroup.
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, nullcontext
-from functools import partial
-from typing import NamedTuple, Protocol
+from functools import cache, partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import trio
 
@@ -32,12 +32,14 @@ from barnabas.broker.config.parse import ConfigError
 from barnabas.broker.config.topic_configs import TopicConfigs
 from barnabas.broker.containment import kept_up
 from barnabas.broker.groups.coordinator import GroupCoordinator
+from barnabas.broker.logins import allow_logins, secured_listeners, token_secret, token_store
 from barnabas.broker.logs.directory import EMBEDDED_STORE_FILE, LogDirectoryRefused, StoredIdentity
 from barnabas.broker.logs.partition_logs import AllDirectoriesOffline, Logs
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.net import Listener, machine_host_name, resolves
 from barnabas.broker.peers.controller_peer import ControllerPeer
 from barnabas.broker.peers.peer import Peers, SelfPeer
+from barnabas.broker.quotas.quotas import Quotas
 from barnabas.broker.replication.alter_partition import AlterPartition, Ask
 from barnabas.broker.replication.alter_partition_zk import ALTER_PARTITION_LEVEL, AlterPartitionZk
 from barnabas.broker.replication.fetch_sessions import FetchSessions
@@ -46,7 +48,8 @@ from barnabas.broker.replication.followed_partition import FetcherDeps
 from barnabas.broker.replication.local_leader import LocalLeader, Pace
 from barnabas.broker.replication.log_dir_moves import MoveDeps, Moves
 from barnabas.broker.replication.replicas import Replicas
-from barnabas.broker.server.connection import Connections, serve_connection
+from barnabas.broker.server.connection import serve_connection
+from barnabas.broker.server.connections import Connections
 from barnabas.broker.server.dispatch import answer_own
 from barnabas.broker.transactions.connections import SENDER_CLIENT_ID
 from barnabas.broker.transactions.coordinator import TransactionCoordinator
@@ -65,6 +68,10 @@ from barnabas.storage.flusher import Flusher
 from barnabas.wire import messages as m
 from barnabas.wire.apis import metadata_version_is_at_least
 from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost, error_of
+
+if TYPE_CHECKING:
+    from barnabas.broker.security.authorization import Authorization
+    from barnabas.broker.security.secured import SecuredListeners
 
 logger = logging.getLogger(__name__)
 
@@ -142,12 +149,15 @@ async def _serve(
         await broker_configs.load()
         for warning in broker_configs.warnings():
             logger.warning("%s", warning)
+        # Before logs are read, which may take long: what is wrong here is to be corrected by hand.
+        secured = await secured_listeners(config, world)
         topic_configs = TopicConfigs(config, store)
         # `TopicConfigs` refers to its views weakly. The local keeps them alive until the logs hold them.
         views = await topic_configs.load_all()
         await logs.load(identity, topic_configs.get, partial(read_topic_ids, store))
         del views
-        broker = _build(config, world, identity, store, logs, flusher, broker_configs, topic_configs)
+        configs = _Configs(broker_configs, topic_configs, secured)
+        broker = _build(config, world, identity, store, logs, flusher, configs)
         # From the store: metadata arrives in pieces, and a group's partition depends on the number of all of them.
         broker.groups.placement.expect_partitions(await partition_count(store, GROUP_TOPIC))
         broker.transactions.placement.expect_partitions(await partition_count(store, TRANSACTION_TOPIC))
@@ -171,8 +181,18 @@ async def _serve(
             background.start_soon(kept_up, logger, "the allocation of producer ids", broker.producer_ids.run)
             background.start_soon(kept_up, logger, "the check of fetch sessions", broker.fetch_sessions.run)
             _change_isrs(broker, background)
+            if broker.authorization is not None:
+                await background.start(broker.authorization.run)
+            await broker.quotas.load()
+            if broker.secured is not None:
+                await broker.secured.load_users(store)
+                await broker.secured.fetch_keys()
+                background.start_soon(kept_up, logger, "the listeners with TLS and SASL", broker.secured.run)
             # Returns when all noted changes are applied: a broker must not serve with an outdated configuration.
             await background.start(broker.dynamic_config.run, partial(_update_advertised, broker, listeners))
+            if token_secret(config) is not None:
+                await background.start(broker.tokens().run)
+                background.start_soon(kept_up, logger, "the sweep of delegation tokens", broker.tokens().sweep)
             # Before connections are served: without a broker epoch of its own, this broker would accept requests that
             # the controller still sends to its previous life.
             await broker.registration.join(advertised, kept)
@@ -193,14 +213,13 @@ def _build(
     store: MetadataStore,
     logs: Logs,
     flusher: Flusher,
-    broker_configs: BrokerConfigs,
-    topic_configs: TopicConfigs,
+    configs: "_Configs",
 ) -> Broker:
     """The broker's live parts, in the order in which they need each other."""
-    me, metadata = identity.broker_id, ClusterMetadata()
+    me, metadata, quotas = identity.broker_id, ClusterMetadata(), Quotas(config, store)
     # Lambdas close the cycles: they read `broker` and `replicas` when they are called, long after both are made.
-    alter_partition = AlterPartition(me, config, metadata)
     peers = Peers(world, config, metadata, me, SelfPeer(me, config, lambda *asked: answer_own(broker, *asked)))
+    alter_partition, controller_peer = AlterPartition(me, config, metadata), ControllerPeer(peers, config, metadata, me)
     fetcher_deps = FetcherDeps(me, lambda: replicas.broker_epoch, config, world, logs, flusher, peers.open)
     fetchers = FetcherPool(fetcher_deps, metadata)
     moves = Moves(MoveDeps(fetcher_deps, LocalLeader(lambda: replicas, world, Pace(config))))
@@ -211,19 +230,14 @@ def _build(
         fetchers=fetchers,
         moves=moves,
         metadata=metadata,
-        topic_configs=topic_configs,
+        topic_configs=configs.topics,
         now_ms=world.now_ms,
         watch=alter_partition,
         existing_ids=partial(existing_topic_ids, store),
     )
-    groups = GroupCoordinator(world, config, metadata)
-    controller_peer = ControllerPeer(peers, config, metadata, me)
-    parts = _transaction_parts(world, config, metadata, peers, controller_peer, replicas)
-    registration = Registration(store, config, replicas, world.now_ms)
-    candidate = _candidate(store, me, config, peers, world, registration)
-    # `Replicas` notifies a coordinator when this broker becomes or stops being the leader of one of its partitions.
-    replicas.coordinators.update({GROUP_TOPIC: groups, TRANSACTION_TOPIC: parts.transactions})
-    dynamic_config = partial(DynamicConfig, store, broker_configs=broker_configs, topic_configs=topic_configs)
+    parts = _coordinators(world, config, metadata, peers, controller_peer, replicas)
+    registration, candidate = _candidate(store, config, peers, world, replicas)
+    follow = partial(DynamicConfig, store, broker_configs=configs.broker, topic_configs=configs.topics, quotas=quotas)
     broker = Broker(
         world=world,
         config=config,
@@ -235,9 +249,10 @@ def _build(
         fetchers=fetchers,
         moves=moves,
         topics=Topics(store, config, metadata, world),
-        topic_configs=topic_configs,
-        dynamic_config=dynamic_config(config=config, replicas=replicas, candidate=candidate, now_ms=world.now_ms),
-        groups=groups,
+        topic_configs=configs.topics,
+        dynamic_config=follow(config=config, replicas=replicas, candidate=candidate, now_ms=world.now_ms),
+        quotas=quotas,
+        groups=parts.groups,
         transactions=parts.transactions,
         verification=parts.verification,
         producer_ids=parts.producer_ids,
@@ -247,31 +262,56 @@ def _build(
         peers=peers,
         controller_peer=controller_peer,
         fetch_sessions=FetchSessions(world.rng),
+        tokens=cache(partial(token_store, store, config, world)),
+        secured=configs.secured,
+        authorization=_authorization(store, config, world),
     )
+    allow_logins(broker)
     return broker
 
 
+class _Configs(NamedTuple):
+    broker: BrokerConfigs
+    topics: TopicConfigs
+    secured: "SecuredListeners | None"
+
+
+def _authorization(store: MetadataStore, config: BrokerConfig, world: World) -> "Authorization | None":
+    if config.authorizer_class_name == "":
+        return None
+    # Imported here: few brokers have an authorizer, and start-up must be fast.
+    from barnabas.broker.security.authorization import Authorization
+    from barnabas.broker.security.authorizer import Authorizer
+    from barnabas.broker.security.principals import parse_super_users
+
+    super_users = map(str, parse_super_users(config.super_users))
+    authorizer = Authorizer(super_users, allow_everyone=config.allow_everyone_if_no_acl_found)
+    return Authorization(store, authorizer, now_ms=world.now_ms, rng=world.rng)
+
+
 def _candidate(
-    store: MetadataStore, me: int, config: BrokerConfig, peers: Peers, world: World, registration: Registration
-) -> Candidate:
-    deps = ControllerDeps(store, me, config, peers.of, world.now_ms, world.rng)
-    return Candidate(deps, register=registration.join_again)
+    store: MetadataStore, config: BrokerConfig, peers: Peers, world: World, replicas: Replicas
+) -> tuple[Registration, Candidate]:
+    registration = Registration(store, config, replicas, world.now_ms)
+    deps = ControllerDeps(store, replicas.broker_id, config, peers.of, world.now_ms, world.rng)
+    return registration, Candidate(deps, register=registration.join_again)
 
 
-class _TransactionParts(NamedTuple):
+class _Coordinators(NamedTuple):
+    groups: GroupCoordinator
     producer_ids: ProducerIds
     transactions: TransactionCoordinator
     verification: Verification
 
 
-def _transaction_parts(
+def _coordinators(
     world: World,
     config: BrokerConfig,
     metadata: ClusterMetadata,
     peers: Peers,
     controller_peer: ControllerPeer,
     replicas: Replicas,
-) -> _TransactionParts:
+) -> _Coordinators:
     me = replicas.broker_id
     producer_ids = ProducerIds(partial(_allocate_producer_ids, controller_peer, replicas, config))
     open_sender = partial(peers.broker, client_id=SENDER_CLIENT_ID.format(me))
@@ -279,7 +319,10 @@ def _transaction_parts(
     # The versions are negotiated, as in Kafka: an older coordinator cannot be asked.
     open_verifier = partial(peers.broker, client_id=f"broker-{me}-txn-verifier", negotiates=True)
     asks = Verification(coordinator.placement.coordinator_of, open_verifier, lambda: config.request_timeout_ms)
-    return _TransactionParts(producer_ids, coordinator, asks)
+    groups = GroupCoordinator(world, config, metadata)
+    # `Replicas` notifies a coordinator when this broker becomes or stops being the leader of one of its partitions.
+    replicas.coordinators.update({GROUP_TOPIC: groups, TRANSACTION_TOPIC: coordinator})
+    return _Coordinators(groups, producer_ids, coordinator, asks)
 
 
 def _change_isrs(broker: Broker, background: trio.Nursery) -> None:

@@ -23,6 +23,7 @@ QUICK = {
     "test_old_clients.py",
     "test_process.py",
     "test_roundtrip.py",
+    "test_secured.py",
 }
 HERE = pathlib.Path(__file__).parent
 

@@ -40,12 +40,16 @@ class BrokerChild:
         """The command that `serve` and its options are given to."""
         return [sys.executable, "-m", "barnabas"]
 
+    def arguments(self) -> list[str]:
+        """The options of `serve`."""
+        given = ["--data-dir", str(self.data_dir.absolute()), "--listen", f"127.0.0.1:{self.port}"]
+        for name, value in self.properties.items():
+            given += ["--set", f"{name}={value}"]
+        return given
+
     def start(self) -> Self:
         """Start and wait for the ready line; LocalBrokerError with what the broker said when it does not come."""
-        command = [*self.program(), "serve", "--data-dir", str(self.data_dir.absolute())]
-        command += ["--listen", f"127.0.0.1:{self.port}"]
-        for name, value in self.properties.items():
-            command += ["--set", f"{name}={value}"]
+        command = [*self.program(), "serve", *self.arguments()]
         with self.log_path.open("a") as log:
             said_before = log.tell()
             self._process = subprocess.Popen(

@@ -24,6 +24,7 @@ ROOMS = {
         ["cluster"],
         ["replication"],
         ["logs", "peers"],
+        ["quotas"],
         ["security"],
         ["config"],
         ["hall"],
@@ -32,7 +33,7 @@ ROOMS = {
 }
 # Files that are in no subfolder; all others of them are in the last room named here.
 ROOM_OF_FILE = {
-    "broker": {"__main__": "cli", "cli": "cli", "serve": "serve", "call": "call"},
+    "broker": {"__main__": "cli", "cli": "cli", "serve": "serve", "logins": "serve", "call": "call"},
     "controller": {"candidate": "controller", "controller": "controller"},
 }
 ROOM_OF_OTHER_FILES = {"broker": "hall", "controller": "context"}

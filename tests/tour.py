@@ -29,7 +29,7 @@ FETCH = (
     ("storage/log.py", "PartitionLog.read"),
     ("broker/fetching/plan.py", "FetchPlan._add_records"),
     ("broker/server/dispatch.py", "_encode"),
-    ("broker/server/connection.py", "_send"),
+    ("broker/server/sending.py", "send"),
 )
 
 

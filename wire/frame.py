@@ -43,7 +43,10 @@ class UnsupportedRequest(ProtocolViolation):
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames of at most `max_bytes`."""
+    """Cuts a stream of bytes into frames of at most `max_bytes`.
+
+    With `takes_empty` a frame may be empty, as the tokens of a login may be.
+    """
 
     __slots__ = (
         "_arrived_bytes",
@@ -51,12 +54,14 @@ class FrameReader:
         "_frames_bytes",
         "_max_bytes",
         "_partial",
+        "_takes_empty",
         "_target_bytes",
         "_violation",
     )
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, *, takes_empty: bool = False) -> None:
         self._max_bytes = max_bytes
+        self._takes_empty = takes_empty
         self._frames: deque[memoryview] = deque()
         self._frames_bytes = 0
         self._partial: bytearray | mmap.mmap = bytearray()  # the frame that is arriving, its length included
@@ -75,6 +80,10 @@ class FrameReader:
         if self._frames or self._violation is not None:
             return 0
         return self._target_bytes - self._arrived_bytes
+
+    def become_ordinary(self, max_bytes: int) -> None:
+        """After a login: frames whose lengths arrive from now on have 1 to `max_bytes` bytes."""
+        self._max_bytes, self._takes_empty = max_bytes, False
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Take bytes that arrived; they are copied, so the caller may reuse the memory."""
@@ -138,6 +147,10 @@ class FrameReader:
             self._partial, self._arrived_bytes, self._target_bytes = bytearray(), 0, LENGTH_BYTES
             return
         (length,) = _LENGTH.unpack_from(partial)
+        if length == 0 and self._takes_empty:
+            self._frames.append(memoryview(bytearray()))
+            self._partial, self._arrived_bytes = bytearray(), 0
+            return
         # No request is empty, and Kafka, too, closes the connection after a length below 0 or above the limit
         # (socket.request.max.bytes). Both are checked before memory is taken for the frame.
         if length <= 0:

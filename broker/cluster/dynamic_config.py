@@ -22,7 +22,7 @@ import trio
 from barnabas.broker.config.alter import broker_warnings, usable_part
 from barnabas.broker.config.live import Source
 from barnabas.broker.config.parse import ConfigError
-from barnabas.controller.admin.entity_configs import BROKERS, TOPICS, node_of, read_entity
+from barnabas.controller.admin.entity_configs import ADDRESSES, BROKERS, CLIENTS, TOPICS, USERS, node_of, read_entity
 from barnabas.controller.image.loading import numbered, parse
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import DEFAULT_ENTITY, ConfigChange
@@ -31,7 +31,9 @@ from barnabas.controller.store.store import MetadataStore, NoNode, SessionExpire
 if TYPE_CHECKING:
     from barnabas.broker.config.live import BrokerConfig
     from barnabas.broker.config.topic_configs import TopicConfigs
+    from barnabas.broker.quotas.quotas import Quotas
     from barnabas.broker.replication.replicas import Replicas
+    from barnabas.broker.security.secured import SecuredListeners
     from barnabas.controller.candidate import Candidate
 
 logger = logging.getLogger(__name__)
@@ -90,6 +92,7 @@ class DynamicConfig:
         topic_configs: "TopicConfigs",
         replicas: "Replicas",
         candidate: "Candidate",
+        quotas: "Quotas",
         now_ms: Callable[[], int],
     ) -> None:
         self._store = store
@@ -98,6 +101,8 @@ class DynamicConfig:
         self._topic_configs = topic_configs
         self._replicas = replicas
         self._candidate = candidate
+        self._quotas = quotas
+        self.secured: SecuredListeners | None = None  # which follow users and stores
         self._now_ms = now_ms
         self._seen = -1  # the number of the last notification that was applied
         self._applied = trio.Event()  # set and replaced whenever `_seen` grows
@@ -107,6 +112,9 @@ class DynamicConfig:
         self._concerned: dict[str, Callable[[str], Awaitable[None]]] = {
             TOPICS: self._topic_changed,
             BROKERS: self._broker_changed,
+            USERS: self._user_changed,
+            CLIENTS: lambda name: quotas.changed(f"{CLIENTS}/{name}"),
+            ADDRESSES: lambda name: quotas.changed(f"{ADDRESSES}/{name}"),
         }
 
     async def run(
@@ -189,7 +197,7 @@ class DynamicConfig:
 
     async def _apply(self, entity: str) -> None:
         kind, _, name = entity.partition("/")
-        concerned = self._concerned.get(kind)  # quotas of users, client ids and addresses are not used yet
+        concerned = self._concerned.get(kind)
         if concerned is not None:
             logger.info("the configuration of %s changed", entity)
             await concerned(name)
@@ -202,6 +210,11 @@ class DynamicConfig:
         if overrides.get(UNCLEAN_ELECTION, "").strip().lower() == "true":
             self._candidate.unclean_election_allowed(topic)
 
+    async def _user_changed(self, name: str) -> None:
+        await self._quotas.changed(f"{USERS}/{name}")
+        if self.secured is not None:
+            await self.secured.user_changed(self._store, name)
+
     async def _broker_changed(self, name: str) -> None:
         if name not in (DEFAULT_ENTITY, str(self._replicas.broker_id)):
             return
@@ -209,6 +222,9 @@ class DynamicConfig:
         allowed = self._config.unclean_leader_election_enable
         await self._broker_configs.load()
         self._replicas.reconfigured(None)
+        # Also when no value has changed: that is how an operator says that a store's file has.
+        if self.secured is not None and name != DEFAULT_ENTITY:
+            await self.secured.reload()
         if self._config.unclean_leader_election_enable and not allowed:
             self._candidate.unclean_election_allowed(None)
         advertised = self._config.advertised_listeners

@@ -233,6 +233,8 @@ class BrokerAttributes:
     producer_id_expiration_ms: int
     producer_id_expiration_check_interval_ms: int
     authorizer_class_name: str
+    super_users: str
+    allow_everyone_if_no_acl_found: bool
     principal_builder_class: str
     security_providers: str | None
     connections_max_reauth_ms: int

@@ -11,7 +11,6 @@ from barnabas.broker.config.attributes import BrokerAttributes
 from barnabas.broker.config.listeners import Endpoint, parse_connection_limits, parse_endpoints, parse_protocols
 
 NO_LISTENER = "requirement failed: There must be at least one broker advertised listener."
-SERVED_PROTOCOL = "PLAINTEXT"
 
 
 class Problem(NamedTuple):
@@ -53,11 +52,6 @@ def _bound_problems(config: BrokerAttributes, bound: Sequence[Endpoint]) -> list
         whys.append(f"requirement failed: Each listener must have a different name, listeners: {config.listeners}")
     else:
         whys += _port_problems(bound, config.listeners)
-    whys += [
-        f"listener {endpoint.listener} uses {endpoint.protocol}: only {SERVED_PROTOCOL} is served"
-        for endpoint in bound
-        if endpoint.protocol != SERVED_PROTOCOL
-    ]
     problems = [Problem(("listeners",), why) for why in whys]
     names = _names(bound)
     for early in filter(None, (part.strip() for part in (config.early_start_listeners or "").split(","))):

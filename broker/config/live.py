@@ -15,7 +15,14 @@ from weakref import WeakKeyDictionary
 from barnabas.broker.config.attributes import BrokerAttributes, TopicAttributes
 from barnabas.broker.config.checks import LONG_MAX, Value
 from barnabas.broker.config.listeners import Endpoint, parse_connection_limits, parse_endpoints, parse_protocols
-from barnabas.broker.config.parse import ConfigError, Setting, nearest_known, parse_settings, settings_of
+from barnabas.broker.config.parse import (
+    OF_LISTENER_OR_MECHANISM,
+    ConfigError,
+    Setting,
+    nearest_known,
+    parse_settings,
+    settings_of,
+)
 from barnabas.broker.config.property import Effect, InvalidValue, Property, attribute_name, format_value, parse_value
 from barnabas.broker.config.rules import find_problems
 from barnabas.broker.config.table import BROKER_TABLE, TOPIC_TABLE, broker_defaults
@@ -140,7 +147,7 @@ class BrokerConfig(BrokerAttributes):
         candidate = _attributes(values)
         problems = find_problems(candidate)
         if problems:
-            raise ConfigError(self._located(problem.why, *problem.names) for problem in problems)
+            raise ConfigError(self.located(problem.why, *problem.names) for problem in problems)
         _resolve_unlimited(candidate)
         vars(self).update(vars(candidate))
         self._plain, self._values = plain, values
@@ -157,11 +164,25 @@ class BrokerConfig(BrokerAttributes):
     def warnings(self) -> list[str]:
         """Warnings for the operator: settings that are unknown, or known and without effect."""
         quiet = [
-            self._located(f"{name} has no effect in this version", name)
+            self.located(f"{name} has no effect in this version", name)
             for name, value in self._static.items()
             if BROKER_TABLE[name].effect is Effect.ACCEPTED and value != self._defaults[name]
         ]
-        return self._unknown + quiet
+        return self._unknown + quiet + self._unused_by_listeners()
+
+    def _unused_by_listeners(self) -> list[str]:
+        """A warning for each property of a single listener or mechanism that nothing reads."""
+        texts = self._static_texts
+        if not any(name.startswith(OF_LISTENER_OR_MECHANISM) or name == "sasl.jaas.config" for name in texts):
+            return []
+        # Imported here: few brokers have such properties, and start-up must be fast.
+        from barnabas.broker.config.listener_settings import read_listener, unused
+
+        mechanisms = {}
+        for endpoint in self.listener_endpoints:
+            settings = read_listener(texts, endpoint.listener, endpoint.protocol, [])
+            mechanisms[endpoint.listener] = settings.mechanisms if settings is not None and settings.uses_sasl else ()
+        return [self.located(warning, warning.split()[0]) for warning in unused(texts, mechanisms)]
 
     def entries(self) -> Iterator[Entry]:
         """Every property with its current value, in the table's order."""
@@ -196,17 +217,17 @@ class BrokerConfig(BrokerAttributes):
 
     def _refuse_what_is_not_served(self) -> None:
         problems = [
-            self._located(f"{name} is not served by this version: remove it ({BROKER_TABLE[name].doc})", name)
+            self.located(f"{name} is not served by this version: remove it ({BROKER_TABLE[name].doc})", name)
             for name, value in self._static.items()
             if BROKER_TABLE[name].effect is Effect.REFUSED and value != self._defaults[name]
         ]
         if self._static.keys() >= set(INTER_BROKER):
             why = f"Only one of {' and '.join(INTER_BROKER)} should be set."
-            problems.append(self._located(why, *INTER_BROKER))
+            problems.append(self.located(why, *INTER_BROKER))
         if problems:
             raise ConfigError(problems)
 
-    def _located(self, why: str, *names: str) -> str:
+    def located(self, why: str, *names: str) -> str:
         """`why`, after the place of the first of these properties that is set."""
         return next((f"{self._origins[name]}: {why}" for name in names if name in self._origins), why)
 

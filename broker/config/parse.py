@@ -12,6 +12,9 @@ from barnabas.broker.config.checks import Value
 from barnabas.broker.config.property import InvalidValue, Property, parse_value
 from barnabas.broker.config.table import BROKER_TABLE, TOPIC_TABLE
 
+# What the names of properties begin with that are set for one listener, or for one mechanism of all listeners.
+OF_LISTENER_OR_MECHANISM = ("listener.name.", "plain.", "scram-sha-256.", "scram-sha-512.", "oauthbearer.")
+
 
 class ConfigError(Exception):
     """The configuration is invalid; one line for each problem."""
@@ -66,6 +69,9 @@ def parse_settings(settings: Iterable[Setting]) -> tuple[dict[str, Value], list[
     for setting in settings:
         row = BROKER_TABLE.get(setting.name)
         if row is None:
+            # `listener_settings.py` reads them, and says which of them have no effect.
+            if setting.name.startswith(OF_LISTENER_OR_MECHANISM):
+                continue
             warnings.append(setting.problem(_why_unknown(setting.name)))
             continue
         try:
@@ -78,8 +84,6 @@ def parse_settings(settings: Iterable[Setting]) -> tuple[dict[str, Value], list[
 
 
 def _why_unknown(name: str) -> str:
-    if name.startswith("listener.name."):
-        return f"{name} has no effect: properties of a single listener are not served"
     if name in TOPIC_TABLE:
         brokers_own = " or ".join(synonym for synonym, _ in TOPIC_TABLE[name].synonyms)
         return f"{name} is a property of topics" + (f"; the broker's is {brokers_own}" if brokers_own else "")

@@ -20,6 +20,11 @@ class Rule(NamedTuple):
 
 RULES = (
     Rule(
+        ("super.users",),
+        lambda c: c.super_users == "" or all(":" in each for each in c.super_users.rstrip(";").split(";")),
+        "super.users must be principals in the format principalType:principalName, separated by semicolons",
+    ),
+    Rule(
         ("broker.id",),
         lambda c: not c.broker_id_generation_enable or -1 <= c.broker_id <= c.reserved_broker_max_id,
         "broker.id must be greater than or equal to -1 and not greater than reserved.broker.max.id",

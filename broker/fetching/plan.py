@@ -57,6 +57,8 @@ class FetchPlan:
         self.broker = broker
         self.call = call
         self.replica_id = replica_id(call, request)
+        # Followers have quotas of replication.
+        self.is_under_quota = broker.quotas.is_active and self.replica_id < 0 and call.connection is not None
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
         if call.version >= FETCH_REPLICA_STATE_VERSION:
             self.broker_epoch = request.replica_state.replica_epoch
@@ -69,6 +71,10 @@ class FetchPlan:
         bytes_max = broker.config.fetch_max_bytes
         if call.version < RECORD_FORMAT_2_VERSION:
             bytes_max = min(bytes_max, CONVERTED_BYTES_MAX)
+        # No more than the quota's window can hold: a client could not wait for it to pass.
+        if self.is_under_quota:
+            at_a_time = broker.quotas.fetched.at_a_time(*call.quota_user)
+            bytes_max = bytes_max if at_a_time is None else min(bytes_max, int(at_a_time))
         self.bytes_max = self.bytes_left = min(request.max_bytes, bytes_max)
         # Otherwise a `min_bytes` above `max_bytes` would always wait for the whole `max_wait_ms`.
         self.min_bytes = min(request.min_bytes, self.bytes_left)
@@ -96,7 +102,7 @@ class FetchPlan:
         # The follower's progress counts only from valid fetches; `_note_progress` sets it again if this one is.
         if wanted.follower is not None and not self.has_waited:
             wanted.part()
-        partition = _find(self.broker, self.call, wanted)
+        partition = _find(self.broker, self.call, wanted, of_follower=self.replica_id >= 0)
         if isinstance(partition, ErrorCode):
             self._fail(wanted, partition)
             return None
@@ -356,7 +362,10 @@ def replica_id(call: Call, request: m.FetchRequest) -> int:
     return request.replica_state.replica_id if call.version >= FETCH_REPLICA_STATE_VERSION else request.replica_id
 
 
-def _find(broker: Broker, call: Call, wanted: Wanted) -> Partition | ErrorCode:
+def _find(broker: Broker, call: Call, wanted: Wanted, *, of_follower: bool) -> Partition | ErrorCode:
+    # Followers read every topic, so they need the right of brokers, and Read does not suffice (CVE-2018-1288).
+    if of_follower and not call.authorize("ClusterAction", "Cluster"):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if isinstance(wanted.topic, bytes):
         name = broker.replicas.topic_name(wanted.topic)
         if name is None:
@@ -364,7 +373,7 @@ def _find(broker: Broker, call: Call, wanted: Wanted) -> Partition | ErrorCode:
         wanted.name = name
     else:
         name = wanted.topic
-    if not call.authorize("Read", "Topic", name):
+    if not of_follower and not call.authorize("Read", "Topic", name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     partition = broker.replicas.get(name, wanted.partition_index)
     # The id was resolved to a name. The log of that name may already belong to a new topic with another id.

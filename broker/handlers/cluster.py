@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 import trio
 
-from barnabas.broker.call import AUTHORIZED_OPERATIONS, Broker, Call
+from barnabas.broker.call import Broker, Call
 from barnabas.broker.pacing import paced
 from barnabas.controller.decide.reassignments import PartitionRefused
 from barnabas.controller.events import ElectionAsked
@@ -64,9 +64,9 @@ def describe_cluster(broker: Broker, call: Call, request: m.DescribeClusterReque
         ],
     )
     if request.include_cluster_authorized_operations:
-        known = call.authorize("Describe", "Cluster")
+        known = call.authorize("Describe", "Cluster", is_filter=True)
         # 0 is an empty set of operations, unlike the default, which means "not requested".
-        response.cluster_authorized_operations = AUTHORIZED_OPERATIONS["Cluster"] if known else 0
+        response.cluster_authorized_operations = call.allowed_operations("Cluster") if known else 0
     return response
 
 
@@ -159,14 +159,12 @@ async def _elected(outcomes: Mapping[TopicPartition, Outcome]) -> m.ElectLeaders
 
 
 async def update_features(broker: Broker, call: Call, request: m.UpdateFeaturesRequest) -> m.UpdateFeaturesResponse:
-    """Refuse each feature's level with the reason. Raises Refuse(CLUSTER_AUTHORIZATION_FAILED)."""
-    if not call.authorize("Alter", "Cluster"):
-        raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    """Refuse each feature's level with the reason."""
     # Not `Refuse`, which leaves the message null.
+    if not call.authorize("Alter", "Cluster"):
+        return _refuse_features(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if not broker.candidate.is_active:
-        return m.UpdateFeaturesResponse(
-            error_code=ErrorCode.NOT_CONTROLLER, error_message=ErrorCode.NOT_CONTROLLER.message
-        )
+        return _refuse_features(ErrorCode.NOT_CONTROLLER)
     asked: dict[str, Feature] = {}
     async for update in paced(request.feature_updates):
         # Of a feature that is named twice the first entry counts.
@@ -178,6 +176,10 @@ async def update_features(broker: Broker, call: Call, request: m.UpdateFeaturesR
         async for name in paced(asked)
     ]
     return m.UpdateFeaturesResponse(error_message=None, results=rows)
+
+
+def _refuse_features(code: ErrorCode) -> m.UpdateFeaturesResponse:
+    return m.UpdateFeaturesResponse(error_code=code, error_message=code.message)
 
 
 def _why_refused(update: Feature, version: int) -> str:

@@ -351,6 +351,9 @@ class _Alteration:
             return texts
 
         entity = DEFAULT_ENTITY if resource.name == "" else str(self._broker.broker_id)
+        secured = self._broker.secured
+        if secured is not None and resource.name != "":
+            await secured.check(change(await read_entity(self._broker.store, f"{BROKERS}/{entity}")))
         await self._write(f"{BROKERS}/{entity}", change, broker_warnings, resource)
 
     def _texts_after(
@@ -379,7 +382,7 @@ class _Alteration:
 
     def _authorize(self, resource_type: str, name: str, otherwise: ErrorCode) -> None:
         if not self._call.authorize("AlterConfigs", resource_type, name):
-            raise ConfigRefused(otherwise, otherwise.message)
+            raise ConfigRefused(otherwise, None)  # without a message, unlike DescribeConfigs
 
 
 def _no_such_topic(topic: str) -> ConfigRefused:

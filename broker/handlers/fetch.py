@@ -36,7 +36,7 @@ from barnabas.broker.fetching.plan import (
     replica_id,
 )
 from barnabas.broker.freeing import emptied, emptied_by_topic
-from barnabas.broker.pacing import paced, portions
+from barnabas.broker.pacing import paced, pause_after, portions
 from barnabas.broker.replication.fetch_sessions import FetchSession, Named, Topic, Wanted
 from barnabas.broker.replication.waiting import Waiter, Watched
 from barnabas.wire import messages as m
@@ -50,6 +50,8 @@ NO_PARTITION = -1
 # Partitions planned between two checkpoints: about a millisecond. Loops here count by hand: for the usual fetch of a
 # few partitions, `paced` would cost more than the rest of the request.
 PARTITIONS_AT_A_TIME = 100
+# Of an encoded response beside records and names, about: what a quota of fetched bytes counts.
+RESPONSE_BYTES, TOPIC_BYTES, ROW_BYTES = 16, 20, 50
 DUE_AT_A_TIME = 5000  # dict entries added between two checkpoints
 
 
@@ -67,7 +69,19 @@ async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchR
     await broker.fetch_sessions.free_closed()
     plan = FetchPlan(broker, call, request)
     try:
-        return await _answer(plan, request, session, named, incremental=incremental)
+        response = await _answer(plan, request, session, named, incremental=incremental)
+        if not plan.is_under_quota:
+            return response
+        throttled_ms = await _note_fetched(plan, response)
+        if not throttled_ms:
+            return response
+        # Its records stay due in the session, so the next request gets them. A client that asked for a new session
+        # begins again with a full request.
+        if session is not None and not incremental:
+            broker.fetch_sessions.close(session.session_id)
+        plan.release()
+        session_id = session.session_id if session is not None and incremental else NO_SESSION_ID
+        return m.FetchResponse(throttle_time_ms=throttled_ms, session_id=session_id)
     except BaseException:
         # The client does not get the id of its new session, so the slot would be taken until the session expires. A
         # follower interrupts its Fetch whenever partitions are added to it.
@@ -82,6 +96,22 @@ async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchR
             # A new session keeps the table of its full request as its own partition table.
             if session is None or incremental:
                 await emptied_by_topic(named)
+
+
+async def _note_fetched(plan: FetchPlan, response: m.FetchResponse) -> int:
+    """Record the size of a response; if the client has to be throttled for it, take it back, and return the time."""
+    size_bytes = RESPONSE_BYTES
+    async for topic in paced(response.responses):
+        size_bytes += TOPIC_BYTES + len(topic.topic)
+        for row in topic.partitions:
+            size_bytes += ROW_BYTES + records_bytes(row)
+        await pause_after(len(topic.partitions))
+    quotas, user = plan.broker.quotas, plan.call.quota_user
+    throttled_ms = quotas.fetched.record(*user, size_bytes, quotas.now_ms())
+    if throttled_ms:
+        quotas.fetched.take_back(*user, size_bytes, quotas.now_ms())
+        plan.call.throttle(throttled_ms)
+    return throttled_ms
 
 
 async def _answer(

@@ -212,7 +212,11 @@ async def _fetch(
             return view
         committed = await _by_topic(view.offsets)
         # An error row would reveal that the group reads a topic that the caller may not describe.
-        shown = {name: committed[name] async for name in paced(committed) if call.authorize("Describe", "Topic", name)}
+        shown = {
+            name: committed[name]
+            async for name in paced(committed)
+            if call.authorize("Describe", "Topic", name, is_filter=True)
+        }
         return _Read(shown, partial(read_offset, view))
     wanted = await _wanted(topics)
     seen = {name: wanted[name] async for name in paced(wanted) if call.authorize("Describe", "Topic", name)}

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 
 import trio
 
-from barnabas.broker.call import AUTHORIZED_OPERATIONS, Broker, Call
+from barnabas.broker.call import Broker, Call
 from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.broker.groups.descriptions import Description
 from barnabas.broker.groups.events import Heartbeat, Join, JoinAnswer, LeavingMember, Sync, SyncAnswer, Waiting
@@ -271,7 +271,7 @@ async def describe_groups(broker: Broker, call: Call, request: m.DescribeGroupsR
     if request.include_authorized_operations:
         async for group in paced(described):
             if not group.error_code:
-                group.authorized_operations = AUTHORIZED_OPERATIONS["Group"]
+                group.authorized_operations = call.allowed_operations("Group", group.group_id)
     return m.DescribeGroupsResponse(groups=described)
 
 
@@ -313,7 +313,7 @@ async def list_groups(broker: Broker, call: Call, request: m.ListGroupsRequest) 
     """The groups that this broker coordinates and the caller may describe."""
     # COORDINATOR_LOAD_IN_PROGRESS comes with the groups of the shards that are loaded.
     error, groups = await broker.groups.list_groups(request.states_filter, request.types_filter)
-    sees_all = call.authorize("Describe", "Cluster")
+    sees_all = call.authorize("Describe", "Cluster", is_filter=True)
     return m.ListGroupsResponse(
         error_code=error,
         groups=[
@@ -324,7 +324,7 @@ async def list_groups(broker: Broker, call: Call, request: m.ListGroupsRequest) 
                 group_type=group.type,
             )
             async for group in paced(groups)
-            if sees_all or call.authorize("Describe", "Group", group.group_id)
+            if sees_all or call.authorize("Describe", "Group", group.group_id, is_filter=True)
         ],
     )
 

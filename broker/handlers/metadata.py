@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 import trio
 
-from barnabas.broker.call import AUTHORIZED_OPERATIONS, Broker, Call
+from barnabas.broker.call import Broker, Call
 from barnabas.broker.cluster.topics import INTERNAL_TOPICS
 from barnabas.broker.encoded import Encoded
 from barnabas.broker.metadata import PartitionInfo, TopicInfo
@@ -79,7 +79,9 @@ def _response(broker: Broker, call: Call, request: m.MetadataRequest, topics: li
         brokers=brokers, cluster_id=broker.cluster_id, controller_id=broker.metadata.controller_id, topics=topics
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = AUTHORIZED_OPERATIONS["Cluster"]
+        known = call.authorize("Describe", "Cluster", is_filter=True)
+        # 0 is an empty set of operations, unlike the default, which means "not requested".
+        response.cluster_authorized_operations = call.allowed_operations("Cluster") if known else 0
     return response
 
 
@@ -97,8 +99,8 @@ async def _all_topics(broker: Broker, call: Call, request: m.MetadataRequest) ->
 
     Many clients refresh all topics, and the array of a large cluster takes long to encode.
     """
-    # All that the array depends on besides the metadata itself; the principal because of authorization.
-    depends_on = (call.version, call.listener, call.principal, request.include_topic_authorized_operations)
+    # All that the array depends on besides the metadata itself.
+    depends_on = (call.version, call.listener, call.rights, request.include_topic_authorized_operations)
     topics = await broker.metadata.answers.get(depends_on, lambda: _encode_topics(broker, call, request))
     # Brokers and controller are encoded for each request: `brokers_to_tell` changes with time alone.
     head, _, tail = _parts_of(_response(broker, call, request, []), call.version)
@@ -111,7 +113,7 @@ async def _encode_topics(broker: Broker, call: Call, request: m.MetadataRequest)
     count, rows = 0, 0
     some: list[Topic] = []
     async for info in paced(list(broker.metadata.topics.values()), TOPIC_COST):
-        if call.authorize("Describe", "Topic", info.name):
+        if call.authorize("Describe", "Topic", info.name, is_filter=True):
             some.append(await _known_topic(broker, call, request, info))
             count, rows = count + 1, rows + len(info.partitions)
         if rows > ROWS_INLINE_MAX or len(some) == TOPICS_AT_A_TIME:
@@ -197,25 +199,36 @@ async def _asked_topic(
         return Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
     # Before the look-up, so that an unauthorized client cannot find out which topics exist.
     if not call.authorize("Describe", "Topic", name):
-        return Topic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
+        # An id says nothing about a topic, but its name does.
+        return Topic(
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            name=None if by_id else name,
+            topic_id=asked.topic_id if by_id else ZERO_TOPIC_ID,
+        )
     info = broker.metadata.topics.get(name)
     if info is not None:
         return await _known_topic(broker, call, request, info)
+    code = await _unknown(broker, call, request, name)
+    if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return Topic(error_code=code, name=name)
     return Topic(
-        error_code=await _unknown(broker, call, request, name),
+        error_code=code,
         name=name,
         is_internal=name in INTERNAL_TOPICS,
-        topic_authorized_operations=_operations(request),
+        topic_authorized_operations=_operations(call, request, name),
     )
 
 
 async def _unknown(broker: Broker, call: Call, request: m.MetadataRequest, name: str) -> ErrorCode:
     """Create the topic if broker and request allow it; the error code for the client."""
     allowed = call.version < CREATION_FLAG_VERSION or request.allow_auto_topic_creation
-    if not (allowed and broker.config.auto_create_topics_enable) or not call.authorize("Create", "Topic", name):
+    if not (allowed and broker.config.auto_create_topics_enable):
         return (
             ErrorCode.INVALID_TOPIC_EXCEPTION if why_invalid_topic_name(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         )
+    # Create on the cluster allows every topic name.
+    if not (call.authorize("Create", "Cluster", is_filter=True) or call.authorize("Create", "Topic", name)):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     # The code after a creation is LEADER_NOT_AVAILABLE, which clients retry until the new topic has leaders.
     return await broker.topics.auto_create(name)
 
@@ -228,16 +241,16 @@ async def _known_topic(broker: Broker, call: Call, request: m.MetadataRequest, i
             _partition(broker, call, index, partition)
             async for index, partition in paced(sorted(info.partitions.items()), PARTITION_COST)
         ],
-        topic_authorized_operations=_operations(request),
+        topic_authorized_operations=_operations(call, request, info.name),
     )
     if call.version >= TOPIC_ID_VERSION:
         topic.topic_id = info.topic_id
     return topic
 
 
-def _operations(request: m.MetadataRequest) -> int:
+def _operations(call: Call, request: m.MetadataRequest, name: str) -> int:
     """The authorized operations of a topic that the caller may describe (KIP-430), or NOT_ASKED."""
-    return AUTHORIZED_OPERATIONS["Topic"] if request.include_topic_authorized_operations else NOT_ASKED
+    return call.allowed_operations("Topic", name) if request.include_topic_authorized_operations else NOT_ASKED
 
 
 def _partition(broker: Broker, call: Call, index: int, info: PartitionInfo) -> Partition:

@@ -222,7 +222,9 @@ async def offset_for_leader_epoch(
     topics = []
     async for topic in paced(request.topics):
         # Followers send this request before they truncate, consumers to detect truncation (KIP-320).
-        may_ask = call.authorize("ClusterAction", "Cluster") or call.authorize("Describe", "Topic", topic.topic)
+        may_ask = call.authorize("ClusterAction", "Cluster", is_filter=True) or call.authorize(
+            "Describe", "Topic", topic.topic
+        )
         rows = []
         async for asked in paced(topic.partitions):
             refused = EpochRow(partition=asked.partition, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -281,7 +281,7 @@ async def _verify(
     async for key, header in paced(begun.items(), PARTITION_COST):
         # As in Kafka, which refuses batches for internal topics only after it has asked the coordinator.
         partition = broker.replicas.get(*key)
-        if not call.authorize("Write", "Topic", key.topic):
+        if not call.authorize("Write", "Topic", key.topic, is_filter=True):
             continue
         # An error of the partition is found again by `_append`, which reports it.
         if isinstance(partition, ErrorCode):

@@ -40,7 +40,10 @@ async def init_producer_id(broker: Broker, call: Call, request: m.InitProducerId
     name = request.transactional_id
     if name is not None and not call.authorize("Write", "TransactionalId", name):
         raise Refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if name is None and not call.authorize("IdempotentWrite", "Cluster"):
+    # KIP-679: who may write to any topic may do so idempotently.
+    if name is None and not (
+        call.authorize("IdempotentWrite", "Cluster", is_filter=True) or call.may_any("Write", "Topic")
+    ):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     # KIP-360: a client sends its current id and epoch, or neither.
     expected = Producer(request.producer_id, request.producer_epoch)

@@ -5,7 +5,7 @@ Behaviour: quotas are stored at Kafka's paths in the metadata store, with a chan
     named twice is altered twice and answered once. A non-strict filter also matches entities with further names; a
     filter without components matches all. Entities without any rate are not described.
 Versions: 0-1, which differ only in their encoding.
-Not done: quotas are not enforced.
+Not done: `request_percentage` is not enforced (`broker/quotas/` has the others).
 """
 
 import logging
@@ -80,7 +80,8 @@ def refuse_describe_client_quotas(
     request: m.DescribeClientQuotasRequest, version: int, code: ErrorCode
 ) -> m.DescribeClientQuotasResponse:
     """An error without entries."""
-    return m.DescribeClientQuotasResponse(error_code=code, error_message=code.message, entries=None)
+    message = None if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED else code.message  # as in Kafka
+    return m.DescribeClientQuotasResponse(error_code=code, error_message=message, entries=None)
 
 
 async def _entities(store: MetadataStore) -> AsyncIterator[Entity]:

@@ -93,8 +93,14 @@ async def list_partition_reassignments(
 def refuse_alter_partition_reassignments(
     request: m.AlterPartitionReassignmentsRequest, version: int, code: ErrorCode
 ) -> m.AlterPartitionReassignmentsResponse:
-    """A top-level error without partitions."""
-    return m.AlterPartitionReassignmentsResponse(error_code=code, error_message=_message(code))
+    """A top-level error; a refused authorization is repeated at each partition."""
+    topics: dict[str, list[AlteredRow]] = {}
+    for topic in request.topics if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED else ():
+        for row in topic.partitions:
+            refused = AlteredRow(partition_index=row.partition_index, error_code=code, error_message=code.message)
+            topics.setdefault(topic.name, []).append(refused)
+    responses = [AlteredTopic(name=name, partitions=rows) for name, rows in topics.items()]
+    return m.AlterPartitionReassignmentsResponse(error_code=code, error_message=_message(code), responses=responses)
 
 
 def refuse_list_partition_reassignments(
@@ -126,5 +132,5 @@ def _ongoing(index: int, assignment: Assignment) -> OngoingRow:
 
 
 def _message(code: ErrorCode) -> str | None:
-    # Kafka sets a top-level message for this error only.
-    return code.message if code == ErrorCode.NOT_CONTROLLER else None
+    # Kafka sets a top-level message for these errors only (the text of the second is a dump of the request).
+    return code.message if code in (ErrorCode.NOT_CONTROLLER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED) else None

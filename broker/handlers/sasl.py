@@ -1,9 +1,8 @@
-"""SaslHandshake and SaslAuthenticate, on a listener without authentication.
+"""SaslHandshake and SaslAuthenticate among ordinary requests: out of place.
 
-Behaviour: every listener is PLAINTEXT, so connections do not authenticate. Both requests get ILLEGAL_SASL_STATE, as
-    from Apache Kafka on a PLAINTEXT listener, and on a SASL listener after authentication.
+Behaviour: both get ILLEGAL_SASL_STATE, on a PLAINTEXT or SSL listener, and on a SASL listener after authentication. A
+    login, or another one on the same connection, is not handled here (`security/authenticator.py`).
 Versions: SaslHandshake 0-1, SaslAuthenticate 0-2.
-Not done: listeners that authenticate.
 """
 
 from barnabas.broker.call import Broker, Call

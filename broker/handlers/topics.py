@@ -19,24 +19,31 @@ from barnabas.broker.call import Broker, Call
 from barnabas.broker.config.alter import CHANGES_MAX
 from barnabas.broker.config.describe import describe_topic
 from barnabas.broker.pacing import paced
+from barnabas.broker.quotas.clients import Mutations
 from barnabas.broker.repeats import counted
-from barnabas.controller.admin.create_partitions import NewPartitions
+from barnabas.controller.admin.create_partitions import CreatedPartitions, NewPartitions
 from barnabas.controller.admin.create_topics import CreatedTopic, NewTopic, TopicPlan, TopicRefused
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.topics import ZERO_TOPIC_ID
 
 DELETION_DISABLED_VERSION = 3
+# KIP-599: from these versions on THROTTLING_QUOTA_EXCEEDED refuses; earlier ones are throttled only.
+STRICT_CREATION_VERSION, STRICT_DELETION_VERSION, STRICT_GROWTH_VERSION = 6, 5, 3
 TELLS_CONFIG_VERSION = 5
 TOPIC_ID_VERSION = 7
 DELETE_STATES_VERSION = 6
 UNKNOWN = -1
+MAY_NOT_ALTER = "The topic authorization is failed."  # Kafka's words
 TOPIC_COST, PROPERTY_COST = 10, 10  # in rows of `pacing.ROWS_AT_A_TIME`: the time to plan a topic, describe a property
 
 Asked = m.CreateTopicsRequest.CreatableTopic
 CreateRow = m.CreateTopicsResponse.CreatableTopicResult
 DeleteRow = m.DeleteTopicsResponse.DeletableTopicResult
 GrowRow = m.CreatePartitionsResponse.CreatePartitionsTopicResult
+
+
+QUOTA_EXCEEDED = TopicRefused(ErrorCode.THROTTLING_QUOTA_EXCEEDED, None)
 
 
 # -- CreateTopics
@@ -54,11 +61,12 @@ async def create_topics(broker: Broker, call: Call, request: m.CreateTopicsReque
     named = await counted(asked.name for asked in request.topics)
     rows: list[CreateRow] = []
     waiting: dict[str, int] = {}
+    mutations = broker.quotas.mutations_of(*call.quota_user, strict=call.version >= STRICT_CREATION_VERSION)
     async for asked in paced(request.topics, TOPIC_COST):
         if named[asked.name] > 1:
             rows.append(_refused(asked.name, ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic."))
             continue
-        outcome = await _create(broker, call, asked, validate_only=request.validate_only)
+        outcome = await _create(broker, call, asked, mutations, validate_only=request.validate_only)
         if isinstance(outcome, TopicRefused):
             rows.append(_refused(asked.name, outcome.code, outcome.message))
             continue
@@ -69,7 +77,14 @@ async def create_topics(broker: Broker, call: Call, request: m.CreateTopicsReque
             waiting[asked.name] = len(plan.assignment)
     late = await broker.topics.await_leaders(waiting, deadline) if request.timeout_ms > 0 else waiting
     # In Kafka, too, timeout_ms <= 0 answers REQUEST_TIMED_OUT at once for topics that are being created.
-    return m.CreateTopicsResponse(topics=[_timed_out(row) if row.name in late else row async for row in paced(rows)])
+    rows = [_timed_out(row) if row.name in late else row async for row in paced(rows)]
+    # KIP-525: the right to create a topic does not include the right to see its configuration.
+    if call.version >= TELLS_CONFIG_VERSION:
+        async for row in paced(rows):
+            if not call.authorize("DescribeConfigs", "Topic", row.name, is_filter=True):
+                row.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    call.throttle(mutations.throttled_ms)
+    return m.CreateTopicsResponse(throttle_time_ms=mutations.throttled_ms, topics=rows)
 
 
 def refuse_create_topics(request: m.CreateTopicsRequest, version: int, code: ErrorCode) -> m.CreateTopicsResponse:
@@ -78,10 +93,10 @@ def refuse_create_topics(request: m.CreateTopicsRequest, version: int, code: Err
 
 
 async def _create(
-    broker: Broker, call: Call, asked: Asked, *, validate_only: bool
+    broker: Broker, call: Call, asked: Asked, mutations: Mutations, *, validate_only: bool
 ) -> CreatedTopic | TopicPlan | TopicRefused:
     # Create on the cluster allows every topic name.
-    if not (call.authorize("Create", "Cluster") or call.authorize("Create", "Topic", asked.name)):
+    if not (call.authorize("Create", "Cluster", is_filter=True) or call.authorize("Create", "Topic", asked.name)):
         return TopicRefused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
     # Checking takes time per property, even for unknown names, and a client may send any number.
     if len(asked.configs) > CHANGES_MAX:
@@ -94,6 +109,11 @@ async def _create(
         # Of a property that is named twice the last value counts.
         configs={config.name: config.value for config in asked.configs},
     )
+    # A topic that cannot be created costs nothing.
+    if mutations.is_limited and not validate_only:
+        plan = await broker.topics.create(new, validate_only=True)
+        if isinstance(plan, TopicPlan) and not mutations.take(len(plan.assignment)):
+            return QUOTA_EXCEEDED
     return await broker.topics.create(new, validate_only=validate_only)
 
 
@@ -101,11 +121,18 @@ def _refused(name: str, code: ErrorCode, message: str | None) -> CreateRow:
     return CreateRow(
         name=name,
         error_code=code,
-        error_message=code.message if message is None else message,
+        error_message=_message(code, message),
         num_partitions=UNKNOWN,
         replication_factor=UNKNOWN,
         configs=[],
     )
+
+
+def _message(code: ErrorCode, message: str | None) -> str | None:
+    # Kafka leaves this error without a message.
+    if code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
+        return None
+    return code.message if message is None else message
 
 
 def _timed_out(row: CreateRow) -> CreateRow:
@@ -117,14 +144,13 @@ def _timed_out(row: CreateRow) -> CreateRow:
 
 async def _created(broker: Broker, call: Call, plan: TopicPlan, outcome: CreatedTopic | TopicPlan) -> CreateRow:
     row = CreateRow(name=plan.name, error_message=None)
-    if call.version >= TOPIC_ID_VERSION and isinstance(outcome, CreatedTopic):
-        row.topic_id = outcome.topic_id or ZERO_TOPIC_ID
     if call.version < TELLS_CONFIG_VERSION:
         return row
-    # KIP-525: the right to create a topic does not include the right to see its configuration.
-    if not call.authorize("DescribeConfigs", "Topic", plan.name):
-        row.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    # Without its id, too, as in Kafka. `create_topics` sets the error code.
+    if not call.authorize("DescribeConfigs", "Topic", plan.name, is_filter=True):
         return row
+    if call.version >= TOPIC_ID_VERSION and isinstance(outcome, CreatedTopic):
+        row.topic_id = outcome.topic_id or ZERO_TOPIC_ID
     row.num_partitions = len(plan.assignment)
     row.replication_factor = plan.replication_factor
     row.configs = [
@@ -163,15 +189,21 @@ async def delete_topics(broker: Broker, call: Call, request: m.DeleteTopicsReque
     async for row in paced(rows):
         if row.name is not None and not row.error_code:
             waiting.setdefault(row.name, []).append(row)
+    mutations = broker.quotas.mutations_of(*call.quota_user, strict=call.version >= STRICT_DELETION_VERSION)
     # A copy: topics that cannot be marked leave `waiting`, and the wait below leaves them out.
     for name in list(waiting):
+        known = broker.metadata.topics.get(name)
+        if not mutations.take(0 if known is None else len(known.partitions)):
+            _refuse_rows(waiting.pop(name), ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+            continue
         refused = await broker.topics.mark_for_deletion(name)
         if refused is not None:
             _refuse_rows(waiting.pop(name), refused.code)
     # All topics are marked before the first wait: the controller deletes them together.
     for name in await broker.topics.await_gone(set(waiting), deadline):
         _refuse_rows(waiting[name], ErrorCode.REQUEST_TIMED_OUT)
-    return m.DeleteTopicsResponse(responses=rows)
+    call.throttle(mutations.throttled_ms)
+    return m.DeleteTopicsResponse(throttle_time_ms=mutations.throttled_ms, responses=rows)
 
 
 def refuse_delete_topics(request: m.DeleteTopicsRequest, version: int, code: ErrorCode) -> m.DeleteTopicsResponse:
@@ -196,6 +228,10 @@ def _look_up(broker: Broker, call: Call, name: str | None, topic_id: bytes) -> D
         row.name = broker.metadata.topic_name(topic_id)
         if row.name is None:
             row.error_code = ErrorCode.UNKNOWN_TOPIC_ID
+            return row
+        # The client knows the id; the name is for those who may describe the topic.
+        if not call.authorize("Describe", "Topic", row.name):
+            row.name, row.error_code = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return row
     # Authorization before existence: otherwise the error would reveal which topics exist.
     if row.name is None or not call.authorize("Delete", "Topic", row.name):
@@ -228,19 +264,20 @@ async def create_partitions(
     # By name: a topic that is named twice gets one row, with INVALID_REQUEST.
     rows: dict[str, GrowRow] = {}
     waiting: dict[str, int] = {}
+    mutations = broker.quotas.mutations_of(*call.quota_user, strict=call.version >= STRICT_GROWTH_VERSION)
     async for asked in paced(request.topics, TOPIC_COST):
         row = rows[asked.name] = GrowRow(name=asked.name)
         if named[asked.name] > 1:
             row.error_code, row.error_message = ErrorCode.INVALID_REQUEST, "Duplicate topic in request."
         elif not call.authorize("Alter", "Topic", asked.name):
-            row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            row.error_code, row.error_message = ErrorCode.TOPIC_AUTHORIZATION_FAILED, MAY_NOT_ALTER
         else:
             # Null lets the controller choose the replicas; an empty list is an assignment, and a wrong one.
             assignments = None
             if asked.assignments is not None:
                 assignments = [each.broker_ids async for each in paced(asked.assignments)]
             new = NewPartitions(asked.name, asked.count, assignments)
-            outcome = await broker.topics.create_partitions(new, validate_only=request.validate_only)
+            outcome = await _grow(broker, new, mutations, validate_only=request.validate_only)
             if isinstance(outcome, TopicRefused):
                 row.error_code, row.error_message = outcome.code, outcome.message
             elif not request.validate_only:
@@ -248,7 +285,21 @@ async def create_partitions(
     late = await broker.topics.await_leaders(waiting, deadline) if request.timeout_ms > 0 else waiting
     for name in late:
         rows[name].error_code = ErrorCode.REQUEST_TIMED_OUT
-    return m.CreatePartitionsResponse(results=list(rows.values()))
+    call.throttle(mutations.throttled_ms)
+    return m.CreatePartitionsResponse(throttle_time_ms=mutations.throttled_ms, results=list(rows.values()))
+
+
+async def _grow(
+    broker: Broker, new: NewPartitions, mutations: Mutations, *, validate_only: bool
+) -> CreatedPartitions | TopicRefused:
+    if mutations.is_limited and not validate_only:
+        plan = await broker.topics.create_partitions(new, validate_only=True)
+        known = broker.metadata.topics.get(new.name)
+        if isinstance(plan, TopicRefused):
+            return plan
+        if not mutations.take(plan.partition_count - (0 if known is None else len(known.partitions))):
+            return QUOTA_EXCEEDED
+    return await broker.topics.create_partitions(new, validate_only=validate_only)
 
 
 def refuse_create_partitions(

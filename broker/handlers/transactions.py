@@ -267,7 +267,7 @@ async def _described(broker: Broker, call: Call, name: str) -> Described:
         return Described(transactional_id=name, error_code=found)
     topics: dict[str, list[int]] = {}
     async for topic, index in paced(found.partitions):
-        if call.authorize("Describe", "Topic", topic):
+        if call.authorize("Describe", "Topic", topic, is_filter=True):
             topics.setdefault(topic, []).append(index)
     return Described(
         transactional_id=name,
@@ -305,6 +305,6 @@ async def list_transactions(
     rows = [
         Listed(transactional_id=each.name, producer_id=each.producer.producer_id, transaction_state=each.status)
         async for each in paced(listed)
-        if call.authorize("Describe", "TransactionalId", each.name)
+        if call.authorize("Describe", "TransactionalId", each.name, is_filter=True)
     ]
     return m.ListTransactionsResponse(unknown_state_filters=list(unknown), transaction_states=rows)

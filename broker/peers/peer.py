@@ -9,6 +9,9 @@ failure (deadline, lost connection, malformed response, cancelled caller) closes
 opens another. The caller gets `PeerLost`. The request may have been carried out then; the caller decides whether to
 repeat it.
 
+Where the listener of the other broker wants a login, a connection begins with it (`peers/login.py`). Before the session
+ends it logs in again, between two requests.
+
 Versions (reference section 0): requests of the controller, fetchers and a stopping broker have the versions that
 `inter.broker.protocol.version` implies. For requests to the controller, versions are negotiated on each connection
 (B.15).
@@ -18,7 +21,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import trio
 
@@ -45,7 +48,11 @@ CORRELATION_IDS = 1 << 31  # int32, not negative
 FAILURES_COUNTED_MAX = 10  # bounds the exponent of the connect timeout
 
 
+SASL_KEYS = (17, 36)  # SaslHandshake, SaslAuthenticate
+
 Answer = Callable[[m.Message, int], Awaitable[m.Message | None]]  # (request, version) -> response
+# (raw stream, host) -> encrypted stream; ConnectionLost, and then the raw stream is closed
+Handshake = Callable[[Stream, str], Awaitable[Stream]]
 
 
 class SelfPeer:
@@ -71,6 +78,14 @@ class SelfPeer:
 
     def close(self) -> None:
         """There is nothing to close."""
+
+
+class Login(Protocol):
+    """How this broker logs in at one listener of other brokers (`login.OwnLogin`)."""
+
+    async def log_in(self, ask: Callable[[m.Message], Awaitable[m.Message]], peer: str) -> float | None:
+        """Log in, or again; after how many seconds to log in again. ConnectionLost, and what `ask` raises."""
+        ...
 
 
 class Bounds(NamedTuple):
@@ -107,6 +122,8 @@ class RemotePeer:
         self._versions = versions
         self._versions_max = versions_max or {}
         self._bounds = bounds or Bounds()
+        self.logins: Mapping[str, Login] = {}  # listener -> how to log in there
+        self.handshakes: Mapping[str, Handshake] = {}  # listener -> the handshake of TLS there
         self._in_thread = in_thread
         self._on_close = on_close
         self._turn = trio.StrictFIFOLock()
@@ -159,6 +176,8 @@ class RemotePeer:
             self._disconnect()
         try:
             connection = self._connection or await self._connect()
+            if connection.login is not None and connection.log_in_at <= trio.current_time():
+                await connection.log_in()
             response = await connection.ask(request, version_max, version_min)
             is_answered = True
         # Nothing was sent, so the connection is as good as before.
@@ -182,12 +201,17 @@ class RemotePeer:
         connection = self._connection = _Connection(
             stream, self._client_id, self._versions, self._bounds.response_bytes, self._in_thread
         )
+        connection.peer, connection.login = str(endpoint), self.logins.get(endpoint.listener)
         # `close` may have been called during the connect. `_ask` then closes the new connection.
         if self._is_closed:
             raise ConnectionLost("this peer is closed")
-        # On each connection, as the broker at this address may have been upgraded.
-        if self._versions is None:
-            connection.versions = asking.at_most(await connection.ask_versions(), self._versions_max)
+        # On each connection, as the broker at this address may have been upgraded. A login has no versions but these.
+        if self._versions is None or connection.login is not None:
+            known = await connection.ask_versions()
+            fixed = asking.at_most(known, self._versions_max) if self._versions is None else self._versions
+            connection.versions = {key: known[key] for key in SASL_KEYS if key in known} | dict(fixed)
+        if connection.login is not None:
+            await connection.log_in()
         return connection
 
     async def _open_stream(self, endpoint: Endpoint) -> Stream:
@@ -197,6 +221,9 @@ class RemotePeer:
         self._failures = min(self._failures + 1, FAILURES_COUNTED_MAX)
         with trio.move_on_after(seconds):
             stream = await self._net.connect(endpoint.host, endpoint.port)
+            handshake = self.handshakes.get(endpoint.listener)
+            if handshake is not None:
+                stream = await handshake(stream, endpoint.host)
             self._failures = 0
             return stream
         raise ConnectionLost(f"{endpoint} does not take a connection within {seconds:.0f} s")
@@ -221,6 +248,9 @@ class _Connection:
         self.stream = stream
         self.versions = versions or {}
         self.used_at = trio.current_time()
+        self.peer = ""  # its address, for the log
+        self.login: Login | None = None
+        self.log_in_at = math.inf  # the session may end soon after
         self._in_thread = in_thread
         self._client_id = client_id
         self._reader = FrameReader(response_bytes_max)
@@ -237,6 +267,12 @@ class _Connection:
             raise PeerTooOld(f"{APIS[key].name} {version} is the highest version of the peer")
         frame, question = await self._exchange(request, version)
         return asking.read_response(frame, question)
+
+    async def log_in(self) -> None:
+        """Log in, or again."""
+        assert self.login is not None
+        after_seconds = await self.login.log_in(partial(self.ask, version_max=None, version_min=0), self.peer)
+        self.log_in_at = math.inf if after_seconds is None else trio.current_time() + after_seconds
 
     async def ask_versions(self) -> dict[int, int]:
         """API key -> the highest version that both sides know."""
@@ -288,6 +324,8 @@ class Peers:
         self._broker_id = broker_id
         self._versions = inter_broker_versions(config.inter_broker_protocol_version)
         self._open: dict[RemotePeer, None] = {}
+        self.logins: Mapping[str, Login] = {}  # listener -> how to log in there, at every broker
+        self.handshakes: Mapping[str, Handshake] = {}  # listener -> the handshake of TLS there
 
     def open(self, broker_id: int, client_id: str) -> RemotePeer:
         """A broker by its id, at the address that the metadata cache has at each connect: for replication."""
@@ -348,6 +386,7 @@ class Peers:
             in_thread=self._world.in_thread,
             on_close=self._forget,
         )
+        peer.logins, peer.handshakes = self.logins, self.handshakes
         self._open[peer] = None
         return peer
 

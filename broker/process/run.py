@@ -1,7 +1,8 @@
 """One broker as a process (edge): signals, descriptors, and the ready line.
 
 `serve()` has none of this, so that tests and simulated clusters can run several brokers in one process. The first
-SIGTERM or SIGINT requests a clean stop; a second one, or one that comes before the broker is ready, stops at once.
+SIGTERM or SIGINT requests a clean stop; a second one, or one that comes before the broker is ready, stops at once. With
+listeners of TLS, SIGHUP reads their key and trust stores again if they have changed.
 """
 
 import logging
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 import trio
 
+from barnabas.broker.call import Broker
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.net import OsNet, SocketBuffers
 from barnabas.broker.process.heap import freeze_heap, keep_small, share_one_heap
@@ -26,6 +28,7 @@ STATUS_STOPPED_AT_ONCE = 1
 # Python's default is ten times as long.
 THREAD_SWITCH_SECONDS = 0.0005
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+HANDLED_SIGNALS = (*STOP_SIGNALS, signal.SIGHUP)
 
 
 class Failure(NamedTuple):
@@ -87,15 +90,24 @@ async def _serve_until_signal(config: BrokerConfig, print_line: Callable[[str], 
                 scope.cancel()
             stop.set()
 
+        def reload_on_hangup(broker: Broker) -> None:
+            secured = broker.secured
+            # Without key stores SIGHUP ends the process, as every other.
+            if secured is not None:
+                signal.signal(signal.SIGHUP, lambda *_: token.run_sync_soon(secured.ask_to_reload))
+
         # Python runs the handler between any two instructions of the main thread. `run_sync_soon` moves the work to a
         # step of the event loop.
-        previous = [signal.signal(number, lambda *_: token.run_sync_soon(ask_to_stop)) for number in STOP_SIGNALS]
+        previous = [signal.getsignal(number) for number in HANDLED_SIGNALS]
+        for number in STOP_SIGNALS:
+            signal.signal(number, lambda *_: token.run_sync_soon(ask_to_stop))
         try:
             buffers = SocketBuffers(config.socket_send_buffer_bytes, config.socket_receive_buffer_bytes)
-            await serve(config, world=real_world(OsNet(buffers)), stop=stop, task_status=ready)
+            world = real_world(OsNet(buffers))
+            await serve(config, world=world, stop=stop, task_status=ready, on_built=reload_on_hangup)
         # Restored, because the token is invalid after Trio has ended.
         finally:
-            for number, handler in zip(STOP_SIGNALS, previous, strict=True):
+            for number, handler in zip(HANDLED_SIGNALS, previous, strict=True):
                 signal.signal(number, handler)
 
 

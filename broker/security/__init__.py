@@ -1,1 +1,1 @@
-"""Authentication and quotas: SCRAM credentials and client quotas are stored; no listener enforces them yet."""
+"""Principals, credentials, ACLs, and the entities of client quotas."""

@@ -152,26 +152,74 @@ def encode_credential(upsertion: Upsertion) -> str:
     """The stored form of a credential, from its salted password."""
     # Imported here: few brokers ever get a credential, and start-up must be fast.
     import base64
-    import hashlib
-    import hmac
 
-    # The hash of the client key is stored, not the key: who reads the store cannot log in with it. The two literals are
-    # RFC 5802's.
-    algorithm = MECHANISMS[upsertion.mechanism].hash
-    client_key = hmac.digest(upsertion.salted_password, b"Client Key", algorithm)
-    parts = {
-        "salt": upsertion.salt,
-        "stored_key": hashlib.new(algorithm, client_key).digest(),
-        "server_key": hmac.digest(upsertion.salted_password, b"Server Key", algorithm),
-    }
+    credential = make_credential(
+        upsertion.salted_password, upsertion.salt, upsertion.iterations, MECHANISMS[upsertion.mechanism]
+    )
+    parts = {"salt": credential.salt, "stored_key": credential.stored_key, "server_key": credential.server_key}
     texts = [f"{name}={base64.b64encode(value).decode('ascii')}" for name, value in parts.items()]
     return ",".join([*texts, f"iterations={upsertion.iterations}"])
 
 
 def credential_iterations(text: str) -> int:
     """The number of iterations of a stored credential; ValueError when it is not a credential."""
+    return int(_parts(text)["iterations"])
+
+
+class ScramCredential(NamedTuple):
+    """What a broker needs to verify a user's proof and to prove that it is the server."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+    # A credential may be in a traceback or in a record that is logged.
+    def __repr__(self) -> str:
+        return f"ScramCredential(iterations={self.iterations})"
+
+
+def parse_credential(text: str, mechanism: Mechanism) -> ScramCredential:
+    """A stored credential; ValueError when it is not one of this mechanism. Its message contains no part of it."""
+    import base64
+    import hashlib
+
+    try:
+        parts = _parts(text)
+        salt, stored_key, server_key = (
+            base64.b64decode(parts[name], validate=True) for name in ("salt", "stored_key", "server_key")
+        )
+        iterations = int(parts["iterations"])
+    except ValueError:
+        raise ValueError(f"this is no {mechanism.name} credential") from None
+    size_bytes = hashlib.new(mechanism.hash).digest_size
+    if len(stored_key) != size_bytes or len(server_key) != size_bytes:
+        raise ValueError(f"the keys of a {mechanism.name} credential do not have {size_bytes} bytes")
+    return ScramCredential(salt, stored_key, server_key, iterations)
+
+
+def salted_password(password: bytes, salt: bytes, iterations: int, mechanism: Mechanism) -> bytes:
+    """RFC 5802's SaltedPassword. It takes a millisecond or more for each thousand iterations: call it in a thread."""
+    import hashlib
+
+    return hashlib.pbkdf2_hmac(mechanism.hash, password, salt, iterations)
+
+
+def make_credential(salted: bytes, salt: bytes, iterations: int, mechanism: Mechanism) -> ScramCredential:
+    """The credential of a salted password."""
+    import hashlib
+    import hmac
+
+    # The hash of the client key is stored, not the key: who reads the store cannot log in with it. The two literals are
+    # RFC 5802's.
+    client_key = hmac.digest(salted, b"Client Key", mechanism.hash)
+    stored_key = hashlib.new(mechanism.hash, client_key).digest()
+    return ScramCredential(salt, stored_key, hmac.digest(salted, b"Server Key", mechanism.hash), iterations)
+
+
+def _parts(text: str) -> dict[str, str]:
     # At the first "=" only: base64 ends in "=" as well.
     parts = dict(part.split("=", 1) for part in text.split(","))
     if parts.keys() != {"salt", "stored_key", "server_key", "iterations"}:
         raise ValueError(f"{sorted(parts)} are not the parts of a SCRAM credential")
-    return int(parts["iterations"])
+    return parts

@@ -59,6 +59,7 @@ logger = logging.getLogger(__name__)
 
 # Of a request that is refused on the event loop. A row has at least two bytes, so this bounds the rows of the response.
 REFUSED_INLINE_BYTES_MAX = 1 << 11
+PRODUCE = 0  # API key
 # Smaller pieces are joined up to this size: few system calls, little to copy, and memory is freed as pieces are sent.
 PIECE_BYTES = 1 << 17
 
@@ -106,7 +107,7 @@ HANDLERS: dict[int, Route] = {
     26: Route(transactions.end_txn),
     27: Route(markers.write_txn_markers, markers.refuse_write_txn_markers),
     28: Route(transactional_offsets.txn_offset_commit, transactional_offsets.refuse_txn_offset_commit),
-    29: Route(acls.describe_acls),
+    29: Route(acls.describe_acls, acls.refuse_describe_acls),
     30: Route(acls.create_acls, acls.refuse_create_acls),
     31: Route(acls.delete_acls, acls.refuse_delete_acls),
     32: Route(configs.describe_configs, configs.refuse_describe_configs),
@@ -172,6 +173,8 @@ async def _respond_to(
     broker: Broker, call: Call, header: RequestHeader, request: m.Message, request_bytes: int
 ) -> Pieces | DelayedResponse:
     response = await _handle(broker, call, request, request_bytes)
+    if call.api_key == PRODUCE and broker.quotas.is_active:
+        _note_produced(broker, call, response, request_bytes)
     if isinstance(response, DelayedResponse):
         # The response is not known yet. The connection calls `encode` once it is decided, and may begin the next
         # Produce before.
@@ -181,6 +184,28 @@ async def _respond_to(
     if response is None:
         return []
     return await _encode(broker, call, header.correlation_id, response)
+
+
+def _note_produced(
+    broker: Broker, call: Call, response: m.Message | Encoded | DelayedResponse | None, request_bytes: int
+) -> None:
+    """Record what a Produce sent. Its client is throttled also if it does not wait for responses (acks=0)."""
+    quotas = broker.quotas
+    throttled_ms = quotas.produced.record(*call.quota_user, request_bytes, quotas.now_ms())
+    if not throttled_ms:
+        return
+    call.throttle(throttled_ms)
+    if isinstance(response, DelayedResponse):
+        response.make = partial(_throttled, response.make, throttled_ms)
+    elif isinstance(response, m.ProduceResponse):
+        response.throttle_time_ms = throttled_ms
+
+
+def _throttled(make: Callable[[], m.Message], throttled_ms: int) -> m.Message:
+    response = make()
+    if isinstance(response, m.ProduceResponse):
+        response.throttle_time_ms = throttled_ms
+    return response
 
 
 async def answer(broker: Broker, call: Call, request: m.Message, request_bytes: int = 0) -> m.Message | None:

@@ -58,9 +58,9 @@ async def read_brokers(
     broker_ids = sorted(broker_ids_of(names))
     # A known registration is still watched, and is read without a watch. If its czxid is another one, the broker has
     # registered again: the watch fired when the former node was deleted, and the new node needs another.
-    found = await _read(store, [each for each in broker_ids if each in known], paths.broker, _data_and_stat)
+    found = await read_nodes(store, [each for each in broker_ids if each in known], paths.broker, _data_and_stat)
     fresh = [each for each in broker_ids if each not in found or found[each][1].czxid != known[each].epoch]
-    found |= await _read(store, fresh, paths.broker, _data_and_stat, watches)
+    found |= await read_nodes(store, fresh, paths.broker, _data_and_stat, watches)
     brokers = {each: live_broker(each, *found[each]) for each in broker_ids if each in found}
     return {broker_id: broker for broker_id, broker in brokers.items() if broker is not None}
 
@@ -86,7 +86,7 @@ async def read_topics(
     store: MetadataStore, names: Iterable[str], watches: Watches[str] | None
 ) -> dict[str, FoundTopic]:
     """The topics among these that exist, by name."""
-    return await _read(store, names, paths.topic, _found_topic, watches)
+    return await read_nodes(store, names, paths.topic, _found_topic, watches)
 
 
 def _found_topic(data: bytes | None, stat: Stat, path: str) -> FoundTopic | None:
@@ -118,7 +118,7 @@ async def read_states(
     store: MetadataStore, topic_partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, FoundState]:
     """The state nodes of these partitions; a partition that never had a leader has none and is left out."""
-    return await _read(store, topic_partitions, lambda each: paths.partition_state(*each), _found_state)
+    return await read_nodes(store, topic_partitions, lambda each: paths.partition_state(*each), _found_state)
 
 
 def _found_state(data: bytes | None, stat: Stat, path: str) -> FoundState | None:
@@ -129,19 +129,21 @@ def _found_state(data: bytes | None, stat: Stat, path: str) -> FoundState | None
 async def read_topic_configs(store: MetadataStore, topics: Iterable[str]) -> dict[str, Mapping[str, str]]:
     """The configuration overrides of these topics; a topic without a node is left out."""
     take = _parsed(ConfigEntity.decode)
-    found = await _read(store, topics, lambda topic: paths.config_entity("topics", topic), take)
+    found = await read_nodes(store, topics, lambda topic: paths.config_entity("topics", topic), take)
     return {topic: entity.config for topic, entity in found.items()}
 
 
 async def read_log_dir_events(store: MetadataStore, names: Iterable[str]) -> list[int]:
     """The ids of the brokers that lost a log directory, as these notification nodes say."""
-    found = await _read(store, names, lambda name: f"{paths.LOG_DIR_EVENTS}/{name}", _parsed(paths.LogDirEvent.decode))
+    found = await read_nodes(
+        store, names, lambda name: f"{paths.LOG_DIR_EVENTS}/{name}", _parsed(paths.LogDirEvent.decode)
+    )
     return [event.broker_id for event in found.values()]
 
 
 async def read_isr_change_notifications(store: MetadataStore, names: Iterable[str]) -> dict[TopicPartition, None]:
     """The partitions whose leaders have written another ISR, as these notification nodes say."""
-    found = await _read(store, names, lambda name: f"{paths.ISR_CHANGES}/{name}", _parsed(PartitionList.decode))
+    found = await read_nodes(store, names, lambda name: f"{paths.ISR_CHANGES}/{name}", _parsed(PartitionList.decode))
     return {each: None for named in found.values() for each in named.partitions}
 
 
@@ -165,7 +167,7 @@ async def subtree(store: MetadataStore, path: str) -> list[str]:
     return found
 
 
-async def _read(
+async def read_nodes(
     store: MetadataStore,
     keys: Iterable[Key],
     path_of: Callable[[Key], str],

@@ -29,7 +29,7 @@ class ExpiringStore:
 
 async def test_changes_of_configuration_are_followed_in_another_session(nursery, autojump_clock):
     store = ExpiringStore()
-    parts = ("broker_configs", "topic_configs", "config", "replicas", "candidate")
+    parts = ("broker_configs", "topic_configs", "config", "replicas", "candidate", "quotas")
     made = {name: SimpleNamespace(advertised_listeners="") for name in parts}
     changes = DynamicConfig(store, **made, now_ms=lambda: 0)
     with trio.fail_after(60):

@@ -112,6 +112,24 @@ def test_a_whole_frame_above_the_limit_is_refused_even_in_one_piece() -> None:
         reader.next_frame()
 
 
+def test_frames_of_a_login_may_be_empty_and_have_a_limit_of_their_own() -> None:
+    reader = FrameReader(10, takes_empty=True)
+    reader.feed(framed(b"", b"a" * 10, b"") + b"\0\0")
+    assert (reader.pending_bytes, reader.needed_bytes) == (12, 0)
+    assert take_all(reader) == [b"", b"a" * 10, b""]
+    assert (reader.pending_bytes, reader.needed_bytes) == (2, 2)
+    reader.become_ordinary(20)
+    reader.feed(b"\0\x14" + b"b" * 20)
+    assert take_all(reader) == [b"b" * 20]
+    reader.feed(framed(b""))
+    with pytest.raises(ProtocolViolation, match="a length of 0 bytes"):
+        reader.next_frame()
+    longer = FrameReader(10, takes_empty=True)
+    longer.feed(framed(b"c" * 11))
+    with pytest.raises(ProtocolViolation, match="the limit is 10"):
+        longer.next_frame()
+
+
 def test_a_claimed_length_allocates_nothing_before_the_bytes_arrive() -> None:
     reader = FrameReader(max_bytes=2**31 - 1)
     reader.feed(struct.pack(">i", 2**31 - 1) + b"x" * 1000)

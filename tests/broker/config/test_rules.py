@@ -25,7 +25,6 @@ WRONG = [
     ({"listeners": "PLAINTEXT://h:70000"}, "Unable to parse PLAINTEXT://h:70000 to a broker endpoint"),
     ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://a:2"}, "Each listener must have a different name"),
     ({"listeners": "PLAINTEXT://a:1,SSL://a:1"}, "Each listener must have a different port"),
-    ({"listeners": "SSL://a:1"}, "listener SSL uses SSL: only PLAINTEXT is served"),
     (
         {"listener.security.protocol.map": "A:B"},
         "Invalid security protocol `B` defined in listener.security.protocol.map",

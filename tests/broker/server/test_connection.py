@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from barnabas.broker.server import dispatch
-from barnabas.broker.server.connection import STALLED_SECONDS, TOKEN_BYTES, TOKEN_SECONDS
+from barnabas.broker.server.connections import STALLED_SECONDS, TOKEN_BYTES, TOKEN_SECONDS
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import Machine

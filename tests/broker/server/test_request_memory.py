@@ -18,8 +18,9 @@ from barnabas.broker.response_memory import (
     ResponseMemory,
     laggards,
 )
-from barnabas.broker.server import connection, decoding, dispatch
-from barnabas.broker.server.connection import SENT_AT_A_TIME_BYTES, STALLED_SECONDS, Connections
+from barnabas.broker.server import decoding, dispatch
+from barnabas.broker.server.connections import STALLED_SECONDS, Connections
+from barnabas.broker.server.sending import SENT_AT_A_TIME_BYTES, send
 from barnabas.storage.disk import FileSlice
 from barnabas.wire import compression
 from barnabas.wire import messages as m
@@ -286,7 +287,7 @@ async def test_of_an_answer_only_what_has_not_left_is_kept(nursery, autojump_clo
     connections = Connections(BrokerConfig({"log.dirs": "/data"}), ResponseMemory())
     sending = await connections.admit(MemStream(back, out, "a client"), "PLAINTEXT")
     reader, pieces = MemStream(out, back, "the broker"), [bytes(1 << 16) for _ in range(10)]
-    nursery.start_soon(connection._send, connections, sending, pieces)
+    nursery.start_soon(send, connections, sending, pieces)
     for _ in range(10):
         await trio.testing.wait_all_tasks_blocked()
         kept.append((len(pieces), sending.answer_bytes))
@@ -316,7 +317,7 @@ async def test_others_run_while_a_fast_client_takes_many_slices(autojump_clock):
     async with trio.open_nursery() as nursery:
         nursery.start_soon(look)
         await trio.lowlevel.checkpoint()
-        await connection._send(connections, sending, [FileSlice(file, 0, 1 << 17) for _ in range(100)])
+        await send(connections, sending, [FileSlice(file, 0, 1 << 17) for _ in range(100)])
     assert max(after - before for before, after in pairwise(turns)) <= 2 * SENT_AT_A_TIME_BYTES
     assert len(released) == 100
 

@@ -1,0 +1,202 @@
+"""The delegation tokens of the cluster in the store: written by any broker, followed by every one (reference S.15).
+
+A broker that changes a token writes its node, and a notification that names it below /delegation_token/token_changes.
+Every broker watches that folder and reads the named tokens again; a token whose node is gone is forgotten. When a
+session with the store was lost, everything is read again.
+
+A token that has ended is removed by a sweep, every `delegation.token.expiry.check.interval.ms`. All brokers sweep, and
+the first one removes it.
+"""
+
+import logging
+from collections.abc import Callable
+
+import trio
+
+from barnabas.broker.security.tokens import DelegationToken, DelegationTokens
+from barnabas.controller.image.loading import numbered, parse
+from barnabas.controller.store import paths
+from barnabas.controller.store.store import (
+    Create,
+    Delete,
+    MetadataStore,
+    NodeExists,
+    NoNode,
+    SessionExpired,
+    SetData,
+    StoreError,
+    check_path,
+    with_ancestors,
+)
+
+logger = logging.getLogger(__name__)
+
+NOTIFICATION = paths.DELEGATION_TOKEN_CHANGE_PREFIX.rpartition("/")[2]
+EXPIRY_MS = 15 * 60 * 1000  # of a notification
+RETRY_SECONDS = 1.0
+
+
+class TokenStore:
+    """Writes tokens, and keeps `known` like the store."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        known: DelegationTokens,
+        now_ms: Callable[[], int],
+        sweep_ms: Callable[[], int],
+    ) -> None:
+        self.known = known
+        self._store = store
+        self._now_ms = now_ms
+        self._sweep_ms = sweep_ms
+        self._seen = -1  # the number of the last notification that was taken
+        self._is_loaded = False
+        self._touched = trio.Event()  # set by the store's watch, and when the session expires
+
+    # -- changes
+
+    async def write(self, token: DelegationToken) -> None:
+        """Create or change a token. StoreError."""
+        path = paths.delegation_token(token.token_id)
+        exists = await self._store.exists(path) is not None
+        op = SetData(path, token.encode()) if exists else Create(path, token.encode())
+        await self._store.multi([op, _notification(token.token_id)])
+        # At once: the answer must not be older than what this broker knows.
+        self.known.put(token)
+
+    async def remove(self, token_id: str) -> None:
+        """Remove a token; nothing happens if another broker was quicker. StoreError."""
+        try:
+            await self._store.multi([Delete(paths.delegation_token(token_id)), _notification(token_id)])
+        except NoNode as error:
+            # Without the folder of notifications nothing can work.
+            if error.path != paths.delegation_token(token_id):
+                raise
+        self.known.remove(token_id)
+
+    async def sweep(self) -> None:
+        """Remove tokens that have ended, until cancelled."""
+        while True:
+            await trio.sleep(self._sweep_ms() / 1000)
+            for token in self.known.expired(self._now_ms()):
+                try:
+                    await self.remove(token.token_id)
+                    logger.info("the delegation token %s of %s has expired", token.token_id, token.owner)
+                except StoreError as error:
+                    logger.warning("an expired token cannot be removed: %s", error, extra={"peer": "store"})
+
+    # -- following
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Follow until cancelled; `task_status` reports the start when all tokens are read."""
+        self._store.on_expired(self._lost)
+        started = False
+        while True:
+            # Before the read: a change during it sets the new event, and is found in the next round.
+            self._touched = trio.Event()
+            try:
+                await self._look()
+            except SessionExpired:
+                # During the start the candidate, which opens new sessions, does not run yet.
+                if not started:
+                    await self._begin_session()
+                else:
+                    await trio.sleep(RETRY_SECONDS)
+                continue
+            except StoreError as error:
+                logger.warning("delegation tokens cannot be followed: %s", error, extra={"peer": "store"})
+                await trio.sleep(RETRY_SECONDS)
+                continue
+            if not started:
+                started = True
+                task_status.started()
+            await self._touched.wait()
+
+    def _lost(self) -> None:
+        # The session's watches are gone, and with them changes may have been missed.
+        self._is_loaded = False
+        self._touched.set()
+
+    async def _begin_session(self) -> None:
+        """Open a new session, or wait before the next attempt."""
+        try:
+            await self._store.renew()
+        except StoreError as error:
+            logger.warning("no new session: %s", error, extra={"peer": "store"})
+            await trio.sleep(RETRY_SECONDS)
+
+    async def _look(self) -> None:
+        for path in with_ancestors([paths.DELEGATION_TOKENS, paths.DELEGATION_TOKEN_CHANGES]):
+            if await self._store.exists(path) is None:
+                await self._create(path)
+        # The watch first, then the tokens: what changes in between is read twice.
+        names = numbered(await self._store.children(paths.DELEGATION_TOKEN_CHANGES, self._touched.set), NOTIFICATION)
+        if not self._is_loaded:
+            self.known.replace(await self._all())
+            self._is_loaded = True
+        else:
+            for number in sorted(number for number in names if number > self._seen):
+                await self._take(names[number])
+        self._seen = max(names, default=self._seen)
+        await self._remove_expired([names[number] for number in sorted(names)])
+
+    async def _create(self, path: str) -> None:
+        try:
+            await self._store.create(path)
+        except NodeExists:
+            return  # another broker was quicker
+
+    async def _all(self) -> list[DelegationToken]:
+        names = await self._store.children(paths.DELEGATION_TOKENS)
+        read = [await self._read(name) for name in names]
+        return [token for token in read if token is not None]
+
+    async def _read(self, token_id: str) -> DelegationToken | None:
+        path = paths.delegation_token(token_id)
+        try:
+            data, _ = await self._store.get(path)
+        except NoNode:
+            return None
+        return parse(DelegationToken.decode, data, path)
+
+    async def _take(self, name: str) -> None:
+        path = f"{paths.DELEGATION_TOKEN_CHANGES}/{name}"
+        try:
+            data, _ = await self._store.get(path)
+        except NoNode:
+            return  # expired: another broker has removed it since its name was listed
+        token_id = parse(_token_id, data, path)
+        if token_id is None:
+            return
+        token = await self._read(token_id)
+        if token is None:
+            self.known.remove(token_id)
+        else:
+            self.known.put(token)
+
+    async def _remove_expired(self, names: list[str]) -> None:
+        """Remove the expired notifications among `names`, which are in ascending order of their numbers."""
+        for name in names:
+            path = f"{paths.DELEGATION_TOKEN_CHANGES}/{name}"
+            stat = await self._store.exists(path)
+            # Later numbers are younger, so the first one that has not expired ends the search.
+            if stat is not None and self._now_ms() - stat.ctime_ms <= EXPIRY_MS:
+                return
+            try:
+                await self._store.delete(path)
+            except NoNode:
+                continue  # another broker was quicker
+
+
+def _notification(token_id: str) -> Create:
+    return Create(paths.DELEGATION_TOKEN_CHANGE_PREFIX, token_id.encode(), sequential=True)
+
+
+def _token_id(data: bytes | None, path: str) -> str:
+    token_id = (data or b"").decode()
+    # A name that is no valid path would make the store raise at each look, and block all later notifications.
+    if not token_id or "/" in token_id:
+        raise ValueError(f"{path}: {token_id!r:.100} is no token")
+    check_path(paths.delegation_token(token_id))
+    return token_id

@@ -1,0 +1,55 @@
+"""The parts of a broker with TLS, SASL or delegation tokens, made when its configuration asks for them.
+
+Few brokers have them, and start-up must be fast: the functions import what they need.
+"""
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.call import Broker
+from barnabas.broker.config.live import BrokerConfig
+from barnabas.broker.world import World
+from barnabas.controller.store.store import MetadataStore
+
+if TYPE_CHECKING:
+    from barnabas.broker.cluster.token_store import TokenStore
+    from barnabas.broker.security.secured import SecuredListeners
+
+
+async def secured_listeners(config: BrokerConfig, world: World) -> "SecuredListeners | None":
+    """The listeners with TLS or SASL; None if every listener is of PLAINTEXT. Raises ConfigError."""
+    if all(endpoint.protocol == "PLAINTEXT" for endpoint in config.listener_endpoints):
+        return None
+    from barnabas.broker.security.secured import SecuredListeners
+
+    secured = SecuredListeners(config, world)
+    await secured.open()
+    return secured
+
+
+def allow_logins(broker: Broker) -> None:
+    """Let clients log in at the listeners with SASL, and this broker at those of other brokers. Raises ConfigError."""
+    secured = broker.secured
+    if secured is None:
+        return
+    from barnabas.broker.peers.login import own_handshakes, own_logins
+
+    secured.allow_logins(broker.tokens().known)
+    broker.dynamic_config.secured = secured
+    broker.peers.logins = own_logins(broker.world, broker.config, secured)
+    broker.peers.handshakes = own_handshakes(secured)
+
+
+def token_secret(config: BrokerConfig) -> str | None:
+    """The secret that makes delegation tokens; None if there are none."""
+    return config.delegation_token_secret_key or config.delegation_token_master_key
+
+
+def token_store(store: MetadataStore, config: BrokerConfig, world: World) -> "TokenStore":
+    """The delegation tokens of the cluster; empty without a secret."""
+    from barnabas.broker.cluster.token_store import TokenStore
+    from barnabas.broker.security.tokens import DelegationTokens, TokenRules
+
+    secret = token_secret(config)
+    rules = TokenRules(secret, config.delegation_token_max_lifetime_ms, config.delegation_token_expiry_time_ms)
+    known = DelegationTokens(rules)
+    return TokenStore(store, known, world.now_ms, lambda: config.delegation_token_expiry_check_interval_ms)

@@ -1,0 +1,1 @@
+"""Quotas (pure): rates, token buckets, and how long a client is throttled."""

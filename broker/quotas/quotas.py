@@ -1,0 +1,124 @@
+"""The client quotas of this broker (shell): read from the store, changed by notifications, asked by handlers.
+
+A quota binds each broker on its own, as in Kafka: with three brokers a client may use three times as much. Handlers
+record what a client used and get the time for which it is throttled; the response says so, and then the connection is
+not read for that time (KIP-219).
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+from barnabas.broker.quotas.clients import ClientMutations, ClientRates, Mutations, QuotaTable
+from barnabas.broker.quotas.rates import Window
+from barnabas.broker.security.acls import address_text
+from barnabas.broker.security.client_quotas import Entity, from_path
+from barnabas.controller.admin.entity_configs import ADDRESSES, CLIENTS, USERS, list_entities, read_entity
+from barnabas.controller.image.loading import READS_IN_FLIGHT
+from barnabas.controller.store.store import MetadataStore
+
+if TYPE_CHECKING:
+    from barnabas.broker.config.live import BrokerConfig
+
+logger = logging.getLogger(__name__)
+
+PRODUCED, FETCHED, MUTATIONS = "producer_byte_rate", "consumer_byte_rate", "controller_mutation_rate"
+CONNECTIONS = "connection_creation_rate"
+
+
+class Quotas:
+    """Every quota of clients, and what clients have used of them."""
+
+    def __init__(self, config: "BrokerConfig", store: MetadataStore) -> None:
+        window = Window(config.quota_window_num, config.quota_window_size_seconds * 1000)
+        mutations = Window(config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000)
+        self._store = store
+        self._tables = {name: QuotaTable() for name in (PRODUCED, FETCHED, MUTATIONS)}
+        self.produced = ClientRates(self._tables[PRODUCED], window)
+        self.fetched = ClientRates(self._tables[FETCHED], window)
+        self.mutations = ClientMutations(self._tables[MUTATIONS], mutations)
+        # KIP-612. An address is to its table what a client id is to the others.
+        self._addresses = QuotaTable()
+        self._connections = ClientRates(self._addresses, window, throttle_max_ms=window.sample_ms)
+        # Looked at for each request, so that a broker without quotas does nothing more.
+        self.is_active = False
+
+    @staticmethod
+    def now_ms() -> int:
+        """The time of all quotas: it does not go back, as the time of day may."""
+        return round(trio.current_time() * 1000)
+
+    def mutations_of(self, user: str, client_id: str, *, strict: bool) -> Mutations:
+        """What a request of this client may create and delete."""
+        bucket = self.mutations.bucket(user, client_id, self.now_ms()) if self.is_active else None
+        return Mutations(bucket, self.now_ms, strict=strict)
+
+    def note_connection(self, address: str) -> int:
+        """Record a connection from this address; if there are too many, how long it is kept until it is closed."""
+        if not self._addresses.has_quotas:
+            return 0
+        address, now_ms = address_text(address), self.now_ms()
+        throttled_ms = self._connections.record("", address, 1, now_ms)
+        # Only connections that are served count.
+        if throttled_ms:
+            self._connections.take_back("", address, 1, now_ms)
+        return throttled_ms
+
+    async def load(self) -> None:
+        """Read all quotas from the store."""
+        folders = [USERS, CLIENTS, ADDRESSES]
+        listed = [f"{folder}/{name}" for folder in folders for name in await list_entities(self._store, folder)]
+        remaining = iter(listed)  # shared by the tasks: each takes the next when it has finished one
+
+        async def read_some() -> None:
+            for path in remaining:
+                await self.changed(path)
+                if path.startswith(f"{USERS}/"):
+                    for client_id in await list_entities(self._store, f"{path}/{CLIENTS}"):
+                        await self.changed(f"{path}/{CLIENTS}/{client_id}")
+
+        # There may be thousands of users, with a credential alone: one at a time would delay the start.
+        async with trio.open_nursery() as nursery:
+            for _ in range(min(READS_IN_FLIGHT, len(listed))):
+                nursery.start_soon(read_some)
+
+    async def changed(self, path: str) -> None:
+        """Read the quotas of one entity again: `users/U`, `users/U/clients/C`, `clients/C` or `ips/A`."""
+        entity = _entity(path)
+        if entity is None:
+            return
+        texts = await read_entity(self._store, path)
+        if entity.ip != "":
+            # A name of a host is resolved by Kafka's tools, and stored as an address.
+            address = None if entity.ip is None else address_text(entity.ip)
+            self._addresses.set(Entity("", address), _rate(path, texts, CONNECTIONS))
+            return
+        for name, table in self._tables.items():
+            table.set(entity, _rate(path, texts, name))
+        self.is_active = any(table.has_quotas for table in self._tables.values())
+
+
+def _rate(path: str, texts: dict[str, str], name: str) -> float | None:
+    """One rate of an entity; None if it has none, or a malformed one that a tool has written."""
+    if name not in texts:
+        return None
+    try:
+        return float(texts[name])
+    except ValueError:
+        logger.error("%s of %s is no number and is ignored: %r", name, path, texts[name])
+        return None
+
+
+def _entity(path: str) -> Entity | None:
+    """The entity of a path below /config; None if it is not one of clients."""
+    match path.split("/"):
+        case ["users", user]:
+            return Entity(from_path(user))
+        case ["users", user, "clients", client_id]:
+            return Entity(from_path(user), from_path(client_id))
+        case ["clients", client_id]:
+            return Entity("", from_path(client_id))
+        case ["ips", address]:
+            return Entity("", "", from_path(address))
+    return None

@@ -1,0 +1,307 @@
+"""The ACLs of the cluster, in the store and in this broker's authorizer (shell); reference security.md, S.14.
+
+Theory of operation
+-------------------
+Any broker creates and deletes ACLs: it reads the node of a pattern, computes the new entries, and writes them if the
+node is still the one that it read, together with an announcement. Every broker watches the two folders of
+announcements, takes new ones in order, and reads each pattern that they name. So an answer does not wait for the other
+brokers, as in Kafka; they follow within milliseconds.
+
+At the start the watches are set first, and then all ACLs are read, so no change is missed. After the session has
+expired everything is read again, for announcements may have been removed meanwhile: any broker removes those that are
+older than 15 minutes.
+
+Reads of one session never go back in time, and each read or write holds the lock until the authorizer has its result.
+So the authorizer never gets an older state of a pattern than it has.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from random import Random
+from typing import NamedTuple
+
+import trio
+
+from barnabas.broker.security.acls import (
+    LITERAL,
+    PARENTS,
+    PREFIXED,
+    STORED_TYPES,
+    AccessControlEntry,
+    AclBinding,
+    AclFilter,
+    ResourcePattern,
+    decode_change,
+    decode_entries,
+    encode_change,
+    encode_entries,
+    parent,
+)
+from barnabas.broker.security.authorizer import Authorizer
+from barnabas.controller.image.loading import numbered, parse, read_nodes
+from barnabas.controller.store import paths
+from barnabas.controller.store.store import (
+    BadVersion,
+    Create,
+    Delete,
+    MetadataStore,
+    NodeError,
+    NodeExists,
+    NoNode,
+    Op,
+    SessionExpired,
+    SetData,
+    Stat,
+    StoreError,
+)
+from barnabas.wire.errors import ErrorCode
+
+logger = logging.getLogger(__name__)
+
+EXPIRY_MS = 15 * 60 * 1000
+RETRY_SECONDS = 1.0
+WRITE_ATTEMPTS = 10
+BACKOFF_SECONDS, BACKOFF_JITTER_SECONDS = 0.1, 0.05
+
+Entries = frozenset[AccessControlEntry]
+# What stands for a node that cannot be read: to ignore it could allow what it denies.
+UNREADABLE: Entries = frozenset({AccessControlEntry("User:*", "*", "All", "Deny")})
+FOLDERS = (paths.ACL_CHANGES, paths.EXTENDED_ACL_CHANGES)
+NOTIFICATION = paths.ACL_CHANGE_PREFIX.rpartition("/")[2]  # in both folders
+
+
+class Deleted(NamedTuple):
+    """One ACL that a filter found, and whether it could be deleted."""
+
+    binding: AclBinding
+    code: ErrorCode
+
+
+class Authorization:
+    """Follows the ACLs in the store, and changes them."""
+
+    def __init__(self, store: MetadataStore, authorizer: Authorizer, *, now_ms: Callable[[], int], rng: Random) -> None:
+        self._store = store
+        self.authorizer = authorizer
+        self._now_ms = now_ms
+        self._rng = rng
+        self._lock = trio.Lock()
+        self._loaded_in = 0  # the session in which everything was read
+        self._seen = dict.fromkeys(FOLDERS, -1)  # the numbers of the last announcements that were applied
+        self._touched = trio.Event()  # set by the store's watches, and when the session expires
+
+    # -- following
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Follow until cancelled; `task_status` reports the start when all ACLs are loaded."""
+        self._store.on_expired(self._look_again)
+        started = False
+        while True:
+            # Before the reads: a change during them sets the new event, and is found in the next round.
+            self._touched = trio.Event()
+            try:
+                await self._look()
+            except SessionExpired:
+                # During the start the candidate, which opens new sessions, does not run yet.
+                if not started:
+                    await self._begin_session()
+                else:
+                    await trio.sleep(RETRY_SECONDS)
+                continue
+            except StoreError as error:
+                logger.warning("changes of ACLs cannot be followed: %s", error, extra={"peer": "store"})
+                await trio.sleep(RETRY_SECONDS)
+                continue
+            if not started:
+                started = True
+                task_status.started()
+            await self._touched.wait()
+
+    async def _begin_session(self) -> None:
+        try:
+            await self._store.renew()
+        except StoreError as error:
+            logger.warning("no new session: %s", error, extra={"peer": "store"})
+            await trio.sleep(RETRY_SECONDS)
+
+    def _look_again(self) -> None:
+        self._touched.set()
+
+    async def _look(self) -> None:
+        """Set the watches, and take over what changed; everything, if this session has not loaded it yet."""
+        session_id = self._store.session_id
+        loads = session_id != self._loaded_in
+        if loads:
+            await self._create_parents()
+        listed = [(folder, await self._store.children(folder, self._touched.set)) for folder in FOLDERS]
+        if loads:
+            await self._load()
+        for folder, names in listed:
+            await self._take(folder, numbered(names, NOTIFICATION), applies=not loads)
+        self._loaded_in = session_id
+
+    async def _create_parents(self) -> None:
+        outcomes = await self._store.batch([Create(path) for path in PARENTS])
+        for outcome in outcomes:
+            if isinstance(outcome, NodeError) and not isinstance(outcome, NodeExists):
+                raise outcome
+
+    async def _load(self) -> None:
+        """Read the node of every pattern; the lock keeps changes of this broker away."""
+        async with self._lock:
+            await self._load_all()
+
+    async def _load_all(self) -> None:
+        found: set[ResourcePattern] = set()
+        for pattern_type in (LITERAL, PREFIXED):
+            for resource_type in STORED_TYPES:
+                names = await self._store.children(parent(resource_type, pattern_type))
+                found.update(ResourcePattern(resource_type, name, pattern_type) for name in names)
+        read = await read_nodes(self._store, sorted(found), _node_of, lambda data, _, path: _readable(data, path))
+        for pattern, entries in read.items():
+            self.authorizer.replace(pattern, entries)
+        for pattern in self.authorizer.acls.patterns():
+            if pattern not in read:
+                self.authorizer.replace(pattern, frozenset())
+        logger.info("the ACLs of %d resource patterns are loaded", len(read))
+
+    async def _take(self, folder: str, numbers: dict[int, str], *, applies: bool) -> None:
+        """Note the new announcements of a folder, after their patterns were read, and remove those that expired."""
+        new = sorted(number for number in numbers if number > self._seen[folder])
+        if applies:
+            named = [await self._announced(f"{folder}/{numbers[number]}") for number in new]
+            # A pattern is read as it is now, so several announcements of it need one read.
+            for pattern in dict.fromkeys(named):
+                if pattern is not None:
+                    await self._refresh(pattern)
+        # After all of them: if the store fails in between, the next round applies them again.
+        if new:
+            self._seen[folder] = new[-1]
+        for number in sorted(numbers):
+            if not await self._remove_expired(f"{folder}/{numbers[number]}"):
+                return
+
+    async def _announced(self, path: str) -> ResourcePattern | None:
+        """The pattern that an announcement names; None if it is gone or malformed."""
+        try:
+            data, _ = await self._store.get(path)
+        except NoNode:
+            return None
+        return parse(decode_change, data, path)
+
+    async def _refresh(self, pattern: ResourcePattern) -> None:
+        async with self._lock:
+            try:
+                data, _ = await self._store.get(pattern.node)
+            except NoNode:
+                entries: Entries = frozenset()
+            else:
+                entries = _readable(data, pattern.node)
+            self.authorizer.replace(pattern, entries)
+
+    async def _remove_expired(self, path: str) -> bool:
+        """Whether this announcement is gone: it is removed if it has expired."""
+        stat = await self._store.exists(path)
+        if stat is not None and self._now_ms() - stat.ctime_ms <= EXPIRY_MS:
+            return False
+        with suppress(NoNode):  # another broker was quicker
+            await self._store.delete(path)
+        return True
+
+    # -- changes
+
+    def matching(self, wanted: AclFilter) -> list[AclBinding]:
+        """The ACLs that a filter finds, as this broker knows them."""
+        return list(self.authorizer.acls.matching(wanted))
+
+    async def create(self, bindings: Sequence[AclBinding]) -> dict[ResourcePattern, ErrorCode]:
+        """Add ACLs; those that exist already are no error. The outcome of each pattern."""
+        added: dict[ResourcePattern, set[AccessControlEntry]] = {}
+        for pattern, entry in bindings:
+            added.setdefault(pattern, set()).add(entry)
+        return {pattern: await self._update(pattern, partial(_with, entries)) for pattern, entries in added.items()}
+
+    async def delete(self, filters: Sequence[AclFilter]) -> list[list[Deleted]]:
+        """Remove the ACLs that filters find. One that several find is listed under the first of them."""
+        # Filters of one pattern find also what this broker has not heard of yet.
+        patterns = dict.fromkeys(self.authorizer.acls.patterns())
+        patterns.update((only, None) for each in filters if (only := each.only_pattern) is not None)
+        found: list[list[Deleted]] = [[] for _ in filters]
+        for pattern in patterns:
+            concerned = [(place, each) for place, each in enumerate(filters) if each.fits_pattern(pattern)]
+            if not concerned:
+                continue
+            deleted: dict[AccessControlEntry, int] = {}
+            code = await self._update(pattern, partial(_without, concerned, deleted))
+            for entry, place in deleted.items():
+                found[place].append(Deleted(AclBinding(pattern, entry), code))
+        return found
+
+    async def _update(self, pattern: ResourcePattern, change: Callable[[Entries], Entries]) -> ErrorCode:
+        """Write the changed entries of one pattern, and announce them."""
+        try:
+            async with self._lock:
+                self.authorizer.replace(pattern, await self._write(pattern, change))
+        except (StoreError, ValueError) as error:  # ValueError: no node can have this name, or it is malformed
+            logger.error("the ACLs of %r cannot be changed: %s", pattern, error)
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        return ErrorCode.NONE
+
+    async def _write(self, pattern: ResourcePattern, change: Callable[[Entries], Entries]) -> Entries:
+        path, announcement = pattern.node, encode_change(pattern)
+        announce = Create(announcement.prefix, announcement.data, sequential=True)
+        for attempt in range(WRITE_ATTEMPTS):
+            if attempt:
+                await trio.sleep(BACKOFF_SECONDS + self._rng.random() * BACKOFF_JITTER_SECONDS)
+            try:
+                data, stat = await self._store.get(path)
+            except NoNode:
+                data, stat = None, None
+            before = decode_entries(data, path)
+            after = change(before)
+            # Also if an earlier attempt was carried out and its answer was lost.
+            if after == before:
+                return before
+            try:
+                # In one step, so that no other broker misses the change.
+                await self._store.multi([_write_of(path, after, stat), announce])
+            except (BadVersion, NodeExists, NoNode) as error:
+                # A parent is missing: to repeat would not help.
+                if error.path == announce.path:
+                    raise
+                continue
+            return after
+        raise StoreError(f"{path} was changed by others {WRITE_ATTEMPTS} times while it was to be written")
+
+
+def _with(added: set[AccessControlEntry], entries: Entries) -> Entries:
+    return entries | added
+
+
+def _without(
+    concerned: list[tuple[int, AclFilter]], deleted: dict[AccessControlEntry, int], entries: Entries
+) -> Entries:
+    """The entries that no filter finds; the others go into `deleted`, with the number of the first filter."""
+    for entry in sorted(entries):
+        first = next((place for place, each in concerned if each.fits_entry(entry)), None)
+        if first is not None:
+            deleted.setdefault(entry, first)
+    return entries - deleted.keys()
+
+
+def _node_of(pattern: ResourcePattern) -> str:
+    return pattern.node
+
+
+def _write_of(path: str, entries: Entries, stat: Stat | None) -> Op:
+    if stat is None:
+        return Create(path, encode_entries(entries))
+    # A node without entries would still count as one in Kafka's tools.
+    return SetData(path, encode_entries(entries), stat.version) if entries else Delete(path, stat.version)
+
+
+def _readable(data: bytes | None, path: str) -> Entries:
+    entries = parse(decode_entries, data, path)
+    return UNREADABLE if entries is None else entries

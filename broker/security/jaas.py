@@ -1,0 +1,208 @@
+"""The grammar of `sasl.jaas.config` and of JAAS files (pure): reference security.md, S.11.
+
+    org.apache.kafka.common.security.plain.PlainLoginModule required username="broker" password="…" user_klamm="…";
+
+A JAAS file has several of these: `context { module flag option…; module …; };`. Texts are cut into tokens as Java's
+StreamTokenizer does it, with its oddities: a word that begins like a number is no word, a quoted text ends at the end
+of its line, and a single slash begins a comment.
+
+The text holds passwords. So errors name the place, and of the text only words that stand where no value can stand.
+"""
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, NoReturn
+
+FLAGS = frozenset({"REQUIRED", "REQUISITE", "SUFFICIENT", "OPTIONAL"})
+_PACKAGE = "org.apache.kafka.common.security"
+LOGIN_MODULES = {
+    "PLAIN": f"{_PACKAGE}.plain.PlainLoginModule",
+    "SCRAM-SHA-256": f"{_PACKAGE}.scram.ScramLoginModule",
+    "SCRAM-SHA-512": f"{_PACKAGE}.scram.ScramLoginModule",
+    "OAUTHBEARER": f"{_PACKAGE}.oauthbearer.OAuthBearerLoginModule",
+}
+# CVE-2023-25194, CVE-2025-27818, CVE-2025-27819: with them, a configuration that comes in by a request runs code.
+DISALLOWED = ("com.sun.security.auth.module.JndiLoginModule", "com.sun.security.auth.module.LdapLoginModule")
+
+JAAS_FILE_OPTION = "-Djava.security.auth.login.config="
+
+
+class JaasError(ValueError):
+    """The text is no JAAS configuration, or not of this use; the message is Kafka's, and the place."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoginModule:
+    """One entry. Its options hold passwords and are left out of `repr`."""
+
+    module: str
+    flag: str
+    options: Mapping[str, str] = field(repr=False)
+
+
+def parse_jaas_config(text: str, mechanism: str) -> LoginModule:
+    """`sasl.jaas.config` of this mechanism: exactly one entry, whose module is the mechanism's."""
+    tokens = _Tokens(text)
+    entries = []
+    while not tokens.at_end:
+        entries.append(_entry(tokens))
+    if not entries:
+        raise JaasError("Login module not specified in JAAS config")
+    if len(entries) != 1:
+        raise JaasError(f"JAAS config property contains {len(entries)} login modules, should be 1 module")
+    check_module(entries[0], mechanism)
+    return entries[0]
+
+
+def check_module(entry: LoginModule, mechanism: str) -> None:
+    """JaasError unless this module is the one that serves the mechanism."""
+    if entry.module in DISALLOWED:
+        raise JaasError(f"{entry.module} is not allowed.")
+    if entry.module != LOGIN_MODULES.get(mechanism):
+        expected = LOGIN_MODULES.get(mechanism, "no module: the mechanism is not served")
+        raise JaasError(f"the login module {entry.module} does not serve {mechanism}, which needs {expected}")
+
+
+def parse_jaas_file(text: str) -> dict[str, tuple[LoginModule, ...]]:
+    """The entries of each context of a JAAS file."""
+    tokens, contexts = _Tokens(text), dict[str, tuple[LoginModule, ...]]()
+    while not tokens.at_end:
+        name = tokens.take()
+        if name.text is None:
+            tokens.refuse(name, "JAAS file: expected the name of a context")
+        if name.text in contexts:
+            tokens.refuse(name, f"JAAS file: the context {name.text} is there twice")
+        tokens.expect("{", f"JAAS file: expected '{{' after the context {name.text}")
+        entries = []
+        while not tokens.peek().is_mark("}"):
+            entries.append(_entry(tokens))
+        tokens.take()
+        tokens.expect(";", f"JAAS file: expected ';' after the context {name.text}")
+        contexts[name.text] = tuple(entries)
+    return contexts
+
+
+def jaas_file_in(options: str) -> str | None:
+    """The path of the JAAS file that Java's options (the variable KAFKA_OPTS) name; None if they name none."""
+    try:
+        words = shlex.split(options)
+    except ValueError as error:
+        raise JaasError(f"KAFKA_OPTS: {error}") from error
+    paths = [word.removeprefix(JAAS_FILE_OPTION) for word in words if word.startswith(JAAS_FILE_OPTION)]
+    return paths[-1].removeprefix("=").removeprefix("file:") if paths else None
+
+
+def _entry(tokens: "_Tokens") -> LoginModule:
+    module = tokens.take()
+    if not module.text:
+        tokens.refuse(module, "Login module not specified in JAAS config")
+    flag = tokens.take()
+    if flag.kind == END:
+        tokens.refuse(flag, "Login module control flag not specified in JAAS config")
+    if flag.text is None:
+        tokens.refuse(flag, "Login module control flag is not available in the JAAS config")
+    if flag.text.upper() not in FLAGS:
+        shown = f" '{flag.text}'" if flag.kind == WORD else ""
+        tokens.refuse(flag, f"Invalid login module control flag{shown} in JAAS config")
+    options: dict[str, str] = {}
+    while not (key := tokens.take()).is_mark(";"):
+        if key.kind == END or key.is_mark("}"):
+            tokens.refuse(key, "JAAS config entry not terminated by semi-colon")
+        # What no `=` follows is perhaps no key, but a part of a password that should be in quotes: it is not shown.
+        if not tokens.peek().is_mark("="):
+            tokens.refuse(key, "Value not specified for a key in JAAS config")
+        tokens.take()
+        value = tokens.take()
+        if key.text is None:
+            tokens.refuse(key, "a key that begins like a number, or has other characters, must be in quotes")
+        if value.text is None:
+            tokens.refuse(value, f"Value not specified for key '{key.text}' in JAAS config")
+        options[key.text] = value.text
+    return LoginModule(module.text, flag.text.upper(), options)
+
+
+# -- tokens
+
+WORD, QUOTED, NUMBER, MARK, END = "word", "quoted", "number", "mark", "end"
+GRAMMAR = re.compile(
+    r"""
+    (?P<blank> [\0-\x20]+ | /\*.*?\*/ | //[^\n\r]* )
+    | (?P<open> /\*.* )                           # a comment without its end takes all that follows
+    | (?P<lone> /(?!/).?[^\n\r]* )                # the character behind the slash is not looked at, even a line's end
+    | (?P<number> -?(?=[0-9.])[0-9]*\.?[0-9]* )
+    | (?P<word> [A-Za-z_$\xa0-\U0010ffff][A-Za-z0-9_$.\-\xa0-\U0010ffff]* )
+    | "(?P<double> (?: \\. | [^"\\\n\r] )* )"?
+    | '(?P<single> (?: \\. | [^'\\\n\r] )* )'?
+    | (?P<mark> . )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\(?:(?P<octal>[0-3][0-7]{1,2}|[0-7]{1,2})|(?P<other>.))", re.DOTALL)
+_CONTROLS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str | None  # of a word or a quoted text
+    mark: str  # the character that stands for itself
+    position: int
+
+    def is_mark(self, mark: str) -> bool:
+        return self.kind == MARK and self.mark == mark
+
+
+class _Tokens:
+    """The tokens of a text, one after the other."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._position = 0
+        self._next = self._read()
+
+    @property
+    def at_end(self) -> bool:
+        return self._next.kind == END
+
+    def peek(self) -> _Token:
+        return self._next
+
+    def take(self) -> _Token:
+        token = self._next
+        if token.kind != END:
+            self._next = self._read()
+        return token
+
+    def expect(self, mark: str, otherwise: str) -> None:
+        token = self.take()
+        if not token.is_mark(mark):
+            self.refuse(token, otherwise)
+
+    def refuse(self, token: _Token, why: str) -> NoReturn:
+        before = self._text[: token.position]
+        line, column = before.count("\n") + 1, token.position - before.rfind("\n")
+        raise JaasError(f"{why} (line {line}, column {column})")
+
+    def _read(self) -> _Token:
+        while self._position < len(self._text):
+            start = self._position
+            match = GRAMMAR.match(self._text, start)
+            assert match is not None, "the last alternative matches any character"
+            self._position = match.end()
+            match match.lastgroup:
+                case "word":
+                    return _Token(WORD, match["word"], "", start)
+                case "double" | "single" as quote:
+                    return _Token(QUOTED, _ESCAPE.sub(_unescaped, match[quote]), "", start)
+                case "number":
+                    return _Token(NUMBER, None, "", start)
+                case "mark":
+                    return _Token(MARK, None, match["mark"], start)
+        return _Token(END, None, "", len(self._text))
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    if match["octal"] is not None:
+        return chr(int(match["octal"], 8))
+    return _CONTROLS.get(match["other"], match["other"])

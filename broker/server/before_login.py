@@ -1,0 +1,34 @@
+"""Answers to ordinary requests of a connection that logs in: `security/authenticator.py` decides that they are due."""
+
+from barnabas.broker.call import ANONYMOUS, Broker, Call
+from barnabas.broker.handlers.versions import api_versions
+from barnabas.broker.server.dispatch import answer_unsupported, refused
+from barnabas.storage.disk import FileSlice
+from barnabas.wire import messages as m
+from barnabas.wire.apis import API_VERSIONS_KEY
+from barnabas.wire.errors import ErrorCode, Refuse
+from barnabas.wire.frame import UnsupportedRequest
+
+
+class AnswersBeforeLogin:
+    """What `Authenticator` needs of dispatch, which is in a room above its own."""
+
+    def __init__(self, broker: Broker, listener: str) -> None:
+        self._broker = broker
+        self._listener = listener
+
+    def api_versions(self, request: m.ApiVersionsRequest, version: int) -> m.Message:
+        """As after the login: the same table."""
+        call = Call(API_VERSIONS_KEY, version, None, ANONYMOUS, "", self._listener)
+        try:
+            return api_versions(self._broker, call, request)
+        except Refuse as refusal:
+            return m.ApiVersionsResponse(error_code=refusal.code)
+
+    def unsupported(self, unsupported: UnsupportedRequest) -> bytes:
+        """The frame of the response to an ApiVersions of an unknown version."""
+        return b"".join(piece for piece in answer_unsupported(unsupported) if not isinstance(piece, FileSlice))
+
+    def refused(self, api_key: int, request: m.Message, version: int, code: ErrorCode) -> m.Message | None:
+        """The response with this error code at every place."""
+        return refused(api_key, request, version, code)

@@ -1,0 +1,75 @@
+"""Sends the responses of a connection, and keeps account of their memory and of the time that the client takes."""
+
+import trio
+
+from barnabas.broker.replication.waiting import Pieces
+from barnabas.broker.server.connections import Connection, Connections
+from barnabas.storage.disk import FileSlice
+
+SENT_AT_A_TIME_BYTES = 1 << 18  # between two checkpoints
+JOINED_BYTES_MAX = 4096  # of a response that waits for those of the next requests
+
+
+async def send(connections: Connections, connection: Connection, pieces: Pieces) -> None:
+    """Send what is unsent, then the pieces. They are freed, and file slices released, also after an error."""
+    connection.progress_at = trio.current_time()
+    if connection.unsent:
+        small = small_piece(pieces)
+        if small is None:
+            pieces.insert(0, connection.unsent)
+        else:
+            pieces = [connection.unsent + small]
+        connection.unsent = b""
+    # Not empty: callers pass no pieces only if there is `unsent`.
+    first = pieces[0]
+    # The usual response fits into the socket's buffer: one system call, no checkpoint, no accounting.
+    if len(pieces) == 1 and not isinstance(first, FileSlice):
+        sent_bytes = connection.stream.send_now(first)
+        if sent_bytes == len(first):
+            return
+        pieces[0] = memoryview(first)[sent_bytes:]
+    # From here on the time depends on the client. `sending` lets the sweep close the connection as idle; the memory
+    # counts against ANSWER_BYTES_ALL, unless it is as little as that of a Fetch response beside its file slices.
+    connection.sending = True
+    connection.answer_began_at = connection.moved_at = connection.progress_at
+    held_bytes = 0
+    for piece in pieces:
+        if not isinstance(piece, FileSlice):
+            held_bytes += len(piece)
+    if held_bytes > JOINED_BYTES_MAX:
+        connections.hold_answer(connection, held_bytes)
+    await _send_pieces(connections, connection, pieces)
+    # Not after an error: the connection ends, and until then the sweep may close it.
+    connection.sending = False
+
+
+async def _send_pieces(connections: Connections, connection: Connection, pieces: Pieces) -> None:
+    """Send each piece and free it; those that are not sent are freed, too."""
+    stream, pause_at_bytes = connection.stream, connection.stream.sent_bytes + SENT_AT_A_TIME_BYTES
+    pieces.reverse()  # so that `del pieces[-1]` frees each piece once it is sent
+    try:
+        while pieces:
+            # A fast client takes many slices without a wait.
+            if stream.sent_bytes >= pause_at_bytes:
+                await trio.lowlevel.checkpoint()
+                pause_at_bytes = stream.sent_bytes + SENT_AT_A_TIME_BYTES
+            piece = pieces[-1]
+            if isinstance(piece, FileSlice):
+                await stream.send_slice(piece)
+                piece.release()
+            else:
+                await stream.send_all(piece)
+                if connection.answer_bytes:
+                    connections.hold_answer(connection, connection.answer_bytes - len(piece))
+            del piece, pieces[-1]
+    finally:
+        # A slice that is never sent would keep the descriptor of its segment open.
+        for left in pieces:
+            if isinstance(left, FileSlice):
+                left.release()
+
+
+def small_piece(pieces: Pieces) -> bytes | bytearray | memoryview | None:
+    """The one piece of a response that is small enough to be copied; None of others."""
+    piece = pieces[0] if len(pieces) == 1 else None
+    return None if piece is None or isinstance(piece, FileSlice) or len(piece) > JOINED_BYTES_MAX else piece

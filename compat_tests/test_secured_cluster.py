@@ -1,0 +1,136 @@
+"""Three brokers that reach each other over SASL_SSL with SCRAM, whose users are in ZooKeeper before the first start."""
+
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import confluent_kafka.admin
+import pytest
+import trio
+
+from barnabas.broker.security.scram import MECHANISMS, Upsertion, encode_credential, salted_password
+from barnabas.controller.admin.entity_configs import change_entity
+from barnabas.controller.store.zkstore import ZooKeeperConfig, open_zookeeper_store
+from compat_tests.kafka import KafkaProcess, ZooKeeperProcess, free_port
+from compat_tests.secured import ADMIN, ADMIN_PASSWORD, PASSWORD, USER, Certificates, SecuredBroker, jaas
+from compat_tests.test_secured import SECONDS_MAX, Access, confluent_settings, with_confluent
+
+MECHANISM = "SCRAM-SHA-512"
+BROKERS = (1, 2, 3)
+
+
+class SecuredKafka(KafkaProcess):
+    """Apache Kafka with the same properties, and a listener of PLAINTEXT that shows when it is ready."""
+
+    def __init__(self, directory: Path, listeners: Mapping[str, str], properties: Mapping[str, str | int]) -> None:
+        directory.mkdir()
+        model = SecuredBroker(directory / "model", listeners, properties)
+        super().__init__(directory, zookeeper=ZooKeeperProcess(directory))
+        self.ports, self.port = model.ports, free_port()
+        plain = f"PLAINTEXT://127.0.0.1:{self.port}"
+        self.settings = {name: str(text) for name, text in model.settings.items() if name != "log.dirs"}
+        self.settings["listeners"] = f"{plain},{model.settings['listeners']}"
+        self.settings["listener.security.protocol.map"] += ",PLAINTEXT:PLAINTEXT"
+        self.at = model.at
+
+
+async def write_users(bootstrap: str, users: dict[str, str]) -> None:
+    """As `kafka-configs --zookeeper`: before any broker runs."""
+    number, mechanism = next((key, each) for key, each in MECHANISMS.items() if each.name == MECHANISM)
+    store = await open_zookeeper_store(ZooKeeperConfig(bootstrap), trio.to_thread.run_sync)
+    for path in ("/config", "/config/changes"):
+        await store.create(path)
+    for name, password in users.items():
+        salt = b"salt of the test"
+        salted = salted_password(password.encode(), salt, 4096, mechanism)
+        text = encode_credential(Upsertion(name, number, 4096, salt, salted))
+        await change_entity(store, f"users/{name}", lambda texts, text=text: {**texts, MECHANISM: text})
+    await store.close()
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(params=["barnabas", "kafka"])
+def brokers(
+    request: pytest.FixtureRequest, certificates: Certificates, tmp_path: Path
+) -> Iterator[dict[int, SecuredBroker | SecuredKafka]]:
+    """The first broker, which controls the cluster, is of this kind; the others are Barnabas."""
+    zookeeper = ZooKeeperProcess(tmp_path / "zookeeper").start()
+    made: dict[int, SecuredBroker | SecuredKafka] = {}
+    try:
+        trio.run(write_users, zookeeper.bootstrap, {ADMIN: ADMIN_PASSWORD, USER: PASSWORD})
+        for number in BROKERS:
+            properties = {
+                **certificates.pem_stores(),
+                **jaas("INSIDE"),
+                **jaas("OUTSIDE"),
+                "sasl.mechanism.inter.broker.protocol": MECHANISM,
+                "broker.id": number,
+                "zookeeper.connect": zookeeper.bootstrap,
+                "zookeeper.connection.timeout.ms": 60_000,
+                "default.replication.factor": 3,
+                "min.insync.replicas": 2,
+                "connections.max.reauth.ms": 4000,
+                "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+                "super.users": f"User:{ADMIN}",
+                "allow.everyone.if.no.acl.found": "true",
+            }
+            listeners = {"INSIDE": "SASL_SSL", "OUTSIDE": "SASL_SSL"}
+            kind = SecuredKafka if number == 1 and request.param == "kafka" else SecuredBroker
+            made[number] = kind(tmp_path / f"broker-{number}", listeners, properties)
+        made[1].start()
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(lambda each: each.start(), [made[2], made[3]]))
+        yield made
+    finally:
+        for each in made.values():
+            each.kill()
+        zookeeper.kill()
+
+
+def test_brokers_log_in_to_each_other(
+    brokers: dict[int, SecuredBroker | SecuredKafka], certificates: Certificates
+) -> None:
+    bootstrap = ",".join(each.at("OUTSIDE") for each in brokers.values())
+    access = Access(bootstrap, "SASL_SSL", MECHANISM, authority=certificates.trusted)
+    admin = confluent_kafka.admin.AdminClient(confluent_settings(access))
+    until = time.monotonic() + SECONDS_MAX
+    while len(admin.list_topics(timeout=10).brokers) < len(BROKERS) and time.monotonic() < until:
+        time.sleep(0.1)  # the pace of looking
+    topic = confluent_kafka.admin.NewTopic("replicated", num_partitions=3, replication_factor=3)
+    for future in admin.create_topics([topic]).values():
+        future.result(SECONDS_MAX)
+    with_confluent(access, "replicated")
+    # Sessions between brokers end after 4 s, so these logins are not the first.
+    producer = confluent_kafka.Producer({**confluent_settings(access), "acks": "all"})
+    failed: list[Any] = []
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        producer.produce("replicated", b"x", on_delivery=lambda error, _: failed.append(error) if error else None)
+        producer.poll(0.05)  # the pace of a quiet producer
+    # One broker is away, and returns: it catches up over the same listener.
+    brokers[3].stop()
+    producer.produce("replicated", b"x", on_delivery=lambda error, _: failed.append(error) if error else None)
+    assert producer.flush(SECONDS_MAX) == 0
+    brokers[3].start()
+    until = time.monotonic() + SECONDS_MAX
+    while not all_in_sync(admin) and time.monotonic() < until:
+        time.sleep(0.1)  # the pace of looking
+    assert all_in_sync(admin)
+    assert failed == []
+    for each in brokers.values():
+        text = each.log_text().lower()
+        assert "failed authentication" not in text
+        assert "cannot log in" not in text
+        assert ADMIN_PASSWORD not in text
+
+
+def all_in_sync(admin: Any) -> bool:
+    partitions = admin.list_topics("replicated", timeout=10).topics["replicated"].partitions.values()
+    return all(len(each.isrs) == len(BROKERS) for each in partitions)

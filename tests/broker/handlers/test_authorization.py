@@ -1,0 +1,535 @@
+"""What each API needs, and how it refuses; on a broker with an authorizer whose ACLs a test adds.
+
+Every client here is User:ANONYMOUS. Requests are those that reach the check; what they do once they are allowed is in
+the other files of this folder.
+"""
+
+import logging
+
+import pytest
+import trio
+
+from barnabas.broker.security.acls import AccessControlEntry, AclBinding, AclFilter, ResourcePattern, encode_entries
+from barnabas.broker.server.dispatch import HANDLERS
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.records import build_batch
+from barnabas.wire.runtime import Message
+from tests.broker.clock import START_MS
+from tests.broker.harness import Machine
+from tests.broker.requests import produce_request
+
+AUTHORIZER = {"authorizer_class_name": "kafka.security.authorizer.AclAuthorizer"}
+EVERYTHING = AclFilter("Any", None, "Any", None, None, "Any", "Any")
+TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = 29, 30, 31, 53
+
+
+def make(name, **fields):
+    """A request from plain dicts and lists."""
+    request, schema = getattr(m, f"{name}Request"), m.schemas()[f"{name}Request"]
+
+    def filled(all_fields, values):
+        return {key: value_of(next(each for each in all_fields if each.name == key), values[key]) for key in values}
+
+    def value_of(field, value):
+        if not field.is_struct or value is None:
+            return value
+        if not field.is_array:
+            return getattr(request, field.type)(**filled(schema.fields_of(field), value))
+        return [getattr(request, field.element)(**filled(schema.fields_of(field), each)) for each in value]
+
+    return request(**filled(schema.fields, fields))
+
+
+def codes_in(value):
+    """Every error code of an answer that is not 0."""
+    if isinstance(value, list | tuple):
+        return {code for each in value for code in codes_in(each)}
+    names = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+    found = set()
+    for name in names:
+        inner = getattr(value, name)
+        if name.endswith("error_code"):
+            found |= {int(inner)} - {0}
+        elif isinstance(inner, list | tuple | Message) or hasattr(type(inner), "__slots__"):
+            found |= codes_in(inner)
+    return found
+
+
+def grant(text):
+    """`Read Topic t` as an ACL of the only client; the cluster needs no name."""
+    operation, kind, *name = text.split()
+    pattern = ResourcePattern(kind, name[0] if name else "kafka-cluster")
+    return AclBinding(pattern, AccessControlEntry("User:ANONYMOUS", "127.0.0.1", operation, "Allow"))
+
+
+async def started(nursery, *grants, **properties):
+    machine = await Machine(nursery, **AUTHORIZER, **properties).start()
+    await allow(machine, "Create Topic t", "Read Topic t", "Read Group g")
+    client = await machine.connect()
+    await client.create_topic("t")
+    await client.ask(make("FindCoordinator", coordinator_keys=["g"]))
+    await client.ask(make("OffsetCommit", group_id="g", generation_id_or_member_epoch=-1, topics=COMMITS))
+    await forget(machine)
+    await allow(machine, *grants)
+    return machine, client
+
+
+async def forget(machine):
+    await machine.broker.authorization.delete([EVERYTHING])
+
+
+async def allow(machine, *grants):
+    await machine.broker.authorization.create([grant(each) for each in grants])
+
+
+BATCH = bytearray(build_batch([(None, b"x")], timestamp_ms=START_MS).data)
+PARTITION_0 = [{"name": "t", "partitions": [0]}]
+CONFIGS = [{"resource_type": 2, "resource_name": "t", "configs": []}]
+OF_BROKER = [{"resource_type": 4, "resource_name": "", "configs": []}]
+RULE = {
+    "resource_type": 2,
+    "resource_name": "t",
+    "principal": "User:a",
+    "host": "*",
+    "operation": 3,
+    "permission_type": 3,
+}
+ANY_RULE = {
+    "resource_type_filter": 1,
+    "resource_name_filter": None,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
+COMMIT = {"partition_index": 0, "committed_offset": 1}
+COMMITS = [{"name": "t", "partitions": [COMMIT]}]
+QUOTA = {"entity": [{"entity_type": "user", "entity_name": "a"}], "ops": []}
+LIST_OFFSETS = [{"name": "t", "partitions": [{"partition_index": 0, "timestamp": -1}]}]
+OFFSETS_DELETED = [{"name": "t", "partitions": [{"partition_index": 0}]}]
+FETCHED = [{"topic": "t", "partitions": [{"partition": 0, "partition_max_bytes": 100}]}]
+FOR_EPOCH = [{"topic": "t", "partitions": [{"partition": 0, "leader_epoch": 0}]}]
+RECORDS = [{"name": "t", "partitions": [{"partition_index": 0, "offset": 0}]}]
+GROWN = [{"name": "t", "count": 2, "assignments": None}]
+MARKER = {"producer_id": 1, "topics": [{"name": "t", "partition_indexes": [0]}]}
+MOVED = [{"path": "/data", "topics": PARTITION_0}]
+REASSIGNED = [{"name": "t", "partitions": [{"partition_index": 0, "replicas": None}]}]
+
+# Request, version (None: the highest), what it needs, and the error without that. Where two rights are needed, each
+# alone is not enough; the error without both is the first.
+NEEDS = [
+    (produce_request("t", BATCH), None, ["Write Topic t"], TOPIC),
+    (make("Fetch", max_wait_ms=0, topics=FETCHED), 12, ["Read Topic t"], TOPIC),
+    (make("Fetch", max_wait_ms=0, replica_id=7, topics=FETCHED), 12, ["ClusterAction Cluster"], TOPIC),
+    (make("ListOffsets", topics=LIST_OFFSETS), None, ["Describe Topic t"], TOPIC),
+    (make("Metadata", topics=[{"name": "t"}]), None, ["Describe Topic t"], TOPIC),
+    (make("LeaderAndIsr"), None, ["ClusterAction Cluster"], CLUSTER),
+    (make("StopReplica"), None, ["ClusterAction Cluster"], CLUSTER),
+    (make("UpdateMetadata"), None, ["ClusterAction Cluster"], CLUSTER),
+    (make("ControlledShutdown"), None, ["ClusterAction Cluster"], CLUSTER),
+    (make("OffsetCommit", group_id="g", topics=COMMITS), None, ["Read Group g", "Read Topic t"], GROUP),
+    (make("OffsetFetch", groups=[{"group_id": "g", "topics": None}]), None, ["Describe Group g"], GROUP),
+    (make("OffsetFetch", group_id="g", topics=None), 7, ["Describe Group g"], GROUP),
+    (make("FindCoordinator", coordinator_keys=["g"]), None, ["Describe Group g"], GROUP),
+    (make("FindCoordinator", key="g"), 3, ["Describe Group g"], GROUP),
+    (
+        make("FindCoordinator", key_type=1, coordinator_keys=["x"]),
+        None,
+        ["Describe TransactionalId x"],
+        TRANSACTIONAL_ID,
+    ),
+    (make("JoinGroup", group_id="g", session_timeout_ms=10_000), None, ["Read Group g"], GROUP),
+    (make("Heartbeat", group_id="g"), None, ["Read Group g"], GROUP),
+    (make("LeaveGroup", group_id="g", members=[{"member_id": "m"}]), None, ["Read Group g"], GROUP),
+    (make("SyncGroup", group_id="g", protocol_type="p", protocol_name="n"), None, ["Read Group g"], GROUP),
+    (make("DescribeGroups", groups=["g"]), None, ["Describe Group g"], GROUP),
+    (
+        make("CreateTopics", topics=[{"name": "u", "num_partitions": 1, "replication_factor": 1}]),
+        4,
+        ["Create Topic u"],
+        TOPIC,
+    ),
+    (
+        make("CreateTopics", topics=[{"name": "u", "num_partitions": 1, "replication_factor": 1}]),
+        4,
+        ["Create Cluster"],
+        TOPIC,
+    ),
+    (make("DeleteTopics", topics=[{"name": "t"}]), None, ["Delete Topic t"], TOPIC),
+    (make("DeleteRecords", topics=RECORDS), None, ["Delete Topic t"], TOPIC),
+    (make("InitProducerId", transactional_id=None), None, ["IdempotentWrite Cluster"], CLUSTER),
+    (make("InitProducerId", transactional_id=None), None, ["Write Topic whatever"], CLUSTER),
+    (
+        make("InitProducerId", transactional_id="x", transaction_timeout_ms=1),
+        None,
+        ["Write TransactionalId x"],
+        TRANSACTIONAL_ID,
+    ),
+    (make("OffsetForLeaderEpoch", replica_id=-2, topics=FOR_EPOCH), None, ["Describe Topic t"], TOPIC),
+    (make("OffsetForLeaderEpoch", replica_id=-2, topics=FOR_EPOCH), None, ["ClusterAction Cluster"], TOPIC),
+    (
+        make("AddPartitionsToTxn", v3_and_below_transactional_id="x", v3_and_below_topics=PARTITION_0),
+        3,
+        ["Write TransactionalId x", "Write Topic t"],
+        TRANSACTIONAL_ID,
+    ),
+    (
+        make(
+            "AddPartitionsToTxn", transactions=[{"transactional_id": "x", "verify_only": True, "topics": PARTITION_0}]
+        ),
+        None,
+        ["ClusterAction Cluster"],
+        CLUSTER,
+    ),
+    (
+        make("AddOffsetsToTxn", transactional_id="x", group_id="g"),
+        None,
+        ["Write TransactionalId x", "Read Group g"],
+        TRANSACTIONAL_ID,
+    ),
+    (make("EndTxn", transactional_id="x"), None, ["Write TransactionalId x"], TRANSACTIONAL_ID),
+    (make("WriteTxnMarkers", markers=[MARKER]), None, ["ClusterAction Cluster"], CLUSTER),
+    (make("WriteTxnMarkers", markers=[MARKER]), None, ["Alter Cluster"], CLUSTER),
+    (
+        make("TxnOffsetCommit", transactional_id="x", group_id="g", topics=COMMITS),
+        None,
+        ["Write TransactionalId x", "Read Group g", "Read Topic t"],
+        TRANSACTIONAL_ID,
+    ),
+    (make("DescribeAcls", **ANY_RULE), None, ["Describe Cluster"], CLUSTER),
+    (make("CreateAcls", creations=[RULE]), None, ["Alter Cluster"], CLUSTER),
+    (make("DeleteAcls", filters=[{**ANY_RULE, "resource_name_filter": "none"}]), None, ["Alter Cluster"], CLUSTER),
+    (
+        make("DescribeConfigs", resources=[{"resource_type": 2, "resource_name": "t"}]),
+        None,
+        ["DescribeConfigs Topic t"],
+        TOPIC,
+    ),
+    (
+        make("DescribeConfigs", resources=[{"resource_type": 4, "resource_name": ""}]),
+        None,
+        ["DescribeConfigs Cluster"],
+        CLUSTER,
+    ),
+    (make("AlterConfigs", resources=CONFIGS), None, ["AlterConfigs Topic t"], TOPIC),
+    (make("AlterConfigs", resources=OF_BROKER), None, ["AlterConfigs Cluster"], CLUSTER),
+    (make("IncrementalAlterConfigs", resources=CONFIGS), None, ["AlterConfigs Topic t"], TOPIC),
+    (make("IncrementalAlterConfigs", resources=OF_BROKER), None, ["AlterConfigs Cluster"], CLUSTER),
+    (make("AlterReplicaLogDirs", dirs=MOVED), None, ["Alter Cluster"], CLUSTER),
+    (make("DescribeLogDirs", topics=None), None, ["Describe Cluster"], CLUSTER),
+    (make("CreatePartitions", topics=GROWN), None, ["Alter Topic t"], TOPIC),
+    (make("DeleteGroups", groups_names=["g"]), None, ["Delete Group g"], GROUP),
+    (make("ElectLeaders", topic_partitions=[{"topic": "t", "partitions": [0]}]), None, ["Alter Cluster"], CLUSTER),
+    (make("AlterPartitionReassignments", topics=REASSIGNED), None, ["Alter Cluster"], CLUSTER),
+    (make("ListPartitionReassignments", topics=None), None, ["Describe Cluster"], CLUSTER),
+    (make("OffsetDelete", group_id="g", topics=OFFSETS_DELETED), None, ["Delete Group g", "Read Topic t"], GROUP),
+    (make("DescribeClientQuotas"), None, ["DescribeConfigs Cluster"], CLUSTER),
+    (make("AlterClientQuotas", entries=[QUOTA]), None, ["AlterConfigs Cluster"], CLUSTER),
+    (make("DescribeUserScramCredentials", users=None), None, ["Describe Cluster"], CLUSTER),
+    (make("AlterUserScramCredentials", deletions=[{"name": "a", "mechanism": 1}]), None, ["Alter Cluster"], CLUSTER),
+    (make("AlterPartition"), None, ["ClusterAction Cluster"], CLUSTER),
+    (make("UpdateFeatures"), None, ["Alter Cluster"], CLUSTER),
+    (make("DescribeProducers", topics=[{"name": "t", "partition_indexes": [0]}]), None, ["Read Topic t"], TOPIC),
+    (make("DescribeTransactions", transactional_ids=["x"]), None, ["Describe TransactionalId x"], TRANSACTIONAL_ID),
+    (make("AllocateProducerIds"), None, ["ClusterAction Cluster"], CLUSTER),
+]
+REFUSALS = {TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID}
+# These leave out what the caller may not see, or need nothing; delegation tokens have checks of their own.
+WITHOUT_REFUSAL = {16, 17, 18, 36, 38, 39, 40, 41, 60, 66}
+
+
+def test_every_api_that_refuses_is_here():
+    assert {request.API_KEY for request, *_ in NEEDS} == HANDLERS.keys() - WITHOUT_REFUSAL
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "needs", "code"),
+    NEEDS,
+    ids=[f"{type(request).__name__}{version or ''}-{needs[-1]}" for request, version, needs, _ in NEEDS],
+)
+async def test_a_request_needs_its_right_and_no_more(nursery, autojump_clock, request_, version, needs, code):
+    machine, client = await started(nursery)
+    assert codes_in(await client.ask(request_, version)) == {code}
+    for missing in needs if len(needs) > 1 else ():
+        await forget(machine)
+        await allow(machine, *(each for each in needs if each != missing))
+        assert codes_in(await client.ask(request_, version)) & REFUSALS
+    await forget(machine)
+    await allow(machine, *needs)
+    assert not codes_in(await client.ask(request_, version)) & REFUSALS
+
+
+async def test_a_deny_takes_a_right_away(nursery, autojump_clock):
+    machine, client = await started(nursery, "Write Topic t")
+    assert (await client.produce("t", b"x")).error_code == 0
+    denied = grant("Write Topic *")
+    await machine.broker.authorization.create([denied._replace(entry=denied.entry._replace(permission_type="Deny"))])
+    assert (await client.produce("t", b"x")).error_code == TOPIC
+
+
+async def test_another_host_has_no_right(nursery, autojump_clock):
+    machine, _ = await started(nursery, "Write Topic t")
+    client = await machine.connect(address="10.0.0.9")
+    assert (await client.produce("t", b"x")).error_code == TOPIC
+
+
+async def test_super_users_and_open_resources(nursery, autojump_clock):
+    machine = await Machine(nursery, **AUTHORIZER, super_users="User:ANONYMOUS").start()
+    await (await machine.connect()).create_topic("t")
+    await machine.stop()
+    await machine.start(super_users="", allow_everyone_if_no_acl_found="true")
+    client = await machine.connect()
+    assert (await client.produce("t", b"x")).error_code == 0
+    await allow(machine, "Read Topic t")
+    assert (await client.produce("t", b"x")).error_code == TOPIC
+
+
+# -- the answers
+
+
+async def test_an_unknown_topic_looks_like_one_that_must_not_be_described(nursery, autojump_clock):
+    _, client = await started(nursery)
+    answer = await client.ask(make("Metadata", topics=[{"name": "t"}, {"name": "none"}]))
+    assert [(row.error_code, row.name, row.topic_id, row.partitions) for row in answer.topics] == [
+        (TOPIC, name, bytes(16), []) for name in ("t", "none")
+    ]
+
+
+async def test_metadata_by_id_keeps_the_name_to_itself(nursery, autojump_clock):
+    machine, client = await started(nursery)
+    topic_id = machine.broker.metadata.topics["t"].topic_id
+    (row,) = (await client.ask(make("Metadata", topics=[{"topic_id": topic_id, "name": None}]))).topics
+    assert (row.error_code, row.name, row.topic_id) == (TOPIC, None, topic_id)
+
+
+async def test_metadata_creates_a_topic_only_for_who_may(nursery, autojump_clock):
+    machine, client = await started(nursery, "Describe Topic new")
+    asked = make("Metadata", topics=[{"name": "new"}], allow_auto_topic_creation=True)
+    assert codes_in(await client.ask(asked)) == {TOPIC}
+    await allow(machine, "Create Topic new")
+    assert codes_in(await client.ask(asked)) == {ErrorCode.LEADER_NOT_AVAILABLE}
+
+
+async def test_all_topics_are_those_that_may_be_described_now(nursery, autojump_clock):
+    machine, client = await started(nursery)
+    asked = make("Metadata", topics=None, include_topic_authorized_operations=True)
+    assert (await client.ask(asked)).topics == []
+    await allow(machine, "Write Topic t")
+    (row,) = (await client.ask(asked)).topics
+    assert (row.name, row.topic_authorized_operations) == ("t", 1 << 4 | 1 << 8)
+    await forget(machine)
+    assert (await client.ask(asked)).topics == []
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        (make("Metadata", topics=[], include_cluster_authorized_operations=True), 10),
+        (make("DescribeCluster", include_cluster_authorized_operations=True), 0),
+    ],
+)
+async def test_operations_of_the_cluster_are_for_those_who_may_describe_it(nursery, autojump_clock, asked):
+    machine, client = await started(nursery)
+    assert (await client.ask(*asked)).cluster_authorized_operations == 0
+    await allow(machine, "Alter Cluster")
+    assert (await client.ask(*asked)).cluster_authorized_operations == 1 << 7 | 1 << 8
+
+
+async def test_groups_are_listed_and_described_as_far_as_allowed(nursery, autojump_clock):
+    machine, client = await started(nursery, "Read Group g", "Read Group h", "Read Topic t")
+    for group in "gh":
+        await client.ask(make("OffsetCommit", group_id=group, generation_id_or_member_epoch=-1, topics=COMMITS))
+    await forget(machine)
+    assert (await client.ask(make("ListGroups"))).groups == []
+    await allow(machine, "Delete Group h")
+    assert [row.group_id for row in (await client.ask(make("ListGroups"))).groups] == ["h"]
+    described = (await client.ask(make("DescribeGroups", groups=["g", "h"], include_authorized_operations=True))).groups
+    assert [(row.error_code, row.authorized_operations) for row in described] == [
+        (GROUP, -(1 << 31)),
+        (0, 1 << 6 | 1 << 8),
+    ]
+    await allow(machine, "Describe Cluster")
+    assert len((await client.ask(make("ListGroups"))).groups) == 2
+
+
+async def test_offsets_of_topics_that_must_not_be_described_are_left_out_or_refused(nursery, autojump_clock):
+    machine, client = await started(nursery, "Read Group g", "Read Topic t")
+    await client.ask(make("OffsetCommit", group_id="g", generation_id_or_member_epoch=-1, topics=COMMITS))
+    await forget(machine)
+    await allow(machine, "Describe Group g")
+    every = await client.ask(make("OffsetFetch", groups=[{"group_id": "g", "topics": None}]))
+    assert every.groups[0].topics == []
+    named = [{"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}]}]
+    assert codes_in(await client.ask(make("OffsetFetch", groups=named))) == {TOPIC}
+
+
+async def test_one_answer_has_the_denied_the_unknown_and_the_good(nursery, autojump_clock):
+    _, client = await started(nursery, "Describe Topic t", "Describe Topic none")
+    topics = [
+        {"name": name, "partitions": [{"partition_index": 0, "timestamp": -1}]} for name in ("t", "none", "denied")
+    ]
+    answer = await client.ask(make("ListOffsets", topics=topics))
+    assert [row.partitions[0].error_code for row in answer.topics] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, TOPIC]
+
+
+async def test_a_created_topic_tells_its_configuration_only_to_who_may_see_it(nursery, autojump_clock):
+    _, client = await started(nursery, "Create Topic u")
+    topic = {"name": "u", "num_partitions": 1, "replication_factor": 1}
+    rows = (await client.ask(make("CreateTopics", timeout_ms=10_000, topics=[topic, {**topic, "name": "v"}]))).topics
+    assert [(row.error_code, row.error_message, row.topic_config_error_code, row.num_partitions) for row in rows] == [
+        (0, None, TOPIC, -1),
+        (TOPIC, "Authorization failed.", TOPIC, -1),
+    ]
+    assert all(not row.configs and row.topic_id == bytes(16) for row in rows)
+
+
+async def test_a_topic_deleted_by_id_is_named_only_to_who_may_describe_it(nursery, autojump_clock):
+    machine, client = await started(nursery)
+    topic_id = machine.broker.metadata.topics["t"].topic_id
+    by_id = make("DeleteTopics", timeout_ms=10_000, topics=[{"topic_id": topic_id, "name": None}])
+    (row,) = (await client.ask(by_id)).responses
+    assert (row.error_code, row.name) == (TOPIC, None)
+    await allow(machine, "Describe Topic t")
+    (row,) = (await client.ask(by_id)).responses
+    assert (row.error_code, row.name) == (TOPIC, "t")
+    await allow(machine, "Delete Topic t")
+    (row,) = (await client.ask(by_id)).responses
+    assert (row.error_code, row.name) == (0, "t")
+
+
+async def test_messages_of_refusals_are_kafkas(nursery, autojump_clock):
+    _, client = await started(nursery)
+    assert (await client.ask(make("FindCoordinator", key="g"), 3)).error_message == "Group authorization failed."
+    (found,) = (await client.ask(make("FindCoordinator", coordinator_keys=["g"]))).coordinators
+    assert found.error_message == ""
+    (grown,) = (await client.ask(make("CreatePartitions", topics=GROWN))).results
+    assert grown.error_message == "The topic authorization is failed."
+    (created,) = (await client.ask(make("CreateAcls", creations=[RULE]))).results
+    assert created.error_message == "Cluster authorization failed."
+
+
+# -- ACLs
+
+
+async def test_acls_are_created_described_and_deleted(nursery, autojump_clock):
+    _, client = await started(nursery, "Alter Cluster")
+    rules = [RULE, {**RULE, "operation": 4}, {**RULE, "resource_pattern_type": 4}, RULE]
+    created = await client.ask(make("CreateAcls", creations=rules))
+    assert [(row.error_code, row.error_message) for row in created.results] == [(0, "")] * 4
+    described = await client.ask(make("DescribeAcls", **{**ANY_RULE, "resource_type_filter": 2}, pattern_type_filter=1))
+    assert (described.error_code, described.error_message) == (0, "")
+    found = {
+        (row.resource_type, row.resource_name, row.pattern_type): sorted(each.operation for each in row.acls)
+        for row in described.resources
+    }
+    assert found == {(2, "t", 3): [3, 4], (2, "t", 4): [3]}
+    filters = [{**ANY_RULE, "operation": 4}, {**ANY_RULE, "resource_type_filter": 2, "pattern_type_filter": 1}]
+    deleted = await client.ask(make("DeleteAcls", filters=filters))
+    assert [[(each.operation, each.pattern_type) for each in row.matching_acls] for row in deleted.filter_results] == [
+        [(4, 3)],
+        [(3, 3), (3, 4)],
+    ]
+    assert [row.error_message for row in deleted.filter_results] == [None, None]
+
+
+@pytest.mark.parametrize("version", range(4))
+async def test_every_version_of_acl_requests(nursery, autojump_clock, version):
+    _, client = await started(nursery, "Alter Cluster")
+    assert codes_in(await client.ask(make("CreateAcls", creations=[RULE]), version)) == set()
+    asked = {**ANY_RULE, "resource_type_filter": 2, "principal_filter": "User:a"}
+    (row,) = (await client.ask(make("DescribeAcls", **asked), version)).resources
+    assert (row.resource_name, row.pattern_type, len(row.acls)) == ("t", 3, 1)
+    (row,) = (await client.ask(make("DeleteAcls", filters=[asked]), version)).filter_results
+    assert [(each.principal, each.host, each.permission_type) for each in row.matching_acls] == [("User:a", "*", 3)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "outcome"),
+    [
+        ({"resource_type": 4}, (42, "The only valid name for the CLUSTER resource is kafka-cluster")),
+        ({"resource_name": ""}, (42, "Invalid empty resource name")),
+        ({"resource_type": 99}, (42, "Failed to create ACL")),
+        ({"resource_pattern_type": 99}, (42, "Failed to create ACL")),
+        ({"operation": 99}, (42, "Failed to create ACL")),
+        ({"permission_type": 99}, (42, "Failed to create ACL")),
+        ({"resource_name": "a/b"}, (42, "Failed to create ACL")),
+        ({"principal": "alice"}, (-1, None)),
+        ({"resource_name": "x" * 300}, (0, "")),
+        ({"principal": "User:"}, (0, "")),
+        ({"principal": "Team:a"}, (0, "")),
+        ({"host": ""}, (0, "")),
+        ({"operation": 9}, (0, "")),
+        ({"resource_name": "*", "resource_pattern_type": 4}, (0, "")),
+    ],
+)
+async def test_an_acl_that_cannot_be_created_fails_alone(nursery, autojump_clock, changed, outcome):
+    _, client = await started(nursery, "Alter Cluster")
+    rules = [{**RULE, "resource_name": "other"}, {**RULE, **changed}]
+    created = await client.ask(make("CreateAcls", creations=rules))
+    assert [(row.error_code, row.error_message) for row in created.results] == [(0, ""), outcome]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"resource_type": 1},
+        {"operation": 1},
+        {"permission_type": 1},
+        {"resource_pattern_type": 1},
+        {"resource_pattern_type": 2},
+    ],
+)
+async def test_any_and_match_fail_all_acls_of_the_request(nursery, autojump_clock, changed):
+    _, client = await started(nursery, "Alter Cluster")
+    created = await client.ask(make("CreateAcls", creations=[RULE, {**RULE, **changed}]))
+    assert [(row.error_code, row.error_message) for row in created.results] == [(-1, None)] * 2
+
+
+async def test_numbers_without_a_meaning_find_nothing(nursery, autojump_clock):
+    _, client = await started(nursery, "Alter Cluster")
+    odd = {**ANY_RULE, "operation": 99}
+    described = await client.ask(make("DescribeAcls", **odd))
+    assert (described.error_code, described.resources) == (0, [])
+    (row,) = (await client.ask(make("DeleteAcls", filters=[odd]))).filter_results
+    assert (row.error_code, row.matching_acls) == (0, [])
+
+
+# -- the broker itself, and the audit log
+
+
+async def test_a_broker_serves_itself_without_any_right(nursery, autojump_clock):
+    _, client = await started(nursery, "Create Topic own", "Write Topic own")
+    # Creation takes requests of the controller to its own broker.
+    await client.create_topic("own")
+    assert (await client.produce("own", b"x")).error_code == 0
+
+
+async def test_refusals_are_in_the_audit_log_and_names_cannot_forge_lines(nursery, autojump_clock, caplog):
+    _, client = await started(nursery)
+    with caplog.at_level(logging.INFO, "kafka.authorizer.logger"):
+        caplog.clear()
+        await client.ask(make("Heartbeat", group_id="a\nPrincipal = User:x"))
+        await client.ask(make("ListGroups"))
+    lines = [record.getMessage() for record in caplog.records if record.name == "kafka.authorizer.logger"]
+    assert lines == [
+        "Principal = User:ANONYMOUS is Denied Operation = Read from host = 127.0.0.1 on resource = "
+        r"Group:LITERAL:a\nPrincipal = User:x for request = Heartbeat"
+    ]
+
+
+async def test_acls_survive_a_restart(nursery, autojump_clock):
+    machine, _ = await started(nursery, "Write Topic t")
+    await machine.stop()
+    await machine.start()
+    assert (await (await machine.connect()).produce("t", b"x")).error_code == 0
+
+
+async def test_what_another_broker_writes_is_followed(nursery, autojump_clock):
+    machine, client = await started(nursery)
+    bound, store = grant("Write Topic t"), machine.session()
+    await store.create(bound.pattern.node, encode_entries([bound.entry]))
+    await store.create("/kafka-acl-changes/acl_changes_", b"TOPIC:t", sequential=True)
+    await trio.sleep(1)
+    assert (await client.produce("t", b"x")).error_code == 0
+    await store.close()

@@ -1,0 +1,228 @@
+"""Clients above their quotas: what the response says, and that the connection waits. Time is virtual."""
+
+import pytest
+import trio
+
+from barnabas.controller.admin.entity_configs import change_entity
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
+from tests.broker.harness import Machine
+from tests.broker.requests import fetch_request, new_topics, produce_request
+
+KB_100, KB_90 = b"x" * 100_000, b"x" * 90_000
+USER, CLIENT = [("user", "ANONYMOUS")], [("client-id", "test")]
+
+
+async def set_quota(client, named, name, rate):
+    data = m.AlterClientQuotasRequest
+    entity = [data.EntityData(entity_type=kind, entity_name=each) for kind, each in named]
+    op = data.OpData(key=name, value=rate or 0.0, remove=rate is None)
+    (row,) = (await client.ask(data(entries=[data.EntryData(entity=entity, ops=[op])]))).entries
+    assert row.error_code == 0
+    await trio.sleep(1)
+
+
+async def started(nursery, *quotas):
+    machine = await Machine(nursery).start()
+    client = await machine.connect()
+    await client.create_topic("t")
+    for quota in quotas:
+        await set_quota(client, *quota)
+    return machine, client
+
+
+async def timed(client, request, version=None):
+    """The answer, and how long a further request of the same connection takes."""
+    answer = await client.ask(request, version)
+    began = trio.current_time()
+    await client.ask(m.ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+    return answer, trio.current_time() - began
+
+
+# 300 kB at 10,000 bytes a second: above the ten seconds that a fresh client has.
+@pytest.mark.parametrize("named", [USER, CLIENT, USER + CLIENT, [("user", None)], [("client-id", None)]])
+async def test_a_producer_is_throttled_after_its_response(nursery, autojump_clock, named):
+    _, client = await started(nursery, (named, "producer_byte_rate", 10_000.0))
+    answer, waited = await timed(client, produce_request("t", KB_100 * 3))
+    assert answer.responses[0].partition_responses[0].error_code == 0
+    assert 19_900 < answer.throttle_time_ms < 20_200
+    assert waited == pytest.approx(answer.throttle_time_ms / 1000, abs=0.2)
+
+
+async def test_a_producer_within_its_quota_is_not_throttled(nursery, autojump_clock):
+    _, client = await started(nursery, (USER, "producer_byte_rate", 10_000.0))
+    answer, waited = await timed(client, produce_request("t", b"x" * 90_000))
+    assert (answer.throttle_time_ms, round(waited)) == (0, 0)
+
+
+async def test_a_producer_without_acknowledgements_is_throttled_too(nursery, autojump_clock):
+    _, client = await started(nursery, (USER, "producer_byte_rate", 10_000.0))
+    await client.send(produce_request("t", KB_100 * 3, acks=0))
+    began = trio.current_time()
+    # The connection answers nothing to acks=0, so the next answer is that of ApiVersions.
+    client._asked.pop(client._correlation_id)
+    await client.ask(m.ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+    assert trio.current_time() - began == pytest.approx(20, abs=0.5)
+
+
+async def test_a_consumer_above_its_quota_gets_nothing_until_later(nursery, autojump_clock):
+    _, client = await started(nursery)
+    for _ in range(4):
+        await client.produce("t", KB_90)
+    await set_quota(client, CLIENT, "consumer_byte_rate", 10_000.0)
+    first, _ = await timed(client, fetch_request([("t", 0, 0)], partition_max_bytes=95_000), 12)
+    assert first.throttle_time_ms == 0
+    assert first.responses[0].partitions[0].records
+    # The window is full now.
+    second, waited = await timed(client, fetch_request([("t", 0, 1)], partition_max_bytes=95_000), 12)
+    assert second.throttle_time_ms > 5000
+    assert second.responses == []
+    assert waited == pytest.approx(second.throttle_time_ms / 1000, abs=0.2)
+    # Kafka, too, throttles again until the first response leaves the window.
+    third, _ = await timed(client, fetch_request([("t", 0, 1)], partition_max_bytes=95_000), 12)
+    assert third.responses == []
+    fourth, _ = await timed(client, fetch_request([("t", 0, 1)], partition_max_bytes=95_000), 12)
+    assert fourth.responses[0].partitions[0].records
+
+
+async def test_a_session_keeps_what_was_not_sent(nursery, autojump_clock):
+    _, client = await started(nursery)
+    for _ in range(4):
+        await client.produce("t", KB_90)
+    await set_quota(client, CLIENT, "consumer_byte_rate", 10_000.0)
+    opened = await client.ask(fetch_request([("t", 0, 0)], partition_max_bytes=95_000, session=(0, 0)), 12)
+    assert opened.session_id
+    assert opened.responses
+    number = opened.session_id
+    throttled = await client.ask(fetch_request([("t", 0, 1)], partition_max_bytes=95_000, session=(number, 1)), 12)
+    assert (throttled.session_id, throttled.responses) == (number, [])
+    assert throttled.throttle_time_ms > 0
+    await trio.sleep(20)
+    answer = await client.ask(fetch_request([], session=(number, 2)), 12)
+    assert answer.responses[0].partitions[0].records
+
+
+async def test_others_are_not_delayed(nursery, autojump_clock):
+    machine, client = await started(nursery, (CLIENT, "producer_byte_rate", 10_000.0))
+    other = await machine.connect()
+    other.client_id = "other"
+    await client.send(produce_request("t", KB_100 * 3))
+    assert (await other.ask(produce_request("t", KB_100 * 3))).throttle_time_ms == 0
+    assert (await client.receive()).throttle_time_ms > 0
+
+
+async def test_a_quota_that_is_removed_binds_no_longer(nursery, autojump_clock):
+    machine, client = await started(nursery, (CLIENT, "producer_byte_rate", 10_000.0))
+    assert machine.broker.quotas.is_active
+    await set_quota(client, CLIENT, "producer_byte_rate", None)
+    assert (await client.ask(produce_request("t", KB_100 * 3))).throttle_time_ms == 0
+    assert not machine.broker.quotas.is_active
+
+
+async def test_quotas_are_known_after_a_restart(nursery, autojump_clock):
+    machine, _ = await started(nursery, (USER + CLIENT, "producer_byte_rate", 10_000.0))
+    await machine.stop()
+    await trio.sleep(16 * 60)  # the notifications expire
+    await machine.start()
+    client = await machine.connect()
+    assert (await client.ask(produce_request("t", KB_100 * 3))).throttle_time_ms > 0
+
+
+async def test_a_malformed_quota_is_ignored_alone(nursery, autojump_clock):
+    machine, client = await started(nursery)
+    texts = {"producer_byte_rate": "10000", "consumer_byte_rate": "much", "SCRAM-SHA-256": "salt=", "other": "x"}
+    await change_entity(machine.session(), "users/ANONYMOUS", lambda _: texts)
+    await trio.sleep(1)
+    assert (await client.ask(produce_request("t", KB_100 * 3))).throttle_time_ms > 0
+
+
+async def test_a_throttled_connection_does_not_delay_the_stop(nursery, autojump_clock):
+    machine, client = await started(nursery, (CLIENT, "producer_byte_rate", 1.0))
+    assert (await client.ask(produce_request("t", KB_100))).throttle_time_ms > 60_000
+    began = trio.current_time()
+    await machine.stop()
+    assert trio.current_time() - began < 5
+
+
+# -- connection_creation_rate
+
+
+async def accepted(machine, address):
+    """Whether a new connection of this address is served."""
+    client = await machine.connect(address=address)
+    try:
+        await client.ask(m.ApiVersionsRequest(client_software_name="a", client_software_version="1"))
+    except EOFError:
+        return False
+    finally:
+        client.close()
+    return True
+
+
+@pytest.mark.parametrize("named", ["10.0.0.9", None])
+async def test_an_address_that_connects_too_often_is_closed_after_a_while(nursery, autojump_clock, named):
+    machine, client = await started(nursery, ([("ip", named)], "connection_creation_rate", 1.0))
+    assert [await accepted(machine, "10.0.0.9") for _ in range(10)] == [True] * 10
+    began = trio.current_time()
+    assert not await accepted(machine, "10.0.0.9")
+    assert 0.5 < trio.current_time() - began <= 1.1
+    assert await accepted(machine, "10.0.0.8")
+    await trio.sleep(12)
+    assert await accepted(machine, "10.0.0.9")
+    await set_quota(client, [("ip", named)], "connection_creation_rate", None)
+    assert all([await accepted(machine, "10.0.0.9") for _ in range(30)])
+
+
+# -- controller_mutation_rate: 11 partitions at once, then one each second
+
+
+async def create(client, name, version=None, **fields):
+    answer = await client.ask(new_topics(name, 4, **fields), version)
+    return answer.topics[0], answer.throttle_time_ms
+
+
+async def test_topics_are_refused_while_tokens_are_missing(nursery, autojump_clock):
+    _, client = await started(nursery, (USER, "controller_mutation_rate", 1.0))
+    for name in "abc":
+        row, throttled_ms = await create(client, name)
+        assert (row.error_code, throttled_ms) == (0, 0)
+    row, throttled_ms = await create(client, "d")
+    assert (row.error_code, row.error_message) == (ErrorCode.THROTTLING_QUOTA_EXCEEDED, None)
+    assert 0 < throttled_ms <= 1000
+    assert (await create(client, "d"))[0].error_code == 0
+
+
+async def test_older_versions_are_only_throttled(nursery, autojump_clock):
+    _, client = await started(nursery, (USER, "controller_mutation_rate", 1.0))
+    for name in "abc":
+        await create(client, name, 5)
+    row, throttled_ms = await create(client, "d", 5)
+    assert row.error_code == 0
+    assert throttled_ms > 3900
+
+
+async def test_what_is_not_created_costs_nothing(nursery, autojump_clock):
+    _, client = await started(nursery, (USER, "controller_mutation_rate", 1.0))
+    for _ in range(10):
+        assert (await create(client, "t"))[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    for name in "abc":
+        assert (await create(client, name))[0].error_code == 0
+
+
+async def test_deletion_and_growth_take_tokens_as_well(nursery, autojump_clock):
+    _, client = await started(nursery)
+    for name in "ab":
+        await client.create_topic(name, 12)
+    await set_quota(client, USER, "controller_mutation_rate", 1.0)
+    state = m.DeleteTopicsRequest.DeleteTopicState
+    asked = m.DeleteTopicsRequest(topics=[state(name="a"), state(name="b")], timeout_ms=10_000)
+    answer = await client.ask(asked)
+    assert [row.error_code for row in answer.responses] == [0, ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+    assert 0 < answer.throttle_time_ms <= 1000
+    more = m.CreatePartitionsRequest.CreatePartitionsTopic(name="b", count=32, assignments=None)
+    request = m.CreatePartitionsRequest(topics=[more], timeout_ms=10_000)
+    assert (await client.ask(request)).results[0].error_code == 0
+    more.count = 33
+    grown = await client.ask(request)
+    assert (grown.results[0].error_code, grown.results[0].error_message) == (89, None)
+    assert grown.throttle_time_ms > 10_000
