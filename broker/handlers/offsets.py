@@ -66,11 +66,12 @@ async def list_offsets(broker: Broker, call: Call, request: m.ListOffsetsRequest
     named = await counted((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
     topics = []
     async for topic in paced(request.topics):
+        may_describe = call.authorize("Describe", "Topic", topic.name)
         rows = []
         async for asked in paced(topic.partitions):
             row = Row(partition_index=asked.partition_index)
             rows.append(row)
-            if not call.authorize("Describe", "Topic", topic.name):
+            if not may_describe:
                 row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             # Kafka checks for duplicates in the handler of versions 1+ only; version 0 answers each entry.
             elif named[topic.name, asked.partition_index] > 1 and call.version >= ONE_OFFSET_VERSION:
