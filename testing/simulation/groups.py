@@ -6,7 +6,7 @@ commits, and joins again if a response demands it. Each of its generations, with
 to `ownership` (one owner per partition and generation).
 
 It commits only offsets of records that it has read, so the committed offset of a partition never goes back unless
-records are lost.
+records are lost, or a commit without an answer arrives after a later one.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import trio
 
 from barnabas.testing.simulation.consumers import FETCH_BYTES, note_read
-from barnabas.testing.simulation.history import COMMITTED, RESUMED, Event, History
+from barnabas.testing.simulation.history import COMMITTED, RESUMED, UNANSWERED, Event, History
 from barnabas.testing.simulation.party import ANSWER_SECONDS, Answer, Link, Lost, Party
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
@@ -241,8 +241,13 @@ class Member:
             topics=[m.OffsetCommitRequest.OffsetCommitRequestTopic(name=self.topic, partitions=rows)],
         )
         asked_ms = self._history.now_ms()
-        answer = await self._asked(link, request, m.OffsetCommitResponse)
         asked = {row.partition_index: row.committed_offset for row in rows}
+        try:
+            answer = await self._asked(link, request, m.OffsetCommitResponse)
+        except Lost:
+            for partition, offset in asked.items():
+                self._note(UNANSWERED, partition, offset, asked_ms)
+            raise
         for row in answer.topics[0].partitions:
             self._judge(row.error_code)
             self._committed[row.partition_index] = asked[row.partition_index]

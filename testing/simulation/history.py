@@ -10,6 +10,7 @@ a batch; its digest is the batch's checksum, and its sequence that of the first 
     disordered  the sequence that follows the last acknowledged one was refused ("failed" follows)
     read        a consumer was served the batch at this offset
     committed   a group's commit was acknowledged: `offset` is the committed one, `producer` the member
+    unanswered  a group's commit got no answer: it may be done, or be done later
     resumed     a member read the committed offset of a partition that it owns now
 
 Each event is passed to the `watchers` at once; the invariants are one of them.
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 ACKED, FAILED, REFUSED, READ = "acked", "failed", "refused", "read"
-COMMITTED, RESUMED, OUT_OF_ORDER = "committed", "resumed", "disordered"
+COMMITTED, UNANSWERED, RESUMED, OUT_OF_ORDER = "committed", "unanswered", "resumed", "disordered"
 
 
 class Event(NamedTuple):

@@ -28,14 +28,23 @@ from barnabas.broker.cluster.topics import INTERNAL_TOPICS
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import PartitionState
 from barnabas.testing.simulation.compacted import Table, check_compacted, check_table
-from barnabas.testing.simulation.history import ACKED, COMMITTED, OUT_OF_ORDER, READ, REFUSED, RESUMED, Event
+from barnabas.testing.simulation.group_rules import GroupRules
+from barnabas.testing.simulation.history import (
+    ACKED,
+    COMMITTED,
+    OUT_OF_ORDER,
+    READ,
+    REFUSED,
+    RESUMED,
+    UNANSWERED,
+    Event,
+)
 from barnabas.testing.simulation.observe import WatchedNode, read_all, read_new
 from barnabas.testing.simulation.transaction_replicas import check_replica, check_reread
 from barnabas.testing.simulation.transaction_rules import TRANSACTION_RULES, TransactionRules
 from barnabas.testing.simulation.truth import Shadow, Truth, first_difference
 from barnabas.wire.records import BatchHeader
 from barnabas.wire.sentinels import NO_LEADER
-from barnabas.wire.topics import partition_for
 
 if TYPE_CHECKING:
     from barnabas.broker.replication.partition import Partition
@@ -110,9 +119,7 @@ class Checks:
         self._returned: dict[int, float] = {}  # of machines that crashed: when their broker first registered again
         self._controller_epoch = 0
         self._refused: dict[tuple[str, int, int], None] = {}  # topic, partition, checksum
-        self._owners: dict[tuple[str, int, str, int], str] = {}
-        self._generations: dict[str, int] = {}
-        self._offsets: dict[tuple[str, bytes | None, int], list[tuple[int, int]]] = {}  # (answered at, largest so far)
+        self._groups = GroupRules(self.violate)
         self._deletable: dict[tuple[str, int], int] = {}
 
     def violate(self, rule: str, text: str) -> None:
@@ -399,7 +406,8 @@ class Checks:
         if self.transactions is not None:
             self.transactions.lost(truth)
         if truth.topic == OFFSETS_TOPIC:
-            self._forgive_groups(truth.partition)
+            count = sum(each.topic == OFFSETS_TOPIC for each in self.truths.values())
+            self._groups.forgive(truth.partition, count)
 
     def _why_permitted(self, truth: Truth, shadow: Shadow, epoch: int, batch: BatchHeader) -> str | None:
         """Which rule permits that this leader lacks this batch."""
@@ -481,11 +489,11 @@ class Checks:
         elif event.kind == OUT_OF_ORDER:
             self._check_out_of_order(event)
         elif event.kind == COMMITTED:
-            known = self._offsets.setdefault((event.group, event.topic_id, event.partition), [])
-            largest = max(event.offset, known[-1][1] if known else 0)
-            known.append((event.time_ms, largest))
+            self._groups.committed(event)
+        elif event.kind == UNANSWERED:
+            self._groups.unanswered(event)
         elif event.kind == RESUMED:
-            self._check_resumed(event)
+            self._groups.resumed(event)
 
     def _check_out_of_order(self, event: Event) -> None:
         """I7: the oldest unacknowledged sequence was refused as out of order, so a record before it is lost.
@@ -547,31 +555,8 @@ class Checks:
         """A member learned what it owns in this generation."""
         if self.transactions is not None:
             self.transactions.generation(group, generation)
-        self._generations[group] = max(generation, self._generations.get(group, -1))
-        for partition in partitions:
-            owner = self._owners.setdefault((group, generation, topic, partition), member)
-            if owner != member:
-                self.violate(
-                    "I8", f"{topic}-{partition} in generation {generation} of {group} belongs to {owner} and {member}"
-                )
+        self._groups.owns(group, generation, member, topic, partitions)
         self._tell(f"{member} owns {list(partitions)} of {topic} in generation {generation} of {group}")
-
-    def _check_resumed(self, event: Event) -> None:
-        if event.generation < self._generations.get(event.group, -1):
-            return  # the response may come from a deposed coordinator; the member's next request is refused
-        known = self._offsets.get((event.group, event.topic_id, event.partition), [])
-        expected = max((offset for at, offset in known if at <= event.asked_ms), default=-1)
-        if event.offset < expected:
-            where = f"{event.topic}-{event.partition}"
-            self.violate("I9", f"{event.group} goes back to {event.offset} in {where}; {expected} was committed")
-
-    def _forgive_groups(self, partition: int) -> None:
-        """The offsets topic lost records, as the rules permit: what its groups committed does not count."""
-        count = sum(truth.topic == OFFSETS_TOPIC for truth in self.truths.values())
-        for key in [key for key in self._offsets if partition_for(key[0], count) == partition]:
-            del self._offsets[key]
-        for owner in [owner for owner in self._owners if partition_for(owner[0], count) == partition]:
-            del self._owners[owner]
 
 
 def _end_that_was_found(truth: Truth, broker_id: int, partition: "Partition", log: "PartitionLog") -> int:
