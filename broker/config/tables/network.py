@@ -33,7 +33,7 @@ NETWORK_PROPERTIES = (
     row("inter.broker.listener.name", STRING, None, None, READ_ONLY, SERVED,
         "The listener that brokers use among themselves."),
     row("security.inter.broker.protocol", STRING,
-        "PLAINTEXT", one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), READ_ONLY, REFUSED,
+        "PLAINTEXT", one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), READ_ONLY, SERVED,
         "Security protocol among brokers, when no listener is named for it."),
     row("control.plane.listener.name", STRING, None, None, READ_ONLY, SERVED,
         "A listener of its own for what the controller and brokers ask each other."),

@@ -21,6 +21,7 @@ DERIVED = {
     "log.dirs": "log_directories",
     "log.message.timestamp.difference.max.ms": "message_timestamp_before_max_ms",
     "max.connections.per.ip.overrides": "connection_limits",
+    "security.inter.broker.protocol": "inter_broker_listener",
 }
 
 

@@ -36,7 +36,7 @@ WRONG = [
     ({"offsets.commit.required.acks": "2"}, "offsets.commit.required.acks must be greater or equal to -1"),
     ({"inter.broker.listener.name": "X"}, "Listener with name X defined in inter.broker.listener.name not found in"),
     ({"inter.broker.listener.name": "SSL"}, "inter.broker.listener.name must be a listener name defined in"),
-    ({"security.inter.broker.protocol": "SSL"}, "security.inter.broker.protocol is not served by this version"),
+    ({"security.inter.broker.protocol": "SSL"}, "inter.broker.listener.name must be a listener name defined in"),
     (
         {"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"},
         "Only one of inter.broker.listener.name and security.inter.broker.protocol should be set.",
