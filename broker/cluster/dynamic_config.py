@@ -25,8 +25,9 @@ from barnabas.broker.config.parse import ConfigError
 from barnabas.controller.admin.entity_configs import ADDRESSES, BROKERS, CLIENTS, TOPICS, USERS, node_of, read_entity
 from barnabas.controller.image.loading import numbered, parse
 from barnabas.controller.store import paths
+from barnabas.controller.store.following import Following
 from barnabas.controller.store.paths import DEFAULT_ENTITY, ConfigChange
-from barnabas.controller.store.store import MetadataStore, NoNode, SessionExpired, StoreError, check_path
+from barnabas.controller.store.store import MetadataStore, NoNode, check_path
 
 if TYPE_CHECKING:
     from barnabas.broker.config.live import BrokerConfig
@@ -40,7 +41,6 @@ logger = logging.getLogger(__name__)
 
 NOTIFICATION = paths.CONFIG_CHANGE_PREFIX.rpartition("/")[2]
 EXPIRY_MS = 15 * 60 * 1000
-RETRY_SECONDS = 1.0
 APPLIED_SECONDS_MAX = 5.0  # an AlterConfigs response waits at most this long until this broker uses the new values
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
 
@@ -106,7 +106,7 @@ class DynamicConfig:
         self._now_ms = now_ms
         self._seen = -1  # the number of the last notification that was applied
         self._applied = trio.Event()  # set and replaced whenever `_seen` grows
-        self._touched = trio.Event()  # set by the store's watch, and when the session expires
+        self._following = Following(store, "changes of configuration", logger)
         self._advertise: Callable[[], Awaitable[None]] | None = None
         self._advertised = config.advertised_listeners  # the value in the registration
         self._concerned: dict[str, Callable[[str], Awaitable[None]]] = {
@@ -128,40 +128,11 @@ class DynamicConfig:
         `advertise` writes the value of `advertised.listeners` into this broker's registration.
         """
         self._advertise = advertise
-        # A new session has no watches: after an expiry the node must be read and watched again.
-        self._store.on_expired(self._look_again)
-        started = False
-        while True:
-            # Before the read: a change during it sets the new event, and is found in the next round.
-            self._touched = trio.Event()
-            try:
-                await self._take(await self._store.children(paths.CONFIG_CHANGES, self._touched.set))
-            except SessionExpired:
-                # During the start the candidate, which opens new sessions, does not run yet.
-                if not started:
-                    await self._begin_session()
-                else:
-                    await trio.sleep(RETRY_SECONDS)
-                continue
-            except StoreError as error:
-                logger.warning("changes of configuration cannot be followed: %s", error, extra={"peer": "store"})
-                await trio.sleep(RETRY_SECONDS)
-                continue
-            if not started:
-                started = True
-                task_status.started()
-            await self._touched.wait()
+        self._store.on_expired(self._following.look_again)
+        await self._following.run(self._look, task_status=task_status)
 
-    async def _begin_session(self) -> None:
-        """Open a new session, or wait before the next attempt."""
-        try:
-            await self._store.renew()
-        except StoreError as error:
-            logger.warning("no new session: %s", error, extra={"peer": "store"})
-            await trio.sleep(RETRY_SECONDS)
-
-    def _look_again(self) -> None:
-        self._touched.set()
+    async def _look(self, touched: Callable[[], None]) -> None:
+        await self._take(await self._store.children(paths.CONFIG_CHANGES, touched))
 
     async def await_applied(self, number: int) -> None:
         """Wait until this broker has applied the notification, at most APPLIED_SECONDS_MAX."""

@@ -16,13 +16,13 @@ import trio
 from barnabas.broker.security.tokens import DelegationToken, DelegationTokens
 from barnabas.controller.image.loading import numbered, parse
 from barnabas.controller.store import paths
+from barnabas.controller.store.following import Following
 from barnabas.controller.store.store import (
     Create,
     Delete,
     MetadataStore,
     NodeExists,
     NoNode,
-    SessionExpired,
     SetData,
     StoreError,
     check_path,
@@ -33,7 +33,6 @@ logger = logging.getLogger(__name__)
 
 NOTIFICATION = paths.DELEGATION_TOKEN_CHANGE_PREFIX.rpartition("/")[2]
 EXPIRY_MS = 15 * 60 * 1000  # of a notification
-RETRY_SECONDS = 1.0
 
 
 class TokenStore:
@@ -52,7 +51,7 @@ class TokenStore:
         self._sweep_ms = sweep_ms
         self._seen = -1  # the number of the last notification that was taken
         self._is_loaded = False
-        self._touched = trio.Event()  # set by the store's watch, and when the session expires
+        self._following = Following(store, "delegation tokens", logger)
 
     # -- changes
 
@@ -91,47 +90,19 @@ class TokenStore:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Follow until cancelled; `task_status` reports the start when all tokens are read."""
         self._store.on_expired(self._lost)
-        started = False
-        while True:
-            # Before the read: a change during it sets the new event, and is found in the next round.
-            self._touched = trio.Event()
-            try:
-                await self._look()
-            except SessionExpired:
-                # During the start the candidate, which opens new sessions, does not run yet.
-                if not started:
-                    await self._begin_session()
-                else:
-                    await trio.sleep(RETRY_SECONDS)
-                continue
-            except StoreError as error:
-                logger.warning("delegation tokens cannot be followed: %s", error, extra={"peer": "store"})
-                await trio.sleep(RETRY_SECONDS)
-                continue
-            if not started:
-                started = True
-                task_status.started()
-            await self._touched.wait()
+        await self._following.run(self._look, task_status=task_status)
 
     def _lost(self) -> None:
         # The session's watches are gone, and with them changes may have been missed.
         self._is_loaded = False
-        self._touched.set()
+        self._following.look_again()
 
-    async def _begin_session(self) -> None:
-        """Open a new session, or wait before the next attempt."""
-        try:
-            await self._store.renew()
-        except StoreError as error:
-            logger.warning("no new session: %s", error, extra={"peer": "store"})
-            await trio.sleep(RETRY_SECONDS)
-
-    async def _look(self) -> None:
+    async def _look(self, touched: Callable[[], None]) -> None:
         for path in with_ancestors([paths.DELEGATION_TOKENS, paths.DELEGATION_TOKEN_CHANGES]):
             if await self._store.exists(path) is None:
                 await self._create(path)
         # The watch first, then the tokens: what changes in between is read twice.
-        names = numbered(await self._store.children(paths.DELEGATION_TOKEN_CHANGES, self._touched.set), NOTIFICATION)
+        names = numbered(await self._store.children(paths.DELEGATION_TOKEN_CHANGES, touched), NOTIFICATION)
         if not self._is_loaded:
             self.known.replace(await self._all())
             self._is_loaded = True

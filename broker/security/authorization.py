@@ -42,6 +42,7 @@ from barnabas.broker.security.acls import (
 from barnabas.broker.security.authorizer import Authorizer
 from barnabas.controller.image.loading import numbered, parse, read_nodes
 from barnabas.controller.store import paths
+from barnabas.controller.store.following import Following
 from barnabas.controller.store.store import (
     BadVersion,
     Create,
@@ -51,7 +52,6 @@ from barnabas.controller.store.store import (
     NodeExists,
     NoNode,
     Op,
-    SessionExpired,
     SetData,
     Stat,
     StoreError,
@@ -61,7 +61,6 @@ from barnabas.wire.errors import ErrorCode
 logger = logging.getLogger(__name__)
 
 EXPIRY_MS = 15 * 60 * 1000
-RETRY_SECONDS = 1.0
 WRITE_ATTEMPTS = 10
 BACKOFF_SECONDS, BACKOFF_JITTER_SECONDS = 0.1, 0.05
 
@@ -90,52 +89,22 @@ class Authorization:
         self._lock = trio.Lock()
         self._loaded_in = 0  # the session in which everything was read
         self._seen = dict.fromkeys(FOLDERS, -1)  # the numbers of the last announcements that were applied
-        self._touched = trio.Event()  # set by the store's watches, and when the session expires
+        self._following = Following(store, "changes of ACLs", logger)
 
     # -- following
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Follow until cancelled; `task_status` reports the start when all ACLs are loaded."""
-        self._store.on_expired(self._look_again)
-        started = False
-        while True:
-            # Before the reads: a change during them sets the new event, and is found in the next round.
-            self._touched = trio.Event()
-            try:
-                await self._look()
-            except SessionExpired:
-                # During the start the candidate, which opens new sessions, does not run yet.
-                if not started:
-                    await self._begin_session()
-                else:
-                    await trio.sleep(RETRY_SECONDS)
-                continue
-            except StoreError as error:
-                logger.warning("changes of ACLs cannot be followed: %s", error, extra={"peer": "store"})
-                await trio.sleep(RETRY_SECONDS)
-                continue
-            if not started:
-                started = True
-                task_status.started()
-            await self._touched.wait()
+        self._store.on_expired(self._following.look_again)
+        await self._following.run(self._look, task_status=task_status)
 
-    async def _begin_session(self) -> None:
-        try:
-            await self._store.renew()
-        except StoreError as error:
-            logger.warning("no new session: %s", error, extra={"peer": "store"})
-            await trio.sleep(RETRY_SECONDS)
-
-    def _look_again(self) -> None:
-        self._touched.set()
-
-    async def _look(self) -> None:
+    async def _look(self, touched: Callable[[], None]) -> None:
         """Set the watches, and take over what changed; everything, if this session has not loaded it yet."""
         session_id = self._store.session_id
         loads = session_id != self._loaded_in
         if loads:
             await self._create_parents()
-        listed = [(folder, await self._store.children(folder, self._touched.set)) for folder in FOLDERS]
+        listed = [(folder, await self._store.children(folder, touched)) for folder in FOLDERS]
         if loads:
             await self._load()
         for folder, names in listed:

@@ -1,0 +1,58 @@
+"""Follows a part of the store: looks at it, and looks again whenever one of its watches says that it has changed."""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from barnabas.controller.store.store import MetadataStore, SessionExpired, StoreError
+
+RETRY_SECONDS = 1.0
+
+Look = Callable[[Callable[[], None]], Awaitable[None]]  # takes what its watches call
+
+
+class Following:
+    """One part of the store, which is followed. `what` is its name in the log, a plural."""
+
+    def __init__(self, store: MetadataStore, what: str, logger: logging.Logger) -> None:
+        self._store = store
+        self._what = what
+        self._logger = logger
+        self._touched = trio.Event()  # set by the store's watches, and by `look_again`
+
+    def look_again(self) -> None:
+        """Look once more. A new session has no watches, so the owner calls this after an expiry."""
+        self._touched.set()
+
+    async def run(self, look: Look, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Follow until cancelled; `task_status` reports the start when the first look has succeeded."""
+        started = False
+        while True:
+            # Before the look: a change during it sets the new event, and is found in the next round.
+            self._touched = trio.Event()
+            try:
+                await look(self._touched.set)
+            except SessionExpired:
+                # During the start the candidate, which opens new sessions, does not run yet.
+                if not started:
+                    await self._begin_session()
+                else:
+                    await trio.sleep(RETRY_SECONDS)
+                continue
+            except StoreError as error:
+                self._logger.warning("%s cannot be followed: %s", self._what, error, extra={"peer": "store"})
+                await trio.sleep(RETRY_SECONDS)
+                continue
+            if not started:
+                started = True
+                task_status.started()
+            await self._touched.wait()
+
+    async def _begin_session(self) -> None:
+        """Open a new session, or wait before the next attempt."""
+        try:
+            await self._store.renew()
+        except StoreError as error:
+            self._logger.warning("no new session: %s", error, extra={"peer": "store"})
+            await trio.sleep(RETRY_SECONDS)
