@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
-from barnabas.storage.disk import Disk, File, StorageError, join
+from barnabas.storage.disk import Disk, File, StorageError, join, parent_of
 
 LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT = ".log", ".index", ".timeindex", ".txnindex", ".snapshot"
 SEGMENT_SUFFIXES = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT)
@@ -43,12 +43,13 @@ class OpenFiles:
     def __init__(self, disk: Disk, limit: int = OPEN_FILES_LIMIT) -> None:
         self.limit = limit
         self._disk = disk
-        self._pinned: dict[str, File] = {}
+        # By directory, so that the close of one log among 10,000 costs no search through the files of all.
+        self._pinned: dict[str, dict[str, File]] = {}  # directory -> path -> file
         self._recent: OrderedDict[str, File] = OrderedDict()  # least recently used first
 
     def get(self, path: str) -> File:
         """The file, opened if needed. The next `get` may close it unless the caller retains it. Blocking: short."""
-        file = self._pinned.get(path)
+        file = self._pinned.get(parent_of(path), {}).get(path)
         if file is not None:
             return file
         # Taken out and put back at the end, which is the place of the most recently used.
@@ -63,16 +64,16 @@ class OpenFiles:
         """Take ownership of a file, which stays open until it is unpinned or dropped."""
         # The path may have a cached read-only handle, which `get` must not return any more.
         self.drop(path)
-        self._pinned[path] = file
+        self._pinned.setdefault(parent_of(path), {})[path] = file
 
     def unpin(self, path: str) -> None:
         """Move a pinned file, which is not written any more, to the cached ones."""
-        self._recent[path] = self._pinned.pop(path)
+        self._recent[path] = self._pinned[parent_of(path)].pop(path)
         self._shrink()
 
     def drop(self, path: str) -> None:
         """Release the file, if it is open: its path is about to be renamed, replaced or removed."""
-        for files in (self._pinned, self._recent):
+        for files in (self._pinned.get(parent_of(path), {}), self._recent):
             file = files.pop(path, None)
             if file is not None:
                 file.release()
@@ -80,21 +81,20 @@ class OpenFiles:
     def drop_directory(self, directory: str) -> None:
         """Release all files in this directory."""
         prefix = join(directory, "")  # with "/": "orders-1" must not match "orders-10"
-        for path in (*self._pinned, *self._recent):
-            if path.startswith(prefix):
-                self.drop(path)
+        for path in [each for each in (*self._pinned.get(directory, ()), *self._recent) if each.startswith(prefix)]:
+            self.drop(path)
+        self._pinned.pop(directory, None)
 
     def rename_directory(self, old: str, new: str) -> None:
         """Follow the rename of a directory: pinned files stay open, cached ones are reopened on use."""
         # A pinned descriptor stays valid across the rename; only its path changes.
-        for path in [each for each in self._pinned if each.startswith(join(old, ""))]:
-            file = self._pinned.pop(path)
+        for path, file in self._pinned.pop(old, {}).items():
+            self.pin(new + path[len(old) :], file)
             file.path = new + path[len(old) :]
-            self._pinned[file.path] = file
         self.drop_directory(old)
 
     def __len__(self) -> int:
-        return len(self._pinned) + len(self._recent)
+        return sum(map(len, self._pinned.values())) + len(self._recent)
 
     def _shrink(self) -> None:
         # `release` drops only the reference of this table: a file that is being sent is closed later.

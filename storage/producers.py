@@ -99,6 +99,10 @@ class Producer(NamedTuple):
         """The first offset of its open transaction; None if none is open."""
         return None if self.first_offset == NO_OFFSET else self.first_offset
 
+    def has_ended(self, offset: int) -> bool:
+        """Whether the transaction that wrote the record at this offset has its marker."""
+        return self.first_offset == NO_OFFSET or offset < self.first_offset
+
     def __repr__(self) -> str:
         return f"Producer({self.producer_id}, epoch {self.epoch}, last sequence {self.last_sequence})"
 
@@ -202,7 +206,11 @@ class ProducerStates:
             if origin is Origin.CLIENT and not kind & CONTROL and header.producer_epoch == producer.epoch:
                 duplicate = self._find_duplicate(header)
                 if duplicate is not None:
-                    return duplicate
+                    # librdkafka gives numbers again after an abort, if a leader died before it acknowledged them. Kafka
+                    # takes the new records for those of the aborted transaction: they are acknowledged, and lost. The
+                    # caller looks whether this is a retry of the same bytes.
+                    is_ambiguous = kind and producer.has_ended(duplicate.base_offset)
+                    return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if is_ambiguous else duplicate
             # An older epoch is fenced: another instance has taken over the transactional id (KIP-98), or the producer
             # itself has bumped its epoch (KIP-360). Kafka 3.9 looks at the guard before, so that it may answer a zombie
             # INVALID_TXN_STATE, which does not say that it is fenced (KAFKA-19690).

@@ -8,6 +8,7 @@ Requests between brokers have the versions that `inter.broker.protocol.version` 
 section 0): `inter_broker_versions`.
 """
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -184,6 +185,7 @@ def served_apis() -> list[Api]:
     return [api for api in APIS.values() if api.served]
 
 
+@functools.cache  # asked for each request between brokers, for few levels
 def inter_broker_versions(level: str) -> Mapping[int, int]:
     """API key -> version of the requests that a broker with this `inter.broker.protocol.version` sends to brokers.
 

@@ -51,6 +51,9 @@ FAMILIES = (
 )
 
 
+_classes: dict[str, type[Message]] = {}
+
+
 @cache
 def schemas() -> dict[str, Schema]:
     """Name -> schema of every message."""
@@ -59,12 +62,15 @@ def schemas() -> dict[str, Schema]:
     return {schema.name: schema for family in families for schema in family}
 
 
-@cache
 def message_class(name: str) -> type[Message]:
     """The class of this message; KeyError if there is none of this name."""
-    made = codegen.make_class(schemas()[name])
-    # From now on an ordinary attribute of this module, so that `__getattr__` is not called again.
-    globals()[name] = made
+    made = _classes.get(name)
+    if made is None:
+        # A broker in a thread and its test may use a message for the first time at once. Then both make the class, and
+        # `setdefault`, which is one step for all threads, gives both the same one.
+        made = _classes.setdefault(name, codegen.make_class(schemas()[name]))
+        # From now on an ordinary attribute of this module, so that `__getattr__` is not called again.
+        globals()[name] = made
     return made
 
 

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 
 from barnabas.wire.compression import CHUNK_BYTES, BeyondLimits, CorruptRecords, Stream
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.record_runs import earlier_rows
 
 # Of a batch, decompressed. It is above socket.request.max.bytes (100 MiB), so it refuses no batch that could be sent
 # uncompressed, and it is small enough that one batch cannot exhaust the machine.
@@ -100,6 +101,23 @@ class RecordCursor:
                 continue
             self._position = last + 1
             return (value >> 1) ^ -(value & 1)
+
+    def pass_earlier_rows(self, index: int, count_max: int, base_timestamp: int, timestamp: int) -> int:
+        """Pass records of one shape at the front that are earlier than `timestamp`, many at once. How many.
+
+        `index` is that of the first record in its batch.
+        """
+        # Near the ends of the range Java's addition wraps: then the records are looked at one by one.
+        if not INT64_MIN // 2 < base_timestamp < _INT64_MAX // 2:
+            return 0
+        passed = 0
+        while True:
+            rows, self._position = earlier_rows(
+                self._buffer, self._position, index + passed, count_max - passed, timestamp - base_timestamp
+            )
+            if not rows:
+                return passed
+            passed += rows
 
     def pass_earlier(
         self, count_max: int, base_timestamp: int, timestamp: int, offset_delta: int

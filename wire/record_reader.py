@@ -182,9 +182,11 @@ def _find_time(
     index, count = 0, header.record_count
     while index < count:
         wanted = min(count - index, meter.credit // _PASS_COST + 1)
-        passed, found = cursor.pass_earlier(wanted, header.base_timestamp, timestamp, first_delta)
+        rows = cursor.pass_earlier_rows(index, wanted, header.base_timestamp, timestamp)
+        passed, found = cursor.pass_earlier(wanted - rows, header.base_timestamp, timestamp, first_delta)
         if found is not None:
             return found
+        passed += rows
         index += passed
         meter.credit -= passed * _PASS_COST
         if meter.is_step_over():

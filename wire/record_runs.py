@@ -49,6 +49,37 @@ def find_run(buffer: bytes, position: int, index: int, count_max: int) -> Run | 
     None if it has fewer than `ROWS_MIN` rows, or if its first record has headers, a varint of more than two bytes, an
     offset delta other than `index`, or contradicts itself (the walk of single records then finds the fault).
     """
+    shape = _shape(buffer, position, index, count_max)
+    if shape is None:
+        return None
+    count, stride, delta_at, delta_width, key_length = shape
+    # The timestamp deltas may differ from row to row, as long as their widths do not.
+    low, high, count = _delta_columns(buffer, delta_at, delta_width, stride, count)
+    deltas = _extremes(low[:count], None if high is None else high[:count])
+    return Run(count, position + count * stride, key_length, deltas) if count >= ROWS_MIN else None
+
+
+def earlier_rows(buffer: bytes, position: int, index: int, count_max: int, delta: int) -> tuple[int, int]:
+    """How many rows at the front have timestamp deltas below `delta`; where the next record begins.
+
+    The rows are those of a run, as `find_run` finds it. Up to 64 rows that have lower deltas may be left over.
+    """
+    shape = _shape(buffer, position, index, count_max) if delta > 0 else None
+    if shape is None:
+        return 0, position
+    count, stride, delta_at, delta_width, _ = shape
+    low, high, count = _delta_columns(buffer, delta_at, delta_width, stride, count)
+    # Zigzag doubles a delta that is not negative. Of two bytes the second decides: up to 64 rows are left over.
+    column, bound = (low, delta << 1) if high is None else (high, delta >> 6)
+    column = column[:count]
+    count -= len(column.lstrip(_LAST_BYTES[: min(bound, 128)]))
+    return count, position + count * stride
+
+
+def _shape(buffer: bytes, position: int, index: int, count_max: int) -> tuple[int, int, int, int, int] | None:
+    """How many rows agree with the first one in all but their timestamp deltas; stride, place and width of the
+    timestamp delta, key length. None as of `find_run`.
+    """
     try:
         columns = _columns(buffer, position, index) if _sizes_agree(buffer, position) else None
     except IndexError:
@@ -74,16 +105,19 @@ def find_run(buffer: bytes, position: int, index: int, count_max: int) -> Run | 
     stop = count * stride
     if count < ROWS_MIN or not _offsets_count_up(buffer, offset_at, stop, stride, index, count):
         return None
-    # The timestamp deltas may differ from row to row, as long as their widths do not.
+    return count, stride, delta_at, delta_width, key_length
+
+
+def _delta_columns(
+    buffer: bytes, delta_at: int, delta_width: int, stride: int, count: int
+) -> tuple[bytes, bytes | None, int]:
+    """The columns of the timestamp deltas, and how many rows have deltas of this width."""
+    stop = count * stride
     low = buffer[delta_at : delta_at + stop : stride]
     if delta_width == 1:
-        count -= len(low.lstrip(_LAST_BYTES)) if not low.isascii() else 0
-        deltas = _extremes(low[:count], None)
-    else:
-        high = buffer[delta_at + 1 : delta_at + 1 + stop : stride]
-        count -= max(len(low.lstrip(_OTHER_BYTES)), len(high.lstrip(_LAST_BYTES)))
-        deltas = _extremes(low[:count], high[:count])
-    return Run(count, position + count * stride, key_length, deltas) if count >= ROWS_MIN else None
+        return low, None, count - (0 if low.isascii() else len(low.lstrip(_LAST_BYTES)))
+    high = buffer[delta_at + 1 : delta_at + 1 + stop : stride]
+    return low, high, count - max(len(low.lstrip(_OTHER_BYTES)), len(high.lstrip(_LAST_BYTES)))
 
 
 def _sizes_agree(buffer: bytes, start: int) -> bool:

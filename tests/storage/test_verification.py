@@ -102,8 +102,15 @@ def test_what_a_follower_copies_drops_the_guard_as_well(leader, flags):
 
 def test_the_repeat_of_a_remembered_batch_is_a_duplicate_whatever_its_guard(leader):
     leader.append(0, leader.begin())
-    leader.mark()
     assert leader.append(0) == Duplicate(0, 0, 1000)
+
+
+def test_the_numbers_of_a_transaction_that_has_ended_do_not_make_a_duplicate(leader):
+    leader.append(0, leader.begin())
+    leader.mark()
+    assert leader.append(0) is OUT_OF_ORDER
+    leader.append(1, leader.begin(1))
+    assert leader.append(0) is OUT_OF_ORDER
 
 
 def test_a_fenced_producer_hears_so_before_its_guard_is_looked_at(leader):

@@ -3,6 +3,8 @@
 import random
 import re
 import struct
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from barnabas.wire import codegen
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.schema import Field, Schema
@@ -442,3 +445,19 @@ def test_the_readmes_batch_has_the_checksum_and_the_record_that_it_says() -> Non
     assert (base_offset, length, epoch, magic) == (0, len(batch) - 12, -1, 2)
     assert crc == crc32c.crc32c(batch[21:])
     assert batch[61:] == bytes.fromhex("10 00 00 00 01 04 4b2e 00")
+
+
+def test_threads_that_use_a_message_first_at_once_get_one_class(monkeypatch):
+    name, right, asked = "DescribeUserScramCredentialsResponse", codegen.make_class, []
+    monkeypatch.delitem(m._classes, name, raising=False)
+    monkeypatch.delitem(vars(m), name, raising=False)
+
+    def make_class(schema):
+        asked.append(schema.name)
+        threading.Event().wait(0.05)  # the others get that far meanwhile
+        return right(schema)
+
+    monkeypatch.setattr(codegen, "make_class", make_class)
+    with ThreadPoolExecutor(4) as threads:
+        found = set(threads.map(m.message_class, [name] * 4))
+    assert (asked, len(found)) == ([name] * 4, 1)  # each has made it, and all have the same

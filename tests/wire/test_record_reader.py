@@ -158,6 +158,22 @@ def test_a_search_by_time_finds_what_reading_every_record_finds(shapes, codec, t
     assert first_at(data, timestamp, start_offset) == expected
 
 
+STEPS_MS = st.lists(st.tuples(st.integers(1, 200), st.sampled_from([-70, -1, 0, 1, 3, 63, 64, 5000])), max_size=6)
+
+
+@given(st.integers(0, 20), STEPS_MS, st.sampled_from([Codec.NONE, Codec.GZIP]), st.integers(-20_000, 40_000), st.data())
+@settings(max_examples=200, deadline=None)
+def test_a_search_by_time_among_records_of_one_shape(size, steps, codec, asked, draw) -> None:
+    times = [1_000_000]
+    for count, step in steps:
+        times += [times[-1] + step * number for number in range(1, count + 1)]
+    data = build_batch([Record(0, time, None, bytes(size), []) for time in times], timestamp_ms=0, codec=codec).data
+    wanted = draw.draw(st.sampled_from([*times, times[0] + asked])) + draw.draw(st.sampled_from([-1, 0, 1]))
+    start_offset = draw.draw(st.integers(0, len(times)))
+    each = ((offset, time) for offset, time in enumerate(times) if offset >= start_offset and time >= wanted)
+    assert first_at(data, wanted, start_offset) == next(each, None)
+
+
 def test_a_search_by_time_wraps_timestamps_as_java_does() -> None:
     data = bytearray(build_batch([Record(0, 7, None, b"", [])], timestamp_ms=0).data)
     record = b"\x00" + varint(1 << 62) + varint(0) + varint(-1) + varint(-1) + varint(0)
