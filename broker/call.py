@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from barnabas.broker.security.authorization import Authorization
     from barnabas.broker.security.authorizer import Authorizer
     from barnabas.broker.security.secured import SecuredListeners
+    from barnabas.broker.time_spent import TimeSpent
     from barnabas.broker.transactions.coordinator import TransactionCoordinator
     from barnabas.broker.transactions.producer_ids import ProducerIds
     from barnabas.broker.transactions.verification import Verification
@@ -121,6 +122,7 @@ class Call:
     security_protocol: str = "PLAINTEXT"  # of the listener
     is_token_authenticated: bool = False  # by a delegation token
     authorizer: "Authorizer | None" = None  # None: everything is allowed
+    spent: "TimeSpent | None" = None  # None while no quota of request time is set
 
     @property
     def connection_number(self) -> int:

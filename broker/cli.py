@@ -7,17 +7,19 @@ Exit status: 2 for an error in the configuration, 1 for a failure outside the pr
 with one message and no traceback.
 """
 
+import functools
 import gc
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import click
 
 if TYPE_CHECKING:
     from barnabas.broker.config.parse import Setting
+    from barnabas.broker.process.store_transfer import Place
 
 COMMANDS_GROUP = "barnabas.commands"
 STATUS_FAILED = 1
@@ -107,7 +109,7 @@ def serve(
 def gather_settings(
     properties_file: str | None, data_dir: str | None, listen: str | None, assignments: Iterable[str]
 ) -> "list[Setting]":
-    """All settings, in ascending order of precedence: the file, the named options, `--set`."""
+    """All settings, in ascending order of precedence: the file, the named options, `--set`. Raises ConfigError."""
     from barnabas.broker.config.parse import Setting, parse_assignment, parse_properties
 
     settings = []
@@ -118,7 +120,12 @@ def gather_settings(
         settings.append(Setting("log.dirs", data_dir, "--data-dir"))
     if listen is not None:
         settings.append(Setting("listeners", f"PLAINTEXT://{listen}", "--listen"))
-    return settings + [parse_assignment(text) for text in assignments]
+    settings += [parse_assignment(text) for text in assignments]
+    if any(setting.name == "config.providers" for setting in settings):
+        from barnabas.broker.config.providers import resolve
+
+        settings = resolve(settings, os.environ)
+    return settings
 
 
 @commands.command()
@@ -159,26 +166,32 @@ def apis(every: bool, as_json: bool) -> None:
 @properties_file
 @assignments
 @click.option("--topic", is_flag=True, help="The properties of topics, with the defaults that this broker gives them.")
+@click.option("--listeners", is_flag=True, help="What each listener and mechanism gets, and by which property.")
 @click.option("--docs", is_flag=True, help="Also the description and the allowed values of each property.")
 @as_json
-def config(properties_file: str | None, assignments: Sequence[str], topic: bool, docs: bool, as_json: bool) -> None:
+def config(
+    properties_file: str | None, assignments: Sequence[str], topic: bool, listeners: bool, docs: bool, as_json: bool
+) -> None:
     """Show every property, its value, and where the value comes from."""
     from barnabas.broker.config.live import BrokerConfig
     from barnabas.broker.config.parse import ConfigError
-    from barnabas.broker.config.report import broker_report, topic_report
+    from barnabas.broker.config.report import broker_report, listener_report, topic_report
 
     try:
         config = BrokerConfig(gather_settings(properties_file, None, None, assignments))
+        report = (topic_report if topic else listener_report if listeners else broker_report)(config)
     except ConfigError as error:
         fail(str(error), STATUS_MISCONFIGURED)
-    report = topic_report(config) if topic else broker_report(config)
     if as_json:
         print_json(report)
         return
     for line in config.warnings():
         click.echo(f"barnabas: {line}", err=True)
     for entry in report:
-        click.echo(f"{entry['name']} = {entry['value'] or ''}  ({entry['source']}, {entry['effect']})")
+        scope = " ".join(filter(None, (entry.get("listener"), entry.get("mechanism"))))
+        name = f"{scope}: {entry['name']}" if scope else entry["name"]
+        source = " ".join(filter(None, (entry["source"], entry.get("set_by"))))
+        click.echo(f"{name} = {entry['value'] or ''}  ({source}, {entry['effect']})")
         if docs:
             click.echo(f"    {entry['doc']} Allowed: {entry['allowed']}. Changes: {entry['update']}.")
 
@@ -230,54 +243,65 @@ def check(directory: str, as_json: bool) -> None:
 
 @commands.group()
 def store() -> None:
-    """Transfer a cluster's metadata from one store into another.
+    """Transfer a cluster's metadata from one store into another, and prepare one for a first start.
 
     A store is ZooKeeper, or embedded in the data directory of a stopped broker.
     """
 
 
-store_directory = click.option("--data-dir", metavar="DIR", help="The store that is embedded in this data directory.")
-store_zookeeper = click.option("--zookeeper", metavar="HOST:PORT[/CHROOT]", help="The store in ZooKeeper.")
+def names_a_store(command: Callable[..., None]) -> Callable[..., None]:
+    """Options that name a store, of which one is given; the command gets the place that it names."""
+
+    @click.option("--data-dir", metavar="DIR", help="The store that is embedded in this data directory.")
+    @click.option("--zookeeper", metavar="HOST:PORT[/CHROOT]", help="The store in ZooKeeper.")
+    @click.option(
+        "--config",
+        "properties_file",
+        type=click.Path(exists=True, dir_okay=False),
+        metavar="FILE",
+        help="The store of the broker with these properties, with its TLS and its login at ZooKeeper.",
+    )
+    @functools.wraps(command)
+    def run(
+        *arguments: object, data_dir: str | None, zookeeper: str | None, properties_file: str | None, **options: object
+    ) -> None:
+        command(*arguments, place=store_place(data_dir, zookeeper, properties_file), **options)
+
+    return run
 
 
 @store.command("export")
-@store_directory
-@store_zookeeper
+@names_a_store
 @click.argument("file", type=click.File("w", encoding="utf-8", lazy=True), default="-")
-def export_store(data_dir: str | None, zookeeper: str | None, file: TextIO) -> None:
+def export_store(place: "Place", file: TextIO) -> None:
     """Write the content of a store to FILE (or standard output), as JSON."""
-    require_one_store(data_dir, zookeeper)
     import trio
 
     from barnabas.broker.process import store_transfer
     from barnabas.controller.store.store import StoreError
-    from barnabas.storage.osdisk import OsDisk
 
     try:
-        text = trio.run(store_transfer.export_store, OsDisk(), data_dir, zookeeper)
+        text = trio.run(store_transfer.export_store, place)
     except StoreError as error:
         fail(str(error), STATUS_FAILED)
     file.write(text)
 
 
 @store.command("import")
-@store_directory
-@store_zookeeper
+@names_a_store
 @click.argument("file", type=click.File("r", encoding="utf-8"), default="-")
 @as_json
-def import_store(data_dir: str | None, zookeeper: str | None, file: TextIO, as_json: bool) -> None:
+def import_store(place: "Place", file: TextIO, as_json: bool) -> None:
     """Fill an empty store from FILE (or standard input), which `barnabas store export` wrote."""
-    require_one_store(data_dir, zookeeper)
     import trio
 
     from barnabas.broker.process import store_transfer
     from barnabas.controller.store.store import StoreError
     from barnabas.controller.store.transfer import ExportMalformed
     from barnabas.storage.disk import StorageError
-    from barnabas.storage.osdisk import OsDisk
 
     try:
-        count = trio.run(store_transfer.import_store, OsDisk(), data_dir, zookeeper, file.read())
+        count = trio.run(store_transfer.import_store, place, file.read())
     except (ExportMalformed, UnicodeDecodeError) as error:
         fail(f"{file.name}: {error}", STATUS_FAILED)
     except (StoreError, StorageError) as error:
@@ -288,14 +312,164 @@ def import_store(data_dir: str | None, zookeeper: str | None, file: TextIO, as_j
         click.echo(f"{count} nodes written")
 
 
-def require_one_store(data_dir: str | None, zookeeper: str | None) -> None:
-    """Raise UsageError unless exactly one of the two options is given."""
+@store.group()
+def scram() -> None:
+    """SCRAM credentials of users in a store.
+
+    Brokers that log in to each other by SCRAM need theirs before the first start.
+    """
+
+
+MECHANISM_NAMES = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+scram_mechanisms = click.option(
+    "--mechanism", "mechanisms", type=click.Choice(MECHANISM_NAMES), multiple=True, help="Both if it is not given."
+)
+
+
+@scram.command("add")
+@names_a_store
+@scram_mechanisms
+@click.option("--iterations", type=click.IntRange(4096, 16384), default=4096, show_default=True)
+@click.option("--password-file", type=click.File("r", encoding="utf-8"), help="Its first line; - is standard input.")
+@click.option("--password-env", metavar="NAME", help="The environment variable that has the password.")
+@click.argument("user")
+@as_json
+def add_scram(
+    place: "Place",
+    mechanisms: Sequence[str],
+    iterations: int,
+    password_file: TextIO | None,
+    password_env: str | None,
+    user: str,
+    as_json: bool,
+) -> None:
+    """Set the credentials of a USER. The password is asked for unless a file or a variable has it."""
+    require_user(user)
+    password = scram_password(password_file, password_env)
+    import trio
+
+    from barnabas.broker.process import scram_users
+    from barnabas.controller.store.store import StoreError
+    from barnabas.storage.disk import StorageError
+
+    written = mechanisms or MECHANISM_NAMES
+    try:
+        trio.run(scram_users.add, place, user, written, iterations, password)
+    except (StoreError, StorageError) as error:
+        fail(str(error), STATUS_FAILED)
+    if as_json:
+        print_json({"user": user, "mechanisms": written})
+    else:
+        click.echo(f"{user}: {', '.join(written)} written")
+
+
+@scram.command("list")
+@names_a_store
+@as_json
+def list_scram(place: "Place", as_json: bool) -> None:
+    """List the credentials of all users, without keys."""
+    import trio
+
+    from barnabas.broker.process import scram_users
+    from barnabas.controller.store.store import StoreError
+
+    try:
+        listed = trio.run(scram_users.list_all, place)
+    except StoreError as error:
+        fail(str(error), STATUS_FAILED)
+    if as_json:
+        print_json([each._asdict() for each in listed])
+        return
+    rows = [(each.user, each.mechanism, str(each.iterations or "malformed")) for each in listed]
+    print_columns([("USER", "MECHANISM", "ITERATIONS"), *rows])
+
+
+@scram.command("remove")
+@names_a_store
+@scram_mechanisms
+@click.argument("user")
+@as_json
+def remove_scram(place: "Place", mechanisms: Sequence[str], user: str, as_json: bool) -> None:
+    """Remove the credentials of a USER."""
+    require_user(user)
+    import trio
+
+    from barnabas.broker.process import scram_users
+    from barnabas.controller.store.store import StoreError
+
+    asked = mechanisms or MECHANISM_NAMES
+    try:
+        removed = trio.run(scram_users.remove, place, user, asked)
+    except StoreError as error:
+        fail(str(error), STATUS_FAILED)
+    if not removed:
+        fail(f"{user} has no credential of {' or '.join(asked)}", STATUS_FAILED)
+    if as_json:
+        print_json({"user": user, "mechanisms": removed})
+    else:
+        click.echo(f"{user}: {', '.join(removed)} removed")
+
+
+def require_user(user: str) -> None:
+    """UsageError if this is no name of a user."""
+    if not user:
+        raise click.UsageError("The name of a user is not empty.")
+    require_text(user, "name of the user")
+
+
+def scram_password(file: TextIO | None, variable: str | None) -> str:
+    """The password: never from the arguments, which every user of the machine can list."""
+    if file is not None and variable is not None:
+        raise click.UsageError("Where is the password? Give either --password-file or --password-env.")
+    if file is not None:
+        try:
+            password = file.readline().rstrip("\r\n")
+        except UnicodeDecodeError:
+            raise click.UsageError(f"{file.name}: the password is not UTF-8.") from None
+    elif variable is not None:
+        password = os.environ.get(variable, "")
+    # Without a terminal the prompt would show what is typed.
+    elif not sys.stdin.isatty():
+        raise click.UsageError("There is no terminal to ask for the password: give --password-file or --password-env.")
+    else:
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    if not password:
+        raise click.UsageError("The password is empty, or not there.")
+    require_text(password, "password")
+    return password
+
+
+def require_text(value: str, name: str) -> None:
+    """UsageError for bytes of the command line or of a variable that are not UTF-8."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise click.UsageError(f"The {name} is not UTF-8.") from None
+
+
+def store_place(data_dir: str | None, zookeeper: str | None, properties_file: str | None) -> "Place":
+    """Where the store is. UsageError unless exactly one of the three is given."""
+    if sum(name is not None for name in (data_dir, zookeeper, properties_file)) != 1:
+        raise click.UsageError("Which store? Give one of --data-dir, --zookeeper and --config.")
     import logging
 
-    if (data_dir is None) == (zookeeper is None):
-        raise click.UsageError("Which store? Give either --data-dir or --zookeeper.")
+    from barnabas.broker.process.store_transfer import Place, place_of_broker
+    from barnabas.storage.osdisk import OsDisk
+
     # Without a handler, Python would print kazoo's warnings beside the one message at the end.
     logging.getLogger("kazoo").addHandler(logging.NullHandler())
+    if properties_file is None:
+        return Place(OsDisk(), data_dir, zookeeper)
+    import trio
+
+    from barnabas.broker.config.live import BrokerConfig
+    from barnabas.broker.config.parse import ConfigError
+
+    try:
+        config = BrokerConfig(gather_settings(properties_file, None, None, ()))
+        return trio.run(place_of_broker, OsDisk(), config)
+    except ConfigError as error:
+        fail(str(error), STATUS_MISCONFIGURED)
 
 
 def print_json(value: object) -> None:

@@ -9,6 +9,8 @@ from barnabas.broker.call import Broker
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.world import World
 from barnabas.controller.store.store import MetadataStore
+from barnabas.controller.store.zkaccess import PLAIN, ZooKeeperAccess
+from barnabas.storage.disk import InThread
 
 if TYPE_CHECKING:
     from barnabas.broker.cluster.token_store import TokenStore
@@ -24,6 +26,20 @@ async def secured_listeners(config: BrokerConfig, world: World) -> "SecuredListe
     secured = SecuredListeners(config, world)
     await secured.open()
     return secured
+
+
+async def zookeeper_access(config: BrokerConfig, in_thread: InThread) -> ZooKeeperAccess:
+    """How this broker connects to ZooKeeper. Raises ConfigError."""
+    if config.zookeeper_connect is None:
+        return PLAIN
+    from barnabas.broker.security.jaas_file import context_for_zookeeper
+
+    context = await in_thread(context_for_zookeeper)
+    if not (context.modules or config.zookeeper_ssl_client_enable or config.zookeeper_set_acl):
+        return PLAIN
+    from barnabas.broker.security.zookeeper import read_access
+
+    return await in_thread(read_access, config, context)
 
 
 def allow_logins(broker: Broker) -> None:

@@ -21,7 +21,12 @@ from barnabas import __version__
 from barnabas.broker.call import Broker
 from barnabas.broker.cluster.boot_mark import KeptData
 from barnabas.broker.cluster.controlled_shutdown import controlled_shutdown
-from barnabas.broker.cluster.deleted_topics import existing_topic_ids, forget_deleted_topics, read_topic_ids
+from barnabas.broker.cluster.deleted_topics import (
+    deleted_partitions,
+    existing_topic_ids,
+    forget_deleted_topics,
+    read_topic_ids,
+)
 from barnabas.broker.cluster.dynamic_config import BrokerConfigs, DynamicConfig
 from barnabas.broker.cluster.identity import IdentityConflict, settle_identity
 from barnabas.broker.cluster.registration import Registration
@@ -48,6 +53,7 @@ from barnabas.broker.replication.followed_partition import FetcherDeps
 from barnabas.broker.replication.local_leader import LocalLeader, Pace
 from barnabas.broker.replication.log_dir_moves import MoveDeps, Moves
 from barnabas.broker.replication.replicas import Replicas
+from barnabas.broker.security.passwords import StoredPasswords
 from barnabas.broker.server.connection import serve_connection
 from barnabas.broker.server.connections import Connections
 from barnabas.broker.server.dispatch import answer_own
@@ -145,8 +151,8 @@ async def _serve(
         # Before any log is opened: recovery changes the directories, and removes the clean shutdown markers.
         await kept.look()
         identity = await settle_identity(store, config, world.rng, stored)
-        broker_configs = BrokerConfigs(store, config, identity.broker_id)
-        await broker_configs.load()
+        broker_configs = BrokerConfigs(store, config, identity.broker_id, StoredPasswords(config, world))
+        await broker_configs.start()
         for warning in broker_configs.warnings():
             logger.warning("%s", warning)
         # Before logs are read, which may take long: what is wrong here is to be corrected by hand.
@@ -216,13 +222,13 @@ def _build(
     configs: "_Configs",
 ) -> Broker:
     """The broker's live parts, in the order in which they need each other."""
-    me, metadata, quotas = identity.broker_id, ClusterMetadata(), Quotas(config, store)
+    me, metadata, quotas = identity.broker_id, ClusterMetadata(), Quotas(identity.broker_id, config, store)
     # Lambdas close the cycles: they read `broker` and `replicas` when they are called, long after both are made.
     peers = Peers(world, config, metadata, me, SelfPeer(me, config, lambda *asked: answer_own(broker, *asked)))
     alter_partition, controller_peer = AlterPartition(me, config, metadata), ControllerPeer(peers, config, metadata, me)
-    fetcher_deps = FetcherDeps(me, lambda: replicas.broker_epoch, config, world, logs, flusher, peers.open)
-    fetchers = FetcherPool(fetcher_deps, metadata)
-    moves = Moves(MoveDeps(fetcher_deps, LocalLeader(lambda: replicas, world, Pace(config))))
+    deps = FetcherDeps(me, lambda: replicas.broker_epoch, config, world, logs, flusher, peers.open, quotas.as_follower)
+    fetchers = FetcherPool(deps, metadata)
+    moves = Moves(MoveDeps(deps, LocalLeader(lambda: replicas, world, Pace(config))))
     replicas = Replicas(
         broker_id=me,
         logs=logs,
@@ -235,7 +241,7 @@ def _build(
         watch=alter_partition,
         existing_ids=partial(existing_topic_ids, store),
     )
-    parts = _coordinators(world, config, metadata, peers, controller_peer, replicas)
+    parts = _coordinators(world, config, store, metadata, peers, controller_peer, replicas)
     registration, candidate = _candidate(store, config, peers, world, replicas)
     follow = partial(DynamicConfig, store, broker_configs=configs.broker, topic_configs=configs.topics, quotas=quotas)
     broker = Broker(
@@ -307,6 +313,7 @@ class _Coordinators(NamedTuple):
 def _coordinators(
     world: World,
     config: BrokerConfig,
+    store: MetadataStore,
     metadata: ClusterMetadata,
     peers: Peers,
     controller_peer: ControllerPeer,
@@ -315,7 +322,9 @@ def _coordinators(
     me = replicas.broker_id
     producer_ids = ProducerIds(partial(_allocate_producer_ids, controller_peer, replicas, config))
     open_sender = partial(peers.broker, client_id=SENDER_CLIENT_ID.format(me))
-    coordinator = TransactionCoordinator(world, config, metadata, open_sender, producer_ids.next_id)
+    coordinator = TransactionCoordinator(
+        world, config, metadata, open_sender, producer_ids.next_id, partial(deleted_partitions, store)
+    )
     # The versions are negotiated, as in Kafka: an older coordinator cannot be asked.
     open_verifier = partial(peers.broker, client_id=f"broker-{me}-txn-verifier", negotiates=True)
     asks = Verification(coordinator.placement.coordinator_of, open_verifier, lambda: config.request_timeout_ms)

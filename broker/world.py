@@ -9,12 +9,15 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import NamedTuple, Protocol, TypeVar, TypeVarTuple, cast
 
 import trio
 
 from barnabas.broker.net import Net
+from barnabas.broker.time_spent import time_spent
 from barnabas.controller.store.store import MetadataStore
+from barnabas.controller.store.zkaccess import PLAIN, ZooKeeperAccess
 from barnabas.storage.disk import Disk, InThread
 from barnabas.storage.osdisk import OsDisk
 
@@ -59,6 +62,7 @@ class World(NamedTuple):
     work whose cost a client chooses (checking, decoding, encoding, searching). It has few threads, first come first
     served, so such work waits only for work of its kind. Long work goes there in slices (`pacing.complete`), so that
     one client's work does not delay that of all others.
+    `processor_seconds` is the processor time of the thread that calls it; in virtual time steps take none.
     `boot_id` identifies the current boot of the machine; None if unknown (`boot_mark.py`).
     `watches_steps`: whether `watchdog.py` times the steps of the event loop. False in virtual time.
     """
@@ -71,6 +75,7 @@ class World(NamedTuple):
     in_thread: InThread
     in_request_thread: InThread
     watches_steps: bool = True
+    processor_seconds: Callable[[], float] = float
     boot_id: str | None = None
 
 
@@ -116,7 +121,8 @@ def _tried(
     # An exception that Trio carries out of the thread refers to itself through Trio's frames. It would live until the
     # next full garbage collection, with all that the frames hold, such as the bytes of a request.
     try:
-        return function(*args)
+        spent = time_spent.get()
+        return function(*args) if spent is None else spent.in_thread(partial(function, *args))
     except Exception as error:
         failures.append(error)
         return None
@@ -134,12 +140,17 @@ def wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def real_world(net: Net, in_thread: InThread = in_worker_thread, in_request_thread: InThread | None = None) -> World:
+def real_world(
+    net: Net,
+    in_thread: InThread = in_worker_thread,
+    in_request_thread: InThread | None = None,
+    access: ZooKeeperAccess = PLAIN,
+) -> World:
     """The operating system's world. The store is ZooKeeper if `zookeeper.connect` is set, or else the embedded one."""
 
     async def open_store(config: StoreConfig, embedded_path: str) -> MetadataStore:
         if config.zookeeper_connect is not None:
-            return await _open_zookeeper(config, config.zookeeper_connect, in_thread)
+            return await _open_zookeeper(config, config.zookeeper_connect, access, in_thread)
         # Each store is imported only if it is used: start-up time counts.
         from barnabas.controller.store.sqlitestore import open_sqlite_store
 
@@ -153,6 +164,7 @@ def real_world(net: Net, in_thread: InThread = in_worker_thread, in_request_thre
         open_store=open_store,
         in_thread=in_thread,
         in_request_thread=in_request_thread or request_threads(),
+        processor_seconds=time.thread_time,
         boot_id=machine_boot_id(),
     )
 
@@ -166,7 +178,9 @@ def machine_boot_id() -> str | None:
         return None
 
 
-async def _open_zookeeper(config: StoreConfig, connect: str, in_thread: InThread) -> MetadataStore:
+async def _open_zookeeper(
+    config: StoreConfig, connect: str, access: ZooKeeperAccess, in_thread: InThread
+) -> MetadataStore:
     from barnabas.controller.store.zkstore import ZooKeeperConfig, open_zookeeper_store
 
     timeout_ms = config.zookeeper_session_timeout_ms
@@ -175,5 +189,6 @@ async def _open_zookeeper(config: StoreConfig, connect: str, in_thread: InThread
         timeout_ms,
         config.zookeeper_connection_timeout_ms or timeout_ms,
         config.zookeeper_max_in_flight_requests,
+        access,
     )
     return await open_zookeeper_store(zookeeper, in_thread, make_chroot=True)

@@ -10,17 +10,20 @@ change of the controller.
 """
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Container
 
 import trio
 
 from barnabas.broker.metadata import ClusterMetadata
+from barnabas.broker.pacing import paced
 from barnabas.broker.replication.replicas import Replicas
 from barnabas.controller.image.loading import catch_up, read_topics
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import MetadataStore, StoreError
+from barnabas.wire.topics import TopicPartition
 
 RETRY_SECONDS = 1.0
+STORE_SECONDS = 1.0  # for the question whether partitions exist
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +47,42 @@ async def existing_topic_ids(store: MetadataStore, topics: Collection[str]) -> d
     except StoreError as error:
         logger.warning("the ids of the topics %s cannot be read: %s", ", ".join(topics), error)
         return {}
+
+
+async def deleted_partitions(store: MetadataStore, partitions: Collection[TopicPartition]) -> set[TopicPartition]:
+    """Those of these that do not exist, or whose topic is being deleted; none while the store is unavailable."""
+    topics = {each.topic async for each in paced(partitions)}
+    known: dict[str, Container[int] | None] | None = None
+    # The caller has other things to do than to wait for a store that is away.
+    with trio.move_on_after(STORE_SECONDS):
+        known = await _partitions_of(store, topics)
+    if known is None:
+        return set()
+    deleted = set()
+    async for each in paced(partitions):
+        existing = known.get(each.topic, ())
+        if existing is not None and each.partition not in existing:
+            deleted.add(each)
+    return deleted
+
+
+async def _partitions_of(store: MetadataStore, topics: Collection[str]) -> dict[str, Container[int] | None] | None:
+    """The partitions of those topics that exist and are not being deleted, None where a node is unreadable.
+
+    None if the store is unavailable.
+    """
+    try:
+        # A ZooKeeper server may be behind the others, and would miss a topic that has just been created.
+        await catch_up(store)
+        existing = set(await store.children(paths.TOPICS))
+        existing.difference_update(await store.children(paths.DELETE_TOPICS))
+        found = await read_topics(store, sorted(existing.intersection(topics)), None)
+    except StoreError as error:
+        logger.warning("whether %d topics exist cannot be read: %s", len(topics), error)
+        return None
+    return {
+        name: found[name].assignment.partitions if name in found else None for name in existing.intersection(topics)
+    }
 
 
 async def forget_deleted_topics(store: MetadataStore, metadata: ClusterMetadata, replicas: Replicas) -> None:

@@ -22,7 +22,16 @@ import trio
 from barnabas.broker.config.alter import broker_warnings, usable_part
 from barnabas.broker.config.live import Source
 from barnabas.broker.config.parse import ConfigError
-from barnabas.controller.admin.entity_configs import ADDRESSES, BROKERS, CLIENTS, TOPICS, USERS, node_of, read_entity
+from barnabas.controller.admin.entity_configs import (
+    ADDRESSES,
+    BROKERS,
+    CLIENTS,
+    TOPICS,
+    USERS,
+    node_of,
+    read_entity,
+    rewrite_entity,
+)
 from barnabas.controller.image.loading import numbered, parse
 from barnabas.controller.store import paths
 from barnabas.controller.store.following import Following
@@ -34,6 +43,7 @@ if TYPE_CHECKING:
     from barnabas.broker.config.topic_configs import TopicConfigs
     from barnabas.broker.quotas.quotas import Quotas
     from barnabas.broker.replication.replicas import Replicas
+    from barnabas.broker.security.passwords import StoredPasswords
     from barnabas.broker.security.secured import SecuredListeners
     from barnabas.controller.candidate import Candidate
 
@@ -48,10 +58,24 @@ UNCLEAN_ELECTION = "unclean.leader.election.enable"
 class BrokerConfigs:
     """The configuration of this broker in the store: its own entity, and the default for all brokers."""
 
-    def __init__(self, store: MetadataStore, config: "BrokerConfig", broker_id: int) -> None:
+    def __init__(
+        self, store: MetadataStore, config: "BrokerConfig", broker_id: int, passwords: "StoredPasswords"
+    ) -> None:
+        self.passwords = passwords
         self._store = store
         self._config = config
         self._broker_id = broker_id
+
+    async def start(self) -> None:
+        """Encode the passwords in the store again if their secret has changed, and load. Raises ConfigError."""
+        self.passwords.check()
+        if self._config.password_encoder_old_secret is not None:
+            entity = f"{BROKERS}/{self._broker_id}"
+            stored = await read_entity(self._store, entity)
+            if await self.passwords.encoded_again(stored) != stored:
+                await rewrite_entity(self._store, entity, self.passwords.encoded_again)
+                logger.info("the passwords of this broker in the store are encoded with the new secret")
+        await self.load()
 
     async def load(self) -> None:
         """Read both entities and put them over the static configuration. Invalid values are logged and ignored."""
@@ -73,9 +97,11 @@ class BrokerConfigs:
         ]
 
     async def _read(self, name: str, *, per_broker: bool) -> dict[str, str]:
-        texts = await read_entity(self._store, f"{BROKERS}/{name}")
-        usable = usable_part(texts, per_broker=per_broker)
-        for ignored in texts.keys() - usable.keys():
+        read = await self.passwords.decoded(await read_entity(self._store, f"{BROKERS}/{name}"))
+        for undecoded, problem in read.problems.items():
+            logger.error("%s in the store (%s/%s) is ignored: %s", undecoded, BROKERS, name, problem)
+        usable = usable_part(read.texts, per_broker=per_broker)
+        for ignored in read.texts.keys() - usable.keys():
             logger.warning("%s in the store (%s/%s) is not valid and is ignored", ignored, BROKERS, name)
         return usable
 
@@ -116,6 +142,11 @@ class DynamicConfig:
             CLIENTS: lambda name: quotas.changed(f"{CLIENTS}/{name}"),
             ADDRESSES: lambda name: quotas.changed(f"{ADDRESSES}/{name}"),
         }
+
+    @property
+    def passwords(self) -> "StoredPasswords":
+        """The passwords of this broker in the store."""
+        return self._broker_configs.passwords
 
     async def run(
         self,

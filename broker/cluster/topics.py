@@ -6,7 +6,7 @@ and configuration. Its `await_...` methods wait until the controller's result is
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import trio
@@ -99,10 +99,11 @@ class Topics:
             logger.warning("topic %s cannot be deleted: %s", name, error, extra={"peer": "metadata store"})
             return TopicRefused(ErrorCode.REQUEST_TIMED_OUT, None)
 
-    async def auto_create(self, name: str) -> ErrorCode:
+    async def auto_create(self, name: str, take: Callable[[int], object] | None = None) -> ErrorCode:
         """Create a topic that a client named; returns the error code for the client.
 
-        LEADER_NOT_AVAILABLE after success: the client retries until the topic has leaders.
+        LEADER_NOT_AVAILABLE after success: the client retries until the topic has leaders. `take` records the number of
+        partitions against the client's quota, right before they are created.
         """
         new = _internal_topic(name, self._config) if name in INTERNAL_TOPICS else NewTopic(name)
         # As in Kafka: an internal topic must be creatable also while only some brokers have a rack.
@@ -110,16 +111,18 @@ class Topics:
         plan = self.plan(new, awareness)
         if isinstance(plan, TopicRefused):
             return plan.code
+        if take is not None:
+            take(len(plan.assignment))
         created = await self._write(plan)
         # Another broker may have created it at the same time; the client retries in that case, too.
         if isinstance(created, TopicRefused) and created.code != ErrorCode.TOPIC_ALREADY_EXISTS:
             return created.code
         return ErrorCode.LEADER_NOT_AVAILABLE
 
-    async def ensure_internal(self, name: str) -> None:
+    async def ensure_internal(self, name: str, take: Callable[[int], object] | None = None) -> None:
         """Create an internal topic unless it exists. No result: the caller sees the topic in the metadata cache."""
         if name not in self._metadata.topics:
-            code = await self.auto_create(name)
+            code = await self.auto_create(name, take)
             # Clients only see COORDINATOR_NOT_AVAILABLE; the operator needs the cause.
             if code == ErrorCode.INVALID_REPLICATION_FACTOR:
                 logger.warning(

@@ -35,6 +35,10 @@ THREAD_POOLS = (
     "background.threads",
 )  # fmt: skip
 FOLLOWS_RETENTION = -2  # log.local.retention.*
+# The ends of names. A broker takes no other passwords from the metadata store.
+STORED_PASSWORDS = tuple(
+    name for name, row in BROKER_TABLE.items() if row.sensitive and row.update is not Update.READ_ONLY
+)
 WARNINGS_MAX = 10  # a client may set any number of names
 CHANGES_MAX = 1000  # of one resource: twice the number of properties; the check takes milliseconds
 
@@ -163,15 +167,16 @@ def check_broker(config: BrokerConfig, texts: Mapping[str, str], *, broker_name:
         raise ConfigRefused(ErrorCode.INVALID_REQUEST, message)
 
 
-def refuse_passwords(texts: Mapping[str, str], *, broker_name: str) -> None:
-    """Raise ConfigRefused if one of these properties is a password."""
-    # Kafka stores passwords encrypted or not at all. Barnabas has no encryption for them yet.
-    if any(row is not None and row.sensitive for row in map(property_of, texts)):
-        message = (
-            f"Invalid config value for resource ConfigResource(type=BROKER, name='{broker_name}'): "
-            "Password encoder secret not configured"
-        )
-        raise ConfigRefused(ErrorCode.INVALID_CONFIG, message)
+def refuse_password(why: str, *, broker_name: str) -> ConfigRefused:
+    """The error of a password that cannot be stored."""
+    resource = f"ConfigResource(type=BROKER, name='{broker_name}')"
+    return ConfigRefused(ErrorCode.INVALID_CONFIG, f"Invalid config value for resource {resource}: {why}")
+
+
+def is_stored_password(name: str) -> bool:
+    """Whether the value of a broker property is encoded in the metadata store."""
+    # By the end of the name, as in Kafka: before it is a listener, perhaps with a mechanism.
+    return name.endswith(STORED_PASSWORDS)
 
 
 def broker_warnings(texts: Mapping[str, str]) -> list[str]:
@@ -202,7 +207,7 @@ def usable_part(texts: Mapping[str, str], *, per_broker: bool) -> dict[str, str]
 
 def _check_names(texts: Mapping[str, str], *, per_broker: bool) -> None:
     """Raise ConfigRefused for a property that may not be changed here, or a value of another type."""
-    fixed = [name for name in texts if name in BROKER_TABLE and BROKER_TABLE[name].update is Update.READ_ONLY]
+    fixed = [name for name in texts if _is_fixed(name)]
     if fixed:
         message = f"Cannot update these configs dynamically: Set({', '.join(fixed)})"
         raise ConfigRefused(ErrorCode.INVALID_REQUEST, message)
@@ -224,6 +229,14 @@ def _check_names(texts: Mapping[str, str], *, per_broker: bool) -> None:
             f"Set({', '.join(alone)})"
         )
         raise ConfigRefused(ErrorCode.INVALID_REQUEST, message)
+
+
+def _is_fixed(name: str) -> bool:
+    if name in BROKER_TABLE:
+        return BROKER_TABLE[name].update is Update.READ_ONLY
+    # A secret of the whole broker, behind the prefix of a listener. Kafka keeps it, and not encoded.
+    row = property_of(name)
+    return row is not None and row.sensitive and not is_stored_password(name)
 
 
 def _check_value(row: Property, text: str) -> None:

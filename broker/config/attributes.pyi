@@ -363,8 +363,8 @@ class TopicAttributes:
     preallocate: bool
     message_format_version: str
     message_downconversion_enable: bool
-    leader_replication_throttled_replicas: tuple[str, ...]
-    follower_replication_throttled_replicas: tuple[str, ...]
+    leader_replication_throttled_replicas: frozenset[str]
+    follower_replication_throttled_replicas: frozenset[str]
     remote_storage_enable: bool
     local_retention_ms: int
     local_retention_bytes: int

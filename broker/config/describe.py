@@ -25,6 +25,14 @@ STAND_INS = {
     "log.retention.hours": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
 }
 LISTENER_PROPERTY = re.compile(r"listener\.name\.[^.]*\.(.*)")
+# Properties that a listener has for each mechanism: `listener.name.outside.plain.sasl.jaas.config`.
+OF_MECHANISM = (
+    "sasl.jaas.config",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "sasl.server.callback.handler.class",
+    "connections.max.reauth.ms",
+)
 UNKNOWN_TYPE = 0
 
 
@@ -96,10 +104,17 @@ def describe_cluster_wide(config: BrokerConfig) -> Iterator[Described]:
 
 
 def property_of(name: str) -> Property | None:
-    """The row of a broker property; for a property of a single listener, the row of the general property."""
+    """The row of a broker property; for one of a listener or mechanism, the row of the general property."""
+    return BROKER_TABLE.get(general_name(name)) or MOVE_TABLE.get(name)
+
+
+def general_name(name: str) -> str:
+    """The name of the general property, for a property of a single listener or of its mechanism."""
     listener_property = LISTENER_PROPERTY.fullmatch(name)
-    general = listener_property[1] if listener_property else name
-    return BROKER_TABLE.get(general) or MOVE_TABLE.get(name)
+    if listener_property is None:
+        return name
+    own = listener_property[1]
+    return next((general for general in OF_MECHANISM if own.endswith(general)), own)
 
 
 def _describe_topic_property(config: BrokerConfig, overrides: Mapping[str, str], row: Property) -> Described:
@@ -154,8 +169,7 @@ def _is_displaced(config: BrokerConfig, name: str) -> bool:
 def _broker_synonyms(config: BrokerConfig, name: str, *, is_sensitive: bool) -> list[Synonym]:
     # Some broker properties stand in for others (`log.retention.hours` for `log.retention.ms`), so each layer is
     # searched for all of them.
-    listener_property = LISTENER_PROPERTY.fullmatch(name)
-    names = STAND_INS.get(name, (name, listener_property[1]) if listener_property else (name,))
+    names = STAND_INS.get(name, tuple(dict.fromkeys((name, general_name(name)))))
     found = [
         Synonym(each, None if is_sensitive else layer[each], _SOURCES[source])
         for source, layer in config.layers()

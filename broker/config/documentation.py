@@ -28,6 +28,33 @@ What a property does here:
 
 When it may change: *never* while the broker runs; *one broker*, with AlterConfigs for that broker's id; or *all*, for
 one broker's id and, with an empty name, for all brokers. A change holds from the next request on.
+
+## Listeners
+
+With the prefix `listener.name.<listener in lower case>.` a property of TLS or SASL holds for one listener, and with
+`listener.name.<listener>.<mechanism in lower case>.` for one mechanism of it. `barnabas config --listeners` shows what
+each listener gets, and by which property. Passwords are shown nowhere.
+
+## Values from files and the environment
+
+With `config.providers` a value in the properties file, or of `--set`, may refer to another place:
+
+| class in `org.apache.kafka.common.config.provider` | reference | parameters (`config.providers.<name>.param.`) |
+| - | - | - |
+| `FileConfigProvider` | `${<name>:/path/of/a.properties:key}` | `allowed.paths` |
+| `DirectoryConfigProvider` | `${<name>:/path:file}` | `allowed.paths` |
+| `EnvVarConfigProvider` | `${<name>:VARIABLE}` | `allowlist.pattern` |
+
+References are replaced once, at the start. One that leads nowhere ends the start with its file, line and property;
+Kafka keeps its text as the value. In requests `${…}` is just text.
+
+## Passwords in the metadata store
+
+AlterConfigs for one broker may set its passwords: key and trust stores of a listener, and `sasl.jaas.config`. They are
+stored as Kafka's, encrypted with a key that is made from `password.encoder.secret`, and refused without it. This needs
+the package cryptography (`pip install 'barnabas[security]'`). To change the secret, start the broker once with the new
+one and the former as `password.encoder.old.secret`. A broker whose secret does not decode a password ignores it, with
+an error in the log.
 """
 _EFFECTS = {Effect.SERVED: "acts", Effect.ACCEPTED: "no effect", Effect.REFUSED: "refused"}
 _UPDATES = {Update.READ_ONLY: "never", Update.PER_BROKER: "one broker", Update.CLUSTER_WIDE: "all"}

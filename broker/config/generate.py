@@ -6,7 +6,7 @@ A test fails when the committed file is not what this prints.
 from collections.abc import Iterable
 
 from barnabas.broker.config.property import Property, Type
-from barnabas.broker.config.table import BROKER_TABLE, TOPIC_TABLE
+from barnabas.broker.config.table import BROKER_TABLE, TOPIC_SETS, TOPIC_TABLE
 
 _PYTHON_TYPES = {
     Type.BOOLEAN: "bool",
@@ -37,6 +37,6 @@ def _annotations(rows: Iterable[Property]) -> str:
 
 
 def _python_type(row: Property) -> str:
-    if row.name == "cleanup.policy":  # asked for at every append and in no order
+    if row.attribute in TOPIC_SETS:
         return "frozenset[str]"
     return _PYTHON_TYPES[row.type] + (" | None" if row.default is None else "")

@@ -37,8 +37,8 @@ OF_LISTENER = tuple(
         "num.network.threads",
     )
 )
-# Of these, what Barnabas has for all listeners together, or not at all.
-WITHOUT_EFFECT = (".max.connections", ".max.connection.creation.rate", ".num.network.threads")
+# Of these, what Barnabas does not have.
+WITHOUT_EFFECT = (".num.network.threads",)
 # Properties of a mechanism that are also read without a listener: `plain.connections.max.reauth.ms`.
 OF_MECHANISM = (
     "connections.max.reauth.ms",
@@ -316,7 +316,7 @@ def unused(texts: Iterable[str], listeners: Mapping[str, tuple[str, ...]]) -> li
         if name == JAAS:
             warnings.append(f"Server config {JAAS} should be prefixed with SASL mechanism name, ignoring config")
         elif name.startswith(PREFIX) and name.endswith(WITHOUT_EFFECT):
-            warnings.append(f"{name} has no effect: limits of a single listener are not served")
+            warnings.append(f"{name} has no effect: one thread serves all listeners")
         elif name.startswith(PREFIX) and name not in read:
             warnings.append(
                 f"{name} has no effect: no listener or mechanism of that name is there, or no such property"

@@ -16,6 +16,7 @@ from barnabas.broker.config.attributes import BrokerAttributes, TopicAttributes
 from barnabas.broker.config.checks import LONG_MAX, Value
 from barnabas.broker.config.listeners import Endpoint, parse_connection_limits, parse_endpoints, parse_protocols
 from barnabas.broker.config.parse import (
+    ARGUMENT,
     OF_LISTENER_OR_MECHANISM,
     ConfigError,
     Setting,
@@ -25,12 +26,13 @@ from barnabas.broker.config.parse import (
 )
 from barnabas.broker.config.property import Effect, InvalidValue, Property, attribute_name, format_value, parse_value
 from barnabas.broker.config.rules import find_problems
-from barnabas.broker.config.table import BROKER_TABLE, TOPIC_TABLE, broker_defaults
+from barnabas.broker.config.table import BROKER_TABLE, TOPIC_SETS, TOPIC_TABLE, broker_defaults
 
 UNLIMITED_RETENTION_MS = -1
 INTER_BROKER = ("inter.broker.listener.name", "security.inter.broker.protocol")  # two properties for the same setting
+PASSWORDS = tuple(name for name, row in BROKER_TABLE.items() if row.sensitive)  # the ends of names
 
-MOVE_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
+LIMITS_OF_LISTENER = ("max.connections", "max.connection.creation.rate")  # a listener may have its own
 
 Anything = TypeVar("Anything")
 
@@ -80,6 +82,7 @@ class BrokerConfig(BrokerAttributes):
         self._refuse_what_is_not_served()
         self._refresh(self._plain_values({}, {}))
         self._layers = self._built_layers()
+        self._refuse_malformed_limits()
 
     # -- values that follow from several properties
 
@@ -116,11 +119,33 @@ class BrokerConfig(BrokerAttributes):
         """Host or address -> its limit of connections; for others it is `max_connections_per_ip`."""
         return parse_connection_limits(self.max_connections_per_ip_overrides)
 
+    def bytes_per_second(self, name: str) -> int:
+        """One of the rates in MOVE_TABLE, which are set at run time: this broker's, or the one for all brokers."""
+        text = self._per_broker.get(name, self._cluster_wide.get(name))
+        return LONG_MAX if text is None else int(text)
+
     @property
     def alter_log_dirs_bytes_per_second(self) -> int:
-        """`replica.alter.log.dirs.io.max.bytes.per.second`, which is set for single brokers at run time."""
-        text = self._per_broker.get(MOVE_RATE)
-        return LONG_MAX if text is None else int(text)
+        """`replica.alter.log.dirs.io.max.bytes.per.second`."""
+        return self.bytes_per_second("replica.alter.log.dirs.io.max.bytes.per.second")
+
+    def is_brokers_own(self, listener: str) -> bool:
+        """Whether brokers have this listener to themselves, beside others for clients."""
+        # With one listener alone, brokers cannot be distinguished from clients: there is no authentication.
+        return listener == self.inter_broker_listener and len(self.listener_endpoints) > 1
+
+    def connections_max(self, listener: str) -> int:
+        """How many connections this listener may have: its own `max.connections`, or the broker's."""
+        return self._of_listener(listener, "max.connections")
+
+    def connections_per_second(self, listener: str) -> int:
+        """How many a second this listener accepts: its own `max.connection.creation.rate`, or the broker's."""
+        return self._of_listener(listener, "max.connection.creation.rate")
+
+    def _of_listener(self, listener: str, name: str) -> int:
+        full = f"listener.name.{listener.lower()}.{name}"
+        text = next((layer[full] for _, layer in self._layers if full in layer), None)
+        return _number(self._values[name] if text is None else parse_value(BROKER_TABLE[name], text))
 
     # -- changes at run time
 
@@ -168,7 +193,12 @@ class BrokerConfig(BrokerAttributes):
             for name, value in self._static.items()
             if BROKER_TABLE[name].effect is Effect.ACCEPTED and value != self._defaults[name]
         ]
-        return self._unknown + quiet + self._unused_by_listeners()
+        exposed = [
+            self.located(f"{name} is a password, and every user of this machine can list arguments: use a file", name)
+            for name, origin in self._origins.items()
+            if origin == ARGUMENT and name.endswith(PASSWORDS)
+        ]
+        return self._unknown + quiet + exposed + self._unused_by_listeners()
 
     def _unused_by_listeners(self) -> list[str]:
         """A warning for each property of a single listener or mechanism that nothing reads."""
@@ -227,9 +257,24 @@ class BrokerConfig(BrokerAttributes):
         if problems:
             raise ConfigError(problems)
 
+    def _refuse_malformed_limits(self) -> None:
+        problems = []
+        for endpoint in self.listener_endpoints:
+            for name in LIMITS_OF_LISTENER:
+                try:
+                    self._of_listener(endpoint.listener, name)
+                except InvalidValue as error:
+                    problems.append(self.located(str(error), f"listener.name.{endpoint.listener.lower()}.{name}"))
+        if problems:
+            raise ConfigError(problems)
+
     def located(self, why: str, *names: str) -> str:
         """`why`, after the place of the first of these properties that is set."""
         return next((f"{self._origins[name]}: {why}" for name in names if name in self._origins), why)
+
+    def origin_of(self, name: str) -> str | None:
+        """The place in the file or on the command line where this property is set."""
+        return self._origins.get(name)
 
     # -- topics
 
@@ -300,7 +345,8 @@ class TopicConfig(TopicAttributes):
         for attribute, value in {**self._broker.topic_defaults(), **own}.items():
             setattr(self, attribute, value)
         self.overrides = dict(overrides)
-        self.cleanup_policy = frozenset(self.cleanup_policy)
+        for attribute in TOPIC_SETS:
+            setattr(self, attribute, frozenset(getattr(self, attribute)))
         self.compacted = "compact" in self.cleanup_policy
         self.deletes = "delete" in self.cleanup_policy
         if self.message_timestamp_before_max_ms == LONG_MAX:  # the older property applies if the newer one is not set

@@ -15,6 +15,8 @@ from barnabas.broker.config.table import BROKER_TABLE, TOPIC_TABLE
 # What the names of properties begin with that are set for one listener, or for one mechanism of all listeners.
 OF_LISTENER_OR_MECHANISM = ("listener.name.", "plain.", "scram-sha-256.", "scram-sha-512.", "oauthbearer.")
 
+ARGUMENT = "--set"  # the origin of what is among the arguments of the process
+
 
 class ConfigError(Exception):
     """The configuration is invalid; one line for each problem."""
@@ -49,7 +51,7 @@ def parse_properties(text: str, file_name: str) -> list[Setting]:
     return settings
 
 
-def parse_assignment(text: str, origin: str = "--set") -> Setting:
+def parse_assignment(text: str, origin: str = ARGUMENT) -> Setting:
     """A setting from `KEY=VALUE` of the command line."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():

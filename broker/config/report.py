@@ -1,11 +1,25 @@
 """The configuration as plain values: for `barnabas config` and its `--json`."""
 
+from barnabas.broker.config.describe import OF_MECHANISM, property_of
+from barnabas.broker.config.listener_rules import Problem
+from barnabas.broker.config.listener_settings import (
+    CLIENT_AUTH,
+    OAUTHBEARER,
+    OF_LISTENERS_MECHANISM,
+    ListenerSettings,
+    Settings,
+    read_listener,
+)
 from barnabas.broker.config.live import BrokerConfig, Source
-from barnabas.broker.config.property import Property, format_value
-from barnabas.broker.config.table import DEVIATIONS, TOPIC_TABLE
+from barnabas.broker.config.parse import OF_LISTENER_OR_MECHANISM, ConfigError
+from barnabas.broker.config.property import Effect, Property, format_value
+from barnabas.broker.config.table import BROKER_TABLE, DEVIATIONS, TOPIC_TABLE
 
 HIDDEN = "[hidden]"
 
+ONLY_OAUTH = ("sasl.oauthbearer.", "sasl.login.")
+_DESCRIBED = ("type", "allowed", "update", "doc", "reason")
+_UNKNOWN = {"effect": "unknown"}
 _REASONS = {deviation.name: deviation.reason for deviation in DEVIATIONS}
 
 
@@ -19,7 +33,67 @@ def broker_report(config: BrokerConfig) -> list[dict[str, str | None]]:
             source = entry.origin
         value = HIDDEN if entry.row.sensitive and entry.value is not None else entry.text
         report.append(_described(entry.row, value, source) | {"reason": _REASONS[entry.row.name] if deviates else None})
+    return report + _of_single_listeners(config)
+
+
+def _of_single_listeners(config: BrokerConfig) -> list[dict[str, str | None]]:
+    """The properties that are set for one listener or mechanism, as they are written."""
+    report = []
+    for name, text in dict(config.layers())[Source.STATIC].items():
+        if not name.startswith(OF_LISTENER_OR_MECHANISM):
+            continue
+        row = property_of(name) or next((BROKER_TABLE[own] for own in OF_MECHANISM if name.endswith(f".{own}")), None)
+        origin = config.origin_of(name)
+        if row is None:
+            # It may be a secret.
+            report.append({**dict.fromkeys(_DESCRIBED), "name": name, "value": HIDDEN, "source": origin} | _UNKNOWN)
+        else:
+            report.append(_described(row, HIDDEN if row.sensitive else text, origin) | {"name": name, "reason": None})
     return report
+
+
+def listener_report(config: BrokerConfig) -> list[dict[str, str | None]]:
+    """For each listener with TLS or SASL what it gets, and by which property. Raises ConfigError."""
+    texts, problems = dict(dict(config.layers())[Source.STATIC]), list[Problem]()
+    report = []
+    for endpoint in config.listener_endpoints:
+        settings = read_listener(texts, endpoint.listener, endpoint.protocol, problems)
+        if settings is None:
+            continue
+        own = {"listener": endpoint.listener, "protocol": endpoint.protocol, "mechanism": None}
+        report += [
+            own | _of_listener(config, settings, name)
+            for name in settings.values
+            if name not in OF_LISTENERS_MECHANISM and _is_shown(settings, name, _concerns(settings, name))
+        ]
+        report += [
+            own | {"mechanism": mechanism} | _of_listener(config, its, name)
+            for mechanism, its in settings.by_mechanism.items()
+            for name in its.values
+            if _is_shown(its, name, mechanism == OAUTHBEARER or not name.startswith(ONLY_OAUTH))
+        ]
+    if problems:
+        raise ConfigError(config.located(problem.why, *problem.names) for problem in problems)
+    return report
+
+
+def _concerns(settings: ListenerSettings, name: str) -> bool:
+    return (settings.uses_tls and name.startswith("ssl.")) or (settings.uses_sasl and name.startswith("sasl."))
+
+
+def _is_shown(settings: Settings, name: str, concerns: bool) -> bool:
+    """Whether a property concerns this listener or mechanism, and either acts or is set."""
+    return concerns and (BROKER_TABLE[name].effect is Effect.SERVED or name in settings.names)
+
+
+def _of_listener(config: BrokerConfig, settings: Settings, name: str) -> dict[str, str | None]:
+    row, value, full = BROKER_TABLE[name], settings.values[name], settings.names.get(name)
+    # A setting for all listeners that this one does not take.
+    if name == CLIENT_AUTH and isinstance(settings, ListenerSettings) and settings.client_auth != value:
+        value, full = settings.client_auth, None
+    shown = HIDDEN if row.sensitive and value is not None else format_value(value)
+    source = "default" if full is None else config.origin_of(full)
+    return _described(row, shown, source) | {"set_by": full}
 
 
 def topic_report(config: BrokerConfig) -> list[dict[str, str | None]]:
@@ -33,7 +107,7 @@ def topic_report(config: BrokerConfig) -> list[dict[str, str | None]]:
     ]
 
 
-def _described(row: Property, value: str | None, source: str) -> dict[str, str | None]:
+def _described(row: Property, value: str | None, source: str | None) -> dict[str, str | None]:
     return {
         "name": row.name,
         "value": value,

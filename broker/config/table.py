@@ -7,7 +7,7 @@ Everything about properties comes from these rows: reading `server.properties` a
 from typing import NamedTuple
 
 from barnabas.broker.config.checks import LONG_MAX, Value, at_least
-from barnabas.broker.config.property import ACCEPTED, LONG, READ_ONLY, SERVED, Property, row
+from barnabas.broker.config.property import LONG, READ_ONLY, SERVED, Property, row
 from barnabas.broker.config.tables.cluster import CLUSTER_PROPERTIES
 from barnabas.broker.config.tables.groups import GROUPS_PROPERTIES
 from barnabas.broker.config.tables.log import LOG_PROPERTIES
@@ -28,23 +28,17 @@ BROKER_TABLE: dict[str, Property] = {
     )
 }
 TOPIC_TABLE: dict[str, Property] = {each.name: each for each in TOPIC_PROPERTIES}
+# Lists whose order says nothing: a topic has them as sets, for each append or fetch looks into them.
+TOPIC_SETS = ("cleanup_policy", "leader_replication_throttled_replicas", "follower_replication_throttled_replicas")
 
 # Known to AlterConfigs and not to `server.properties`: an administrator sets them for the time of a move. To
 # DescribeConfigs they are read-only, for Kafka asks there whether the broker's own table calls them dynamic.
 MOVE_TABLE: dict[str, Property] = {
-    name: row(name, LONG, LONG_MAX, at_least(0), READ_ONLY, effect, doc)
-    for name, effect, doc in (
-        (
-            "leader.replication.throttled.rate",
-            ACCEPTED,
-            "Bytes a second that throttled replicas may read from this leader.",
-        ),
-        ("follower.replication.throttled.rate", ACCEPTED, "Bytes a second that throttled replicas here may fetch."),
-        (
-            "replica.alter.log.dirs.io.max.bytes.per.second",
-            SERVED,
-            "Bytes a second that moves between log directories may read, all together; set for single brokers only.",
-        ),
+    name: row(name, LONG, LONG_MAX, at_least(0), READ_ONLY, SERVED, f"Bytes a second that {what}.")
+    for name, what in (
+        ("leader.replication.throttled.rate", "throttled replicas outside the ISR may read from this leader"),
+        ("follower.replication.throttled.rate", "throttled replicas here may fetch while they are out of sync"),
+        ("replica.alter.log.dirs.io.max.bytes.per.second", "moves between log directories may read, all together"),
     )
 }
 

@@ -80,6 +80,7 @@ class FetchPlan:
         self.min_bytes = min(request.min_bytes, self.bytes_left)
         self.rows: Rows = {}
         self.partitions: dict[Wanted, Partition] = {}
+        self.throttled: dict[Wanted, None] = {}  # a follower's, whose bytes count for the rate of replication
         self.left_over: dict[Wanted, None] = {}  # partitions with records to read and no room in the response
         self._carrying: dict[Wanted, Row] = {}  # the rows that hold records
         self._inline_bytes = 0
@@ -232,6 +233,7 @@ class FetchPlan:
                 row.preferred_read_replica, row.aborted_transactions = preferred, None
                 self.urgent = True
                 return row
+        is_held_back = self.replica_id >= 0 and self._is_held_back(partition, wanted)
         # Before the read: the log of a former leader may be longer than this one, and the read would answer
         # OFFSET_OUT_OF_RANGE instead of the offset to truncate to.
         if wanted.last_fetched_epoch >= 0 and self._diverges(log, wanted, row):
@@ -242,9 +244,9 @@ class FetchPlan:
             end_offset = row.last_stable_offset if self.read_committed else row.high_watermark
         read = partition.read(
             wanted.fetch_offset,
-            max_bytes=max(0, min(wanted.max_bytes, self.bytes_left)),
+            max_bytes=0 if is_held_back else max(0, min(wanted.max_bytes, self.bytes_left)),
             end_offset=end_offset,
-            at_least_one=self.planned_bytes == 0,
+            at_least_one=self.planned_bytes == 0 and not is_held_back,
         )
         if isinstance(read, ErrorCode):
             self.urgent = True
@@ -273,6 +275,19 @@ class FetchPlan:
         elif wanted.fetch_offset < end_offset:
             self.left_over[wanted] = None
         return row
+
+    def _is_held_back(self, partition: Partition, wanted: Wanted) -> bool:
+        """Whether a follower outside the ISR gets no records now, because it is throttled (KIP-73)."""
+        throttle = self.broker.quotas.as_leader
+        if not throttle.covers(partition.config, wanted.partition_index):
+            return False
+        self.throttled[wanted] = None
+        return self.replica_id not in partition.in_sync_replicas and throttle.rest_seconds() > 0
+
+    def note_throttled(self) -> None:
+        """Count what is sent to throttled followers, those in the ISR included."""
+        sent_bytes = sum(records_bytes(self.rows[wanted]) for wanted in self.throttled if wanted in self.rows)
+        self.broker.quotas.as_leader.note(sent_bytes)
 
     def _refuse(self, partition: Partition, wanted: Wanted) -> ErrorCode:
         """The checks of the leader epoch and the role (reference C.5)."""

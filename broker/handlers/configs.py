@@ -6,15 +6,16 @@ Behaviour: each resource of a request succeeds or fails on its own, and its chan
     A broker serves its own configuration and, for an empty name, the cluster-wide default of all brokers; another
     broker's id is INVALID_REQUEST. AlterConfigs replaces all properties of a resource. IncrementalAlterConfigs changes
     the named ones; APPEND and SUBTRACT start from Kafka's default where a list is not set (KIP-339). Changed properties
-    that have no effect here are logged as warnings. Log levels hold until the process ends.
+    that have no effect here are logged as warnings. Passwords are stored encoded, and refused without
+    password.encoder.secret. Log levels hold until the process ends.
 Versions: DescribeConfigs 0-4: version 0 has `is_default` in place of a source; Kafka 3.9 answers false for every value,
     and so does this broker. 1+ synonyms; 3+ types and documentation. AlterConfigs 0-2, IncrementalAlterConfigs 0-1.
-Not done: passwords, which nothing encrypts yet; changes of listeners; client metrics (only KRaft clusters have them);
-    configurations of groups.
+Not done: changes of listeners; client metrics (only KRaft clusters have them); configurations of groups.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from barnabas.broker.call import Broker, Call
@@ -27,7 +28,8 @@ from barnabas.broker.config.alter import (
     check_broker,
     check_changes,
     check_topic,
-    refuse_passwords,
+    is_stored_password,
+    refuse_password,
 )
 from barnabas.broker.config.describe import (
     UNKNOWN_TYPE,
@@ -43,7 +45,8 @@ from barnabas.broker.config.property import Property
 from barnabas.broker.config.table import BROKER_TABLE, TOPIC_TABLE
 from barnabas.broker.pacing import paced
 from barnabas.broker.repeats import Repeats, counted
-from barnabas.controller.admin.entity_configs import BROKERS, TOPICS, change_entity, read_entity
+from barnabas.broker.security.passwords import PasswordRefused
+from barnabas.controller.admin.entity_configs import BROKERS, TOPICS, read_entity, rewrite_entity
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import DEFAULT_ENTITY
 from barnabas.controller.store.store import DataTooLarge, NoNode, StoreError
@@ -319,7 +322,7 @@ class _Alteration:
             raise _no_such_topic(topic)
 
         # Runs once for each attempt to write: another broker may change the same node in between.
-        def change(current: Mapping[str, str]) -> dict[str, str]:
+        async def change(current: Mapping[str, str]) -> dict[str, str]:
             texts = self._texts_after(current, resource, TOPIC_TABLE.get)
             check_topic(self._broker.config, topic, texts)
             return texts
@@ -342,19 +345,32 @@ class _Alteration:
             unknown = next(each.operation for each in resource.changes if each.operation not in tuple(Operation))
             raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"Unknown operations type {unknown}")
 
-        def change(current: Mapping[str, str]) -> dict[str, str]:
-            texts = self._texts_after(current, resource, BROKER_TABLE.get)
-            check_broker(self._broker.config, texts, broker_name=resource.name)
-            # Kafka needs the password encoder only to write, so validation alone accepts passwords.
-            if not self._validate_only:
-                refuse_passwords(texts, broker_name=resource.name)
-            return texts
-
         entity = DEFAULT_ENTITY if resource.name == "" else str(self._broker.broker_id)
-        secured = self._broker.secured
+        await self._write(f"{BROKERS}/{entity}", partial(self._broker_changed, resource), broker_warnings, resource)
+
+    async def _broker_changed(self, resource: Resource, stored: Mapping[str, str]) -> dict[str, str]:
+        """The properties to store for a broker, or for all brokers."""
+        passwords, secured = self._broker.dynamic_config.passwords, self._broker.secured
+        current = await passwords.decoded(stored)
+        texts = self._texts_after(current.texts, resource, BROKER_TABLE.get)
+        check_broker(self._broker.config, texts, broker_name=resource.name)
         if secured is not None and resource.name != "":
-            await secured.check(change(await read_entity(self._broker.store, f"{BROKERS}/{entity}")))
-        await self._write(f"{BROKERS}/{entity}", change, broker_warnings, resource)
+            await secured.check(texts)
+        # Kafka needs the password encoder only to write, so validation alone accepts passwords.
+        if self._validate_only:
+            return texts
+        if resource.name == "":
+            if any(map(is_stored_password, texts)):
+                raise refuse_password("Password config can be defined only at broker level", broker_name="")
+            return texts
+        try:
+            encoded = await passwords.encoded(texts, stored)
+        except PasswordRefused as refused:
+            raise refuse_password(str(refused), broker_name=resource.name) from None
+        # What cannot be decoded stays: the secret may be back at the next start. Kafka removes it.
+        changed = {change.name for change in resource.changes}
+        kept = {name: stored[name] for name in current.problems if self._incremental and name not in changed}
+        return encoded | kept
 
     def _texts_after(
         self, current: Mapping[str, str], resource: Resource, rows: Callable[[str], Property | None]
@@ -365,16 +381,16 @@ class _Alteration:
     async def _write(
         self,
         entity: str,
-        change: Callable[[Mapping[str, str]], dict[str, str]],
+        change: Callable[[Mapping[str, str]], Awaitable[dict[str, str]]],
         warnings: Callable[[Mapping[str, str]], list[str]],
         resource: Resource,
         owner: str | None = None,
     ) -> None:
         # `change` validates; its result is what would be written.
         if self._validate_only:
-            change(await read_entity(self._broker.store, entity))
+            await change(await read_entity(self._broker.store, entity))
             return
-        self._notification = await change_entity(self._broker.store, entity, change, owner=owner)
+        self._notification = await rewrite_entity(self._broker.store, entity, change, owner=owner)
         # Only properties of this request: older ones were reported when they were changed. Deletions have no text.
         changed = {each.name: each.text for each in resource.changes if each.text is not None}
         for warning in warnings(changed):

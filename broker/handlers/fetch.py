@@ -15,7 +15,6 @@ Versions: 0-3 get records in the message formats before 0.11, unless `message.do
     (UNSUPPORTED_VERSION); they get at least one complete message whatever the limit, where Kafka truncates it for 0-2.
     7+ sessions (KIP-227); 9+ leader epochs are checked; 12+ diverging epochs; 13+ topic ids instead of names; 16+ the
     current leader beside NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951).
-Not done: replication quotas (`leader.replication.throttled.rate`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +25,6 @@ import trio
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.fetching.current_leader import LeaderHints
 from barnabas.broker.fetching.plan import (
-    NOT_FOUND,
     RECORD_FORMAT_2_VERSION,
     FetchPlan,
     Row,
@@ -70,6 +68,8 @@ async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchR
     plan = FetchPlan(broker, call, request)
     try:
         response = await _answer(plan, request, session, named, incremental=incremental)
+        if plan.throttled:
+            plan.note_throttled()
         if not plan.is_under_quota:
             return response
         throttled_ms = await _note_fetched(plan, response)
@@ -108,6 +108,8 @@ async def _note_fetched(plan: FetchPlan, response: m.FetchResponse) -> int:
         await pause_after(len(topic.partitions))
     quotas, user = plan.broker.quotas, plan.call.quota_user
     throttled_ms = quotas.fetched.record(*user, size_bytes, quotas.now_ms())
+    if plan.call.spent is not None:
+        throttled_ms = max(throttled_ms, quotas.note_time(*user, plan.call.spent.take()))
     if throttled_ms:
         quotas.fetched.take_back(*user, size_bytes, quotas.now_ms())
         plan.call.throttle(throttled_ms)
@@ -169,7 +171,7 @@ def refuse_fetch(request: m.FetchRequest, version: int, code: ErrorCode) -> m.Fe
         pass
     for wanted in _each(named):
         row = failed_row(wanted, code)
-        row.aborted_transactions = () if code in NOT_FOUND else None
+        row.aborted_transactions, row.records = (), None
         topics.add(wanted, row)
     top = code if version >= SESSION_VERSION else ErrorCode.NONE
     return m.FetchResponse(error_code=top, responses=topics.rows)

@@ -88,7 +88,9 @@ async def _leader_for(
     broker: Broker, call: Call, key: str, topic: str, partition_of: Callable[[str], int]
 ) -> Coordinator:
     if topic not in broker.metadata.topics:
-        await broker.topics.ensure_internal(topic)
+        # Its partitions take tokens of this client, as in Kafka, but it is never refused for them.
+        mutations = broker.quotas.mutations_of(*call.quota_user, strict=False)
+        await broker.topics.ensure_internal(topic, mutations.take)
         # Kafka answers without waiting, and the first client of the topic retries after its back-off.
         with trio.move_on_after(NEW_LEADER_SECONDS):
             while broker.metadata.leader_of(topic, partition_of(key)) is None:

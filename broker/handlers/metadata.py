@@ -230,7 +230,10 @@ async def _unknown(broker: Broker, call: Call, request: m.MetadataRequest, name:
     if not (call.authorize("Create", "Cluster", is_filter=True) or call.authorize("Create", "Topic", name)):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     # The code after a creation is LEADER_NOT_AVAILABLE, which clients retry until the new topic has leaders.
-    return await broker.topics.auto_create(name)
+    # As in Kafka the partitions take tokens, and the next creation that may be refused is refused for them. This one is
+    # not: older clients do not know the error.
+    mutations = broker.quotas.mutations_of(*call.quota_user, strict=False)
+    return await broker.topics.auto_create(name, mutations.take)
 
 
 async def _known_topic(broker: Broker, call: Call, request: m.MetadataRequest, info: TopicInfo) -> Topic:

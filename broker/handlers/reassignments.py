@@ -22,6 +22,9 @@ REPLICAS_MAX = 1000  # replicas of one partition: bounds that step; no cluster h
 TOO_MANY_REPLICAS = PartitionRefused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"More than {REPLICAS_MAX} replicas.")
 NO_MESSAGE = ""  # top-level message without an error: Kafka leaves the field at its default, which is not null
 
+# Refusals of a request that nothing has looked into.
+REFUSED_UNSEEN = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.ILLEGAL_SASL_STATE, ErrorCode.UNKNOWN_SERVER_ERROR)
+
 Target = Sequence[int] | None
 Outcome = PartitionRefused | None
 AlteredTopic = m.AlterPartitionReassignmentsResponse.ReassignableTopicResponse
@@ -93,9 +96,9 @@ async def list_partition_reassignments(
 def refuse_alter_partition_reassignments(
     request: m.AlterPartitionReassignmentsRequest, version: int, code: ErrorCode
 ) -> m.AlterPartitionReassignmentsResponse:
-    """A top-level error; a refused authorization is repeated at each partition."""
+    """A top-level error; what is refused before anything is looked at is refused at each partition, too."""
     topics: dict[str, list[AlteredRow]] = {}
-    for topic in request.topics if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED else ():
+    for topic in request.topics if code in REFUSED_UNSEEN else ():
         for row in topic.partitions:
             refused = AlteredRow(partition_index=row.partition_index, error_code=code, error_message=code.message)
             topics.setdefault(topic.name, []).append(refused)

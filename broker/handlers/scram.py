@@ -5,7 +5,6 @@ Behaviour: credentials are stored in the configuration of users in the metadata 
     user are applied or none. A refused user does not affect the others. The response lists refused users first, then
     altered ones.
 Versions: 0 of both.
-Not done: no listener authenticates with them yet.
 """
 
 import logging
@@ -97,6 +96,15 @@ async def _describe(broker: Broker, user: str) -> DescribedUser:
 
 def _undescribed(user: str, refusal: Refusal) -> DescribedUser:
     return DescribedUser(user=user, error_code=refusal.code, error_message=refusal.message)
+
+
+def refuse_describe_user_scram_credentials(
+    request: m.DescribeUserScramCredentialsRequest, version: int, code: ErrorCode
+) -> m.DescribeUserScramCredentialsResponse:
+    """The error of the request, and a row with it for every user that was named."""
+    # The rows have no names, as in Kafka.
+    rows = [DescribedUser(error_code=code, error_message=None) for _ in request.users or ()]
+    return m.DescribeUserScramCredentialsResponse(error_code=code, error_message=None, results=rows)
 
 
 # -- AlterUserScramCredentials

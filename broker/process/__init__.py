@@ -1,1 +1,1 @@
-"""One broker as a process: signals, the heap, log lines, the transfer of a metadata store."""
+"""One broker as a process: signals, the heap, log lines, work on a metadata store without a broker."""

@@ -16,10 +16,11 @@ import trio
 
 from barnabas.broker.call import Broker
 from barnabas.broker.config.live import BrokerConfig
+from barnabas.broker.logins import zookeeper_access
 from barnabas.broker.net import OsNet, SocketBuffers
 from barnabas.broker.process.heap import freeze_heap, keep_small, share_one_heap
 from barnabas.broker.serve import MISCONFIGURED, UNFIT_ENVIRONMENT, Serving, serve
-from barnabas.broker.world import real_world
+from barnabas.broker.world import in_worker_thread, real_world
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +104,8 @@ async def _serve_until_signal(config: BrokerConfig, print_line: Callable[[str], 
             signal.signal(number, lambda *_: token.run_sync_soon(ask_to_stop))
         try:
             buffers = SocketBuffers(config.socket_send_buffer_bytes, config.socket_receive_buffer_bytes)
-            world = real_world(OsNet(buffers))
+            access = await zookeeper_access(config, in_worker_thread)
+            world = real_world(OsNet(buffers), access=access)
             await serve(config, world=world, stop=stop, task_status=ready, on_built=reload_on_hangup)
         # Restored, because the token is invalid after Trio has ended.
         finally:

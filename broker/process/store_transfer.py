@@ -1,19 +1,23 @@
 """`barnabas store export | import`: opens a metadata store and transfers its nodes (controller/store/transfer.py).
 
-A data directory names the embedded store in it; an address names ZooKeeper. Only one process can open an embedded
-store, so its broker must be stopped.
+A data directory names the embedded store in it; an address names ZooKeeper; the properties of a broker name its store,
+and how it connects to ZooKeeper. Only one process can open an embedded store, so its broker must be stopped.
 """
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 import trio
 
+from barnabas.broker.config.live import BrokerConfig
+from barnabas.broker.logins import zookeeper_access
 from barnabas.broker.logs.directory import EMBEDDED_STORE_FILE
 from barnabas.broker.world import in_worker_thread, wall_clock_ms
 from barnabas.controller.store.sqlitestore import open_sqlite_store
 from barnabas.controller.store.store import MetadataStore, StoreUnavailable
 from barnabas.controller.store.transfer import format_nodes, parse_nodes, read_nodes, write_nodes
+from barnabas.controller.store.zkaccess import PLAIN, ZooKeeperAccess
 from barnabas.controller.store.zkstore import ZooKeeperConfig, open_zookeeper_store
 from barnabas.storage.disk import Disk, join, make_durable_directory
 from barnabas.wire.errors import InvariantBroken
@@ -22,28 +26,44 @@ CONNECTION_TIMEOUT_MS = 10_000  # interactive command: fail soon
 ANSWER_SECONDS = 30.0
 
 
-async def export_store(disk: Disk, data_dir: str | None, zookeeper: str | None) -> str:
+class Place(NamedTuple):
+    """Where the store is: embedded in a directory, or in ZooKeeper."""
+
+    disk: Disk
+    data_dir: str | None
+    zookeeper: str | None  # host:port,host:port/chroot
+    access: ZooKeeperAccess = PLAIN
+
+
+async def place_of_broker(disk: Disk, config: BrokerConfig) -> Place:
+    """Where the store of the broker with these properties is. Raises ConfigError."""
+    connect = config.zookeeper_connect
+    directory = config.log_directories[0] if connect is None else None
+    return Place(disk, directory, connect, await zookeeper_access(config, in_worker_thread))
+
+
+async def export_store(place: Place) -> str:
     """The text of an export. Raises StoreError."""
-    async with _opened(disk, data_dir, zookeeper, to_fill=False) as store:
+    async with open_store(place, to_fill=False) as store:
         return format_nodes(await read_nodes(store))
 
 
-async def import_store(disk: Disk, data_dir: str | None, zookeeper: str | None, text: str) -> int:
+async def import_store(place: Place, text: str) -> int:
     """Fill an empty store, and return the number of nodes. Raises ExportMalformed and StoreError."""
     # The whole text is checked before the store is opened: a malformed export must not leave half a store.
     nodes = parse_nodes(text)
-    async with _opened(disk, data_dir, zookeeper, to_fill=True) as store:
+    async with open_store(place, to_fill=True) as store:
         await write_nodes(store, nodes)
     return len(nodes)
 
 
 @asynccontextmanager
-async def _opened(
-    disk: Disk, data_dir: str | None, zookeeper: str | None, *, to_fill: bool
-) -> AsyncIterator[MetadataStore]:
+async def open_store(place: Place, *, to_fill: bool) -> AsyncIterator[MetadataStore]:
+    """The store that is there; with `to_fill` it may be new. Raises StoreError, StorageError."""
     store: MetadataStore
+    disk, data_dir, zookeeper, access = place
     if zookeeper is not None:
-        config = ZooKeeperConfig(zookeeper, connection_timeout_ms=CONNECTION_TIMEOUT_MS)
+        config = ZooKeeperConfig(zookeeper, connection_timeout_ms=CONNECTION_TIMEOUT_MS, access=access)
         store = await open_zookeeper_store(config, in_worker_thread, make_chroot=to_fill, answer_seconds=ANSWER_SECONDS)
     elif data_dir is None:
         raise InvariantBroken("no store is named")

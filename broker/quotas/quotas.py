@@ -1,8 +1,8 @@
-"""The client quotas of this broker (shell): read from the store, changed by notifications, asked by handlers.
+"""The quotas of this broker (shell): read from the store, changed by notifications, asked by handlers.
 
 A quota binds each broker on its own, as in Kafka: with three brokers a client may use three times as much. Handlers
 record what a client used and get the time for which it is throttled; the response says so, and then the connection is
-not read for that time (KIP-219).
+not read for that time (KIP-219). Rates of replication are in the configuration, and held by leaders and followers.
 """
 
 import logging
@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker.quotas.clients import ClientMutations, ClientRates, Mutations, QuotaTable
+from barnabas.broker.quotas.creations import ConnectionCreations
 from barnabas.broker.quotas.rates import Window
+from barnabas.broker.quotas.replication import ReplicationThrottle
 from barnabas.broker.security.acls import address_text
 from barnabas.broker.security.client_quotas import Entity, from_path
 from barnabas.controller.admin.entity_configs import ADDRESSES, CLIENTS, USERS, list_entities, read_entity
@@ -24,30 +26,57 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PRODUCED, FETCHED, MUTATIONS = "producer_byte_rate", "consumer_byte_rate", "controller_mutation_rate"
-CONNECTIONS = "connection_creation_rate"
+REQUEST_TIME, CONNECTIONS = "request_percentage", "connection_creation_rate"
+PERCENT_PER_SECOND = 100.0  # a quota of 100 is one processor
 
 
 class Quotas:
-    """Every quota of clients, and what clients have used of them."""
+    """Every quota of clients and of replication, and what has been used of them."""
 
-    def __init__(self, config: "BrokerConfig", store: MetadataStore) -> None:
+    def __init__(self, broker_id: int, config: "BrokerConfig", store: MetadataStore) -> None:
         window = Window(config.quota_window_num, config.quota_window_size_seconds * 1000)
         mutations = Window(config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000)
+        self._config = config
         self._store = store
-        self._tables = {name: QuotaTable() for name in (PRODUCED, FETCHED, MUTATIONS)}
+        self._tables = {name: QuotaTable() for name in (PRODUCED, FETCHED, MUTATIONS, REQUEST_TIME)}
         self.produced = ClientRates(self._tables[PRODUCED], window)
         self.fetched = ClientRates(self._tables[FETCHED], window)
+        # As in Kafka a request is throttled for one sample of its time at most: long ones come rarely.
+        self._request_time = ClientRates(self._tables[REQUEST_TIME], window, throttle_max_ms=window.sample_ms)
         self.mutations = ClientMutations(self._tables[MUTATIONS], mutations)
+        self._creations = ConnectionCreations(config, window)
+        replication = Window(config.replication_quota_window_num, config.replication_quota_window_size_seconds * 1000)
+        # KIP-73. What is sent to followers, and what is received as a follower.
+        self.as_leader = ReplicationThrottle(
+            broker_id,
+            replication,
+            lambda: config.bytes_per_second("leader.replication.throttled.rate"),
+            lambda topic: topic.leader_replication_throttled_replicas,
+            self.now_ms,
+        )
+        self.as_follower = ReplicationThrottle(
+            broker_id,
+            replication,
+            lambda: config.bytes_per_second("follower.replication.throttled.rate"),
+            lambda topic: topic.follower_replication_throttled_replicas,
+            self.now_ms,
+        )
+        self._turns: dict[str, trio.Lock] = {}  # of each listener
         # KIP-612. An address is to its table what a client id is to the others.
         self._addresses = QuotaTable()
         self._connections = ClientRates(self._addresses, window, throttle_max_ms=window.sample_ms)
         # Looked at for each request, so that a broker without quotas does nothing more.
         self.is_active = False
+        self.limits_request_time = False
 
     @staticmethod
     def now_ms() -> int:
         """The time of all quotas: it does not go back, as the time of day may."""
         return round(trio.current_time() * 1000)
+
+    def note_time(self, user: str, client_id: str, seconds: float) -> int:
+        """Record processor time that a client's request took; how long the client is throttled for it."""
+        return self._request_time.record(user, client_id, seconds * PERCENT_PER_SECOND, self.now_ms())
 
     def mutations_of(self, user: str, client_id: str, *, strict: bool) -> Mutations:
         """What a request of this client may create and delete."""
@@ -64,6 +93,23 @@ class Quotas:
         if throttled_ms:
             self._connections.take_back("", address, 1, now_ms)
         return throttled_ms
+
+    async def pace(self, listener: str) -> bool:
+        """Wait while connections come faster than `max.connection.creation.rate`, of the broker or of the listener.
+
+        False if as many wait already as a listener that does not accept would let wait.
+        """
+        if not self._creations.is_limited(listener):
+            return True
+        turns = self._turns.setdefault(listener, trio.Lock())
+        if turns.statistics().tasks_waiting >= self._config.socket_listen_backlog_size:
+            return False
+        # One after the other, in order of arrival, as if the listener did not accept meanwhile.
+        async with turns:
+            wait_ms = self._creations.record(listener, self.now_ms())
+            if wait_ms:
+                await trio.sleep(wait_ms / 1000)
+        return True
 
     async def load(self) -> None:
         """Read all quotas from the store."""
@@ -97,6 +143,7 @@ class Quotas:
         for name, table in self._tables.items():
             table.set(entity, _rate(path, texts, name))
         self.is_active = any(table.has_quotas for table in self._tables.values())
+        self.limits_request_time = self._tables[REQUEST_TIME].has_quotas
 
 
 def _rate(path: str, texts: dict[str, str], name: str) -> float | None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 import trio
 
 from barnabas.broker.containment import contained
-from barnabas.broker.replication.followed_partition import FIRST_REST_SECONDS, FetcherDeps, Followed, position_of
+from barnabas.broker.replication.followed_partition import FetcherDeps, Followed, held_back, position_of
 from barnabas.broker.replication.follower_state import (
     OF_UNKNOWN_EPOCHS,
     Append,
@@ -181,6 +181,9 @@ class Fetcher:
 
     def _end_rests(self) -> None:
         now = trio.current_time()
+        for followed in held_back(self._deps.throttle, self._followed.values(), now):
+            self._resting[followed] = None
+            self._touched[followed.key] = None
         for followed in [each for each in self._resting if each.rests_until <= now]:
             del self._resting[followed]
             self._touched[followed.key] = None
@@ -302,8 +305,10 @@ class Fetcher:
         log = followed.partition.log
         if log is not None and self._is_current(followed):
             self._raise_log_start(followed, log, min(sent.log_start_offset, log.log_end_offset))
-            followed.next_rest_seconds = FIRST_REST_SECONDS
+            followed.has_fetched(log.log_end_offset, sent.high_watermark)
             followed.partition.follow_to(sent.high_watermark)
+            if self._deps.throttle is not None and followed.is_covered_by(self._deps.throttle):
+                self._deps.throttle.note(len(sent.records))
 
     async def _leave_behind(self, followed: Followed, start_offset: int) -> bool:
         """Raise the log start offset to the leader's, durably, before the append. False if that fails.
@@ -342,9 +347,11 @@ class Fetcher:
         # The leader's log starts inside a batch (DeleteRecords). This empty log must begin at that batch's first
         # offset, which lies before its own log start offset, so it starts over there.
         start_offset = log.log_start_offset
-        await self._cut(followed, first_offset, start_over=True, on_cut=lambda: None)
-        # The role may have changed during the truncation. Then the next role decides what the log holds.
-        is_appended = self._is_current(followed) and self._append_piece(followed, piece)
+        # The batch follows in the same step, although the role may have ended: the next role waits for the truncation,
+        # and must not find a log that ends before its own start, where a leader would give out offsets again.
+        with trio.CancelScope(shield=True):
+            await self._cut(followed, first_offset, start_over=True, on_cut=lambda: None)
+        is_appended = self._append_piece(followed, piece)
         if is_appended:
             log.raise_log_start(start_offset)
         # This comes last, so that the high watermark is never seen below the log start offset.
@@ -577,10 +584,7 @@ class Fetcher:
         for key in keys:
             followed = self._followed.get(key)
             if followed is not None:
-                # Each rest is twice as long as the last one, until a Fetch succeeds.
-                rest_seconds = min(followed.next_rest_seconds, rest_seconds_max)
-                followed.next_rest_seconds = 2 * rest_seconds
-                followed.rests_until = trio.current_time() + rest_seconds
+                followed.back_off(rest_seconds_max, trio.current_time())
                 self._resting[followed] = None
                 self._touched[key] = None
 

@@ -1,7 +1,7 @@
 """The interfaces and data that a `Fetcher` works with: its partitions, its leader and its dependencies."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,6 +12,7 @@ from barnabas.wire.topics import ZERO_TOPIC_ID
 if TYPE_CHECKING:
     import trio
 
+    from barnabas.broker.config.live import TopicConfig
     from barnabas.broker.logs.partition_logs import Logs
     from barnabas.broker.replication.waiting import Waiter
     from barnabas.broker.world import World
@@ -49,6 +50,14 @@ class OpenPeer(Protocol):
     def __call__(self, broker_id: int, client_id: str) -> "Peer": ...
 
 
+class Throttle(Protocol):
+    """The rate of this broker's throttled replicas (KIP-73). Implemented by ReplicationThrottle."""
+
+    def covers(self, config: "TopicConfig", partition: int) -> bool: ...
+    def note(self, size_bytes: int) -> None: ...
+    def rest_seconds(self) -> float: ...
+
+
 class Followable(Protocol):
     """A replica that a fetcher appends to. Implemented by Partition and FutureReplica."""
 
@@ -57,6 +66,8 @@ class Followable(Protocol):
 
     @property
     def topic_partition(self) -> "TopicPartition": ...
+    @property
+    def config(self) -> "TopicConfig": ...
     @property
     def log(self) -> "PartitionLog | None": ...
     @property
@@ -77,6 +88,7 @@ class Followed:
     __slots__ = (
         "cut_ended",
         "failed",
+        "is_in_sync",
         "is_truncating",
         "key",
         "leader_epoch",
@@ -90,10 +102,39 @@ class Followed:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.is_truncating = is_truncating  # the log's end must be compared with the leader's before the first Fetch
+        # Whether the last response reached the leader's high watermark; never yet in this leader epoch at first.
+        self.is_in_sync = False
         self.rests_until = -math.inf  # trio's clock
         self.next_rest_seconds = FIRST_REST_SECONDS
         self.failed = False  # not fetched until the next role
         self.cut_ended: trio.Event | None = None  # set when the running truncation ends; None while there is none
+
+    def back_off(self, seconds_max: float, now: float) -> None:
+        """Rest from `now` on, twice as long as the last time, until a Fetch succeeds."""
+        seconds = min(self.next_rest_seconds, seconds_max)
+        self.next_rest_seconds = 2 * seconds
+        self.rests_until = now + seconds
+
+    def has_fetched(self, log_end_offset: int, high_watermark: int) -> None:
+        """A response was appended: the log ends here now, and the leader's high watermark is this."""
+        self.next_rest_seconds = FIRST_REST_SECONDS
+        self.is_in_sync = high_watermark <= log_end_offset
+
+    def is_covered_by(self, throttle: Throttle) -> bool:
+        """Whether this replica is throttled."""
+        return throttle.covers(self.partition.config, self.key.partition)
+
+
+def held_back(throttle: Throttle | None, followed: Iterable[Followed], now: float) -> Iterator[Followed]:
+    """The throttled replicas that rest now, out of sync, because more was received than the rate allows."""
+    seconds = 0.0 if throttle is None else throttle.rest_seconds()
+    # Nearly always: no replica is throttled.
+    if throttle is None or not seconds:
+        return
+    for each in followed:
+        if not each.is_in_sync and each.is_covered_by(throttle):
+            each.rests_until = max(each.rests_until, now + seconds)
+            yield each
 
 
 def position_of(followed: Followed, log: "PartitionLog", fetch_version: int) -> Position:
@@ -120,6 +161,7 @@ class FetcherDeps:
     logs: "Logs"
     flusher: "Flusher"
     open_peer: OpenPeer
+    throttle: Throttle | None = None  # None for moves between log directories: `LocalLeader` paces them
 
     @property
     def fetch_version(self) -> int:

@@ -24,6 +24,7 @@ from barnabas.wire.sentinels import FETCH_REPLICA_STATE_VERSION
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
+    from barnabas.broker.config.live import TopicConfig
     from barnabas.broker.logs.directory import LogDirectory
     from barnabas.broker.logs.partition_logs import Logs
     from barnabas.broker.replication.partition import Partition
@@ -73,6 +74,10 @@ class FutureReplica:
         self.scope = trio.CancelScope()  # of the move's task
         self.is_near = trio.Event()  # set after each append that leaves at most NEAR_OFFSETS missing
         self._logs = logs
+
+    @property
+    def config(self) -> "TopicConfig":
+        return self.partition.config
 
     @property
     def high_watermark(self) -> int:

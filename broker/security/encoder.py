@@ -43,6 +43,8 @@ def encoding_problem(encoding: Encoding) -> str | None:
     for name, value, served in choices:
         if value not in served:
             return f"password.encoder.{name}: {value} is not served: {', '.join(map(str, served))} are"
+    if not 1 <= encoding.iterations <= ITERATIONS_MAX:
+        return f"password.encoder.iterations: {encoding.iterations} is not served: 1 to {ITERATIONS_MAX} are"
     return None
 
 
@@ -87,25 +89,14 @@ def decode(text: str, secret: str) -> str:
     except (KeyError, ValueError, binascii.Error) as error:
         raise EncoderError("Password could not be decoded: the stored text is damaged") from error
     problem = encoding_problem(encoding)
-    if problem is None and (tag_bits != TAG_BITS or not 1 <= encoding.iterations <= ITERATIONS_MAX):
-        problem = f"{tag_bits} bits of a tag, or {encoding.iterations} iterations, are not served"
+    if problem is None and tag_bits != TAG_BITS:
+        problem = f"{tag_bits} bits of a tag are not served"
     if problem is not None:
         raise EncoderError(f"Password could not be decoded: {problem}")
     password = _decrypt(encrypted, _key(secret, salt, encoding), vector, encoding.cipher)
     if password is None or _java_length(password) != length:
         raise EncoderError("Password could not be decoded: it was encoded with another secret, or is damaged")
     return password
-
-
-def encode_again(
-    text: str, old_secret: str, secret: str, encoding: Encoding, random_bytes: Callable[[int], bytes]
-) -> str:
-    """The text for the new secret; as it is if the old secret does not decode it, because the new one then does."""
-    try:
-        password = decode(text, old_secret)
-    except EncoderError:
-        return text
-    return encode(password, secret, encoding, random_bytes)
 
 
 def _key(secret: str, salt: bytes, encoding: Encoding) -> bytes:

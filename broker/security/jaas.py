@@ -26,7 +26,8 @@ LOGIN_MODULES = {
 # CVE-2023-25194, CVE-2025-27818, CVE-2025-27819: with them, a configuration that comes in by a request runs code.
 DISALLOWED = ("com.sun.security.auth.module.JndiLoginModule", "com.sun.security.auth.module.LdapLoginModule")
 
-JAAS_FILE_OPTION = "-Djava.security.auth.login.config="
+CLIENT = "Client"  # the context of the login to ZooKeeper, unless zookeeper.sasl.clientconfig names another
+JAAS_FILE = "java.security.auth.login.config"
 
 
 class JaasError(ValueError):
@@ -40,6 +41,13 @@ class LoginModule:
     module: str
     flag: str
     options: Mapping[str, str] = field(repr=False)
+
+
+class ZooKeeperContext(NamedTuple):
+    """A context of the JAAS file, for the login to ZooKeeper; without modules there is no login."""
+
+    name: str
+    modules: tuple[LoginModule, ...]
 
 
 def parse_jaas_config(text: str, mechanism: str) -> LoginModule:
@@ -86,12 +94,36 @@ def parse_jaas_file(text: str) -> dict[str, tuple[LoginModule, ...]]:
 
 def jaas_file_in(options: str) -> str | None:
     """The path of the JAAS file that Java's options (the variable KAFKA_OPTS) name; None if they name none."""
+    path = system_property(options, JAAS_FILE)
+    return None if path is None else path.removeprefix("=").removeprefix("file:")
+
+
+def system_property(options: str, name: str) -> str | None:
+    """The value of `-Dname=value` in Java's options (the variable KAFKA_OPTS), the last one; None without it."""
     try:
         words = shlex.split(options)
     except ValueError as error:
         raise JaasError(f"KAFKA_OPTS: {error}") from error
-    paths = [word.removeprefix(JAAS_FILE_OPTION) for word in words if word.startswith(JAAS_FILE_OPTION)]
-    return paths[-1].removeprefix("=").removeprefix("file:") if paths else None
+    values = [word.removeprefix(f"-D{name}=") for word in words if word.startswith(f"-D{name}=")]
+    return values[-1] if values else None
+
+
+def zookeeper_context(contexts: Mapping[str, tuple[LoginModule, ...]], options: str) -> ZooKeeperContext:
+    """The context of the login to ZooKeeper, by the system properties that ZooKeeper's client has for it."""
+    named = system_property(options, "zookeeper.sasl.clientconfig")
+    name = CLIENT if named is None else named
+    if name not in contexts:
+        # Java's client would go on without a login, and only say so in its log.
+        if named is not None:
+            raise JaasError(f"zookeeper.sasl.clientconfig: there is no context {name} in the JAAS file")
+        return ZooKeeperContext(name, ())
+    enabled = system_property(options, "zookeeper.sasl.client")
+    # Kafka does not start with this: its nodes would be open although the JAAS file says who it is.
+    if enabled is not None and enabled.lower() != "true":
+        raise JaasError(
+            f"zookeeper.sasl.client={enabled} disables the login to ZooKeeper, and the JAAS file has {name}"
+        )
+    return ZooKeeperContext(name, contexts[name])
 
 
 def _entry(tokens: "_Tokens") -> LoginModule:

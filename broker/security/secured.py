@@ -1,4 +1,4 @@
-"""The listeners with TLS or SASL (edge): made of their settings at the start; their stores are read again at run time.
+"""The listeners with TLS or SASL: made of their settings at the start; their stores are read again at run time.
 
     secured = SecuredListeners(config, world)
     await secured.open()                       # ConfigError says what is wrong with properties and stores
@@ -10,7 +10,6 @@ A broker whose listeners are all of PLAINTEXT has none of this, and does not imp
 """
 
 import logging
-import os
 from collections.abc import Iterator, Mapping
 
 import trio
@@ -23,7 +22,7 @@ from barnabas.broker.config.live import BrokerConfig, Source
 from barnabas.broker.config.parse import ConfigError
 from barnabas.broker.security.authenticator import SaslSettings
 from barnabas.broker.security.contexts import ListenerTls
-from barnabas.broker.security.jaas import JaasError, jaas_file_in, parse_jaas_file
+from barnabas.broker.security.jaas_file import jaas_contexts
 from barnabas.broker.security.jwks import SignedValidator
 from barnabas.broker.security.jwks_refresh import JwksRefresher, JwksUnavailable
 from barnabas.broker.security.listener_security import JWKS_URL, Contexts, ListenerSecurity, security_of
@@ -99,7 +98,7 @@ class SecuredListeners:
 
     async def open(self) -> None:
         """Read the settings of the listeners, and their stores. Raises ConfigError."""
-        self._contexts = await self._world.in_thread(_contexts_of_jaas_file)
+        self._contexts = await self._world.in_thread(jaas_contexts)
         problems: list[Problem] = []
         for security in self._securities(_texts_of(self._config.layers()), problems):
             for warning in security.warnings:
@@ -209,7 +208,9 @@ class SecuredListeners:
 
     async def check(self, per_broker: Mapping[str, str]) -> None:
         """Raise ConfigRefused if this broker cannot get these properties while it runs."""
-        for name in per_broker:
+        # Those that were stored before the start are what the listener has.
+        before = dict(self._config.layers())[Source.PER_BROKER]
+        for name in (name for name in before.keys() | per_broker if before.get(name) != per_broker.get(name)):
             listener = LISTENER_PROPERTY.fullmatch(name)
             is_there = listener is not None and name.split(".")[2].upper() in self._listeners
             # Kafka takes some of these, without an effect, and refuses every later change.
@@ -266,18 +267,3 @@ def _texts_of(layers: "tuple[tuple[Source, Mapping[str, str]], ...]") -> dict[st
         if source is not Source.DEFAULT:
             texts = {**layer, **texts}
     return texts
-
-
-def _contexts_of_jaas_file() -> Contexts:
-    """What the file says that Java's options name. Blocking: short. Raises ConfigError."""
-    path = None
-    try:
-        path = jaas_file_in(os.environ.get("KAFKA_OPTS", ""))
-        if path is None:
-            return {}
-        with open(path, encoding="utf-8") as file:
-            return parse_jaas_file(file.read())
-    except OSError as error:
-        raise ConfigError([f"KAFKA_OPTS: {path}: {error.strerror}"]) from None
-    except (JaasError, UnicodeDecodeError) as error:
-        raise ConfigError([f"KAFKA_OPTS: {error}"]) from None

@@ -18,7 +18,7 @@ from barnabas.broker.replication.waiting import DelayedResponse, Pieces
 from barnabas.broker.resting import asker
 from barnabas.broker.server.connections import Connection, Connections
 from barnabas.broker.server.decoding import Charged
-from barnabas.broker.server.dispatch import answer_unsupported, respond
+from barnabas.broker.server.dispatch import answer_unsupported, respond, respond_timed
 from barnabas.broker.server.pipelined_responses import PIPELINED_MAX, is_pipelined
 from barnabas.broker.server.sending import send, small_piece
 from barnabas.storage.disk import StorageError
@@ -34,6 +34,8 @@ LARGE_FRAME_RECEIVE_BYTES = 1 << 18  # once the length of a frame says that it i
 async def serve_connection(broker: Broker, connections: Connections, listener: str, stream: Stream) -> None:
     """A connection's task: until the client closes it, breaks the protocol, or the sweep closes it."""
     try:
+        if not await broker.quotas.pace(listener):
+            return
         throttled_ms = broker.quotas.note_connection(stream.peer_address)
         # KIP-612: a client that connects too often is not answered, and cannot try again at once.
         if throttled_ms:
@@ -223,4 +225,6 @@ async def _answer_frame(
         is_token_authenticated=connection.login is not None and connection.login.is_token,
         authorizer=None if broker.authorization is None else broker.authorization.authorizer,
     )
+    if broker.quotas.limits_request_time:
+        return await respond_timed(broker, call, header, frame, charged)
     return await respond(broker, call, header, frame, charged)

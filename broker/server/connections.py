@@ -146,6 +146,7 @@ class Connections:
         self._responses = responses
         self._open: dict[Connection, None] = {}
         self._by_address: dict[str, int] = {}
+        self._by_listener: dict[str, int] = {}
         self._accepted = 0
         self._held_bytes = 0
         self.decoded = DecodedMemory()
@@ -160,38 +161,38 @@ class Connections:
 
     async def admit(self, stream: Stream, listener: str) -> Connection | None:
         """Count a new connection; None when its address has too many. Waits while `max.connections` are open."""
-        is_brokers_own = self._is_brokers_own(listener)
-        while not (full := self._has_too_many(stream.peer_address)) and len(self._open) >= self._config.max_connections:
-            # With a listener of their own, brokers do not wait: clients could keep them from replicating (KIP-402).
-            if is_brokers_own:
-                self._close_quietest_client()
-                break
+        while not (full := self._has_too_many(stream.peer_address)) and not self._has_slot(listener):
             # One event wakes every waiter, and each checks the limits again: others may have taken the slot.
             if self._slot.is_set():
                 self._slot = trio.Event()
             await self._slot.wait()
         if full:
             return None
+        # Only at the listener of the brokers: clients could keep them from replicating (KIP-402).
+        if len(self._open) >= self._config.max_connections:
+            self._close_quietest_client()
         self._accepted += 1
         connection = Connection(stream, listener, self._accepted)
         self._open[connection] = None
         self._by_address[connection.address] = self._by_address.get(connection.address, 0) + 1
+        self._by_listener[listener] = self._by_listener.get(listener, 0) + 1
         return connection
+
+    def _has_slot(self, listener: str) -> bool:
+        if self._by_listener.get(listener, 0) >= self._config.connections_max(listener):
+            return False
+        return len(self._open) < self._config.max_connections or self._config.is_brokers_own(listener)
 
     def _has_too_many(self, address: str) -> bool:
         allowed = self._config.connection_limits.get(address, self._config.max_connections_per_ip)
         return self._by_address.get(address, 0) >= allowed
-
-    def _is_brokers_own(self, listener: str) -> bool:
-        # With one listener alone, brokers cannot be distinguished from clients: there is no authentication.
-        return listener == self._config.inter_broker_listener and len(self._config.listener_endpoints) > 1
 
     def _close_quietest_client(self) -> None:
         # A request that is being handled may be in the middle of several writes: it is left to end, as in the sweep.
         clients = [
             each
             for each in self._open
-            if not (self._is_brokers_own(each.listener) or each.is_leaving or each.is_at_work)
+            if not (self._config.is_brokers_own(each.listener) or each.is_leaving or each.is_at_work)
         ]
         if clients:
             quietest = min(clients, key=lambda each: each.progress_at)
@@ -204,6 +205,7 @@ class Connections:
         self.decoded.hold(connection, 0)
         self.hold_answer(connection, 0)
         del self._open[connection]
+        self._by_listener[connection.listener] -= 1
         self._by_address[connection.address] -= 1
         # An entry of zero would stay for every address that ever connected.
         if not self._by_address[connection.address]:

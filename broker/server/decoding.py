@@ -1,7 +1,8 @@
 """Decodes requests in bounded steps, and limits the memory of the decoded objects.
 
 An element of two bytes becomes an object of 60 to 200 bytes, so the length of a frame says little about its cost.
-`dispatch.respond` decodes frames of up to SMALL_FRAME_BYTES itself; longer ones go through `decoded`.
+`dispatch.respond` decodes frames of up to SMALL_FRAME_BYTES itself, and does the first step of longer ones, which is
+the whole of an ordinary Produce; what is left goes through `decoded`.
 
 Limits: one request may become DECODED_BYTES_MAX of objects (CONTROLLER_BYTES_MAX from the controller). Large requests
 are decoded one after the other, and the next one begins while all together hold less than DECODED_BYTES_ALL; so the
@@ -86,8 +87,10 @@ class Charged(NamedTuple):
     holder: Holder
 
 
-class _Decoding:
+class Decoding:
     """A request that is being decoded."""
+
+    __slots__ = ("_bytes_max", "_steps", "decoded_bytes", "is_whole", "message")
 
     def __init__(self, message: m.Message, version: int, frame: memoryview, position: int) -> None:
         self.message = message
@@ -95,6 +98,11 @@ class _Decoding:
         self.decoded_bytes = 0
         self._steps = m.decode_steps(message, version, frame, position)
         self._bytes_max = CONTROLLER_BYTES_MAX if message.API_KEY in CONTROLLER_KEYS else DECODED_BYTES_MAX
+
+    @property
+    def needs_account(self) -> bool:
+        """Whether there are steps to do, or the message is too large to be freed in one step."""
+        return not self.is_whole or self.decoded_bytes >= LARGE_BYTES
 
     def advance(self, count: int) -> None:
         """Do at most `count` steps; ProtocolViolation when the objects exceed the limit."""
@@ -123,17 +131,12 @@ class _Decoding:
 
 
 @asynccontextmanager
-async def decoded(
-    cls: type[m.Message], version: int, frame: memoryview, position: int, charged: Charged, in_thread: InThread
-) -> AsyncIterator[m.Message]:
-    """Within this block: the decoded request of a frame above SMALL_FRAME_BYTES. It is freed at the end.
+async def decoded(decoding: Decoding, charged: Charged, in_thread: InThread) -> AsyncIterator[m.Message]:
+    """Within this block: the whole request, whose first step is done. It is freed at the end.
 
     ProtocolViolation when the frame is malformed, or becomes more objects than the limit.
     """
-    decoding = _Decoding(cls(), version, frame, position)
     try:
-        # One step decodes an ordinary Produce, whose bytes are records, without a hop to a thread.
-        decoding.advance(1)
         while not decoding.is_whole and decoding.decoded_bytes < LARGE_BYTES:
             await in_thread(decoding.advance, STEPS_AT_A_TIME)
         if not decoding.is_whole:

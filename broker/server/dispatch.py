@@ -46,7 +46,8 @@ from barnabas.broker.handlers import (
 )
 from barnabas.broker.pacing import complete
 from barnabas.broker.replication.waiting import DelayedResponse, Pieces
-from barnabas.broker.server.decoding import NOT_KEPT_KEYS, SMALL_FRAME_BYTES, Charged, decoded
+from barnabas.broker.server.decoding import NOT_KEPT_KEYS, SMALL_FRAME_BYTES, Charged, Decoding, decoded
+from barnabas.broker.time_spent import TimeSpent, time_spent
 from barnabas.storage.disk import FileSlice
 from barnabas.wire import messages as m
 from barnabas.wire.apis import API_VERSIONS_KEY, APIS, request_class, response_class, response_header_version
@@ -60,6 +61,8 @@ logger = logging.getLogger(__name__)
 # Of a request that is refused on the event loop. A row has at least two bytes, so this bounds the rows of the response.
 REFUSED_INLINE_BYTES_MAX = 1 << 11
 PRODUCE = 0  # API key
+METADATA_THROTTLE_VERSION = 3
+INT32_BYTES = 4
 # Smaller pieces are joined up to this size: few system calls, little to copy, and memory is freed as pieces are sent.
 PIECE_BYTES = 1 << 17
 
@@ -128,7 +131,7 @@ HANDLERS: dict[int, Route] = {
     47: Route(group_offsets.offset_delete),
     48: Route(quotas.describe_client_quotas, quotas.refuse_describe_client_quotas),
     49: Route(quotas.alter_client_quotas, quotas.refuse_alter_client_quotas),
-    50: Route(scram.describe_user_scram_credentials),
+    50: Route(scram.describe_user_scram_credentials, scram.refuse_describe_user_scram_credentials),
     51: Route(scram.alter_user_scram_credentials, scram.refuse_alter_user_scram_credentials),
     56: Route(replication.alter_partition),
     57: Route(cluster.update_features),
@@ -145,6 +148,10 @@ if _differing:
     where = "a handler of broker/handlers/ in HANDLERS of broker/server/dispatch.py"
     raise InvariantBroken(f"an API that is served in wire/apis.py, and no other, has {where}: {sorted(_differing)}")
 
+# Exempt from quotas of request time, as in Kafka: LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown,
+# WriteTxnMarkers, AlterPartition. A Fetch records its own time, unless it is a follower's.
+UNTIMED_KEYS = frozenset({1, 4, 5, 6, 7, 27, 56})
+
 _request_class = cache(request_class)
 # Looked up once at import: `iscoroutinefunction` is too slow for every request.
 _WAITS = {key: inspect.iscoroutinefunction(route.handle) for key, route in HANDLERS.items()}
@@ -159,22 +166,40 @@ async def respond(
     the API and version of its header, or when its response cannot be encoded.
     """
     cls = _request_class(APIS[call.api_key])
-    # A small request skips the generators and the accounting of `decoded`.
+    # A small request needs no steps.
     if len(frame) <= SMALL_FRAME_BYTES:
         request = m.decode(cls, call.version, frame, header.position)
         return await _respond_to(broker, call, header, request, len(frame))
-    in_thread = broker.world.in_request_thread
-    async with decoded(cls, call.version, frame, header.position, charged, in_thread) as request:
+    decoding = Decoding(cls(), call.version, frame, header.position)
+    # One step decodes an ordinary Produce, whose bytes are records. The block below costs more than the step.
+    decoding.advance(1)
+    if not decoding.needs_account:
+        return await _respond_to(broker, call, header, decoding.message, len(frame))
+    async with decoded(decoding, charged, broker.world.in_request_thread) as request:
         # Handled and encoded inside the block: at its end the request may be taken apart.
         return await _respond_to(broker, call, header, request, len(frame))
+
+
+async def respond_timed(
+    broker: Broker, call: Call, header: RequestHeader, frame: memoryview, charged: Charged
+) -> Pieces | DelayedResponse:
+    """As `respond`, while a quota of request time is set."""
+    call.spent = TimeSpent(broker.world.processor_seconds)
+    time_spent.set(call.spent)
+    try:
+        return await call.spent.of(respond(broker, call, header, frame, charged))
+    finally:
+        time_spent.set(None)
+        # The time after the response was made counts as well, without a throttle of its own: as in Kafka.
+        _note_time(broker, call)
 
 
 async def _respond_to(
     broker: Broker, call: Call, header: RequestHeader, request: m.Message, request_bytes: int
 ) -> Pieces | DelayedResponse:
     response = await _handle(broker, call, request, request_bytes)
-    if call.api_key == PRODUCE and broker.quotas.is_active:
-        _note_produced(broker, call, response, request_bytes)
+    if broker.quotas.is_active:
+        response = _note_use(broker, call, response, request_bytes)
     if isinstance(response, DelayedResponse):
         # The response is not known yet. The connection calls `encode` once it is decided, and may begin the next
         # Produce before.
@@ -186,26 +211,50 @@ async def _respond_to(
     return await _encode(broker, call, header.correlation_id, response)
 
 
-def _note_produced(
+def _note_use(
     broker: Broker, call: Call, response: m.Message | Encoded | DelayedResponse | None, request_bytes: int
-) -> None:
-    """Record what a Produce sent. Its client is throttled also if it does not wait for responses (acks=0)."""
+) -> m.Message | Encoded | DelayedResponse | None:
+    """Record what a request used; the response, which says how long the client is throttled for it.
+
+    The client is throttled also if it does not wait for responses (acks=0).
+    """
     quotas = broker.quotas
-    throttled_ms = quotas.produced.record(*call.quota_user, request_bytes, quotas.now_ms())
+    throttled_ms = _note_time(broker, call)
+    if call.api_key == PRODUCE:
+        throttled_ms = max(throttled_ms, quotas.produced.record(*call.quota_user, request_bytes, quotas.now_ms()))
     if not throttled_ms:
-        return
+        return response
     call.throttle(throttled_ms)
     if isinstance(response, DelayedResponse):
         response.make = partial(_throttled, response.make, throttled_ms)
-    elif isinstance(response, m.ProduceResponse):
-        response.throttle_time_ms = throttled_ms
+    elif isinstance(response, Encoded):
+        # It is Metadata, whose first field is the throttle time. Only the array of topics is shared with other clients.
+        if call.version >= METADATA_THROTTLE_VERSION:
+            head, *others = response.pieces
+            return Encoded((throttled_ms.to_bytes(INT32_BYTES, "big") + head[INT32_BYTES:], *others))
+    elif response is not None:
+        _say_throttled(response, throttled_ms)
+    return response
+
+
+def _note_time(broker: Broker, call: Call) -> int:
+    """Record the processor time of a request since this was called last; how long its client is throttled for it."""
+    # A caller that may not act on the cluster is not one of its brokers, so the time of the refusal counts.
+    if call.spent is None or (call.api_key in UNTIMED_KEYS and not call.spent.is_refused):
+        return 0
+    return broker.quotas.note_time(*call.quota_user, call.spent.take())
 
 
 def _throttled(make: Callable[[], m.Message], throttled_ms: int) -> m.Message:
     response = make()
-    if isinstance(response, m.ProduceResponse):
-        response.throttle_time_ms = throttled_ms
+    _say_throttled(response, throttled_ms)
     return response
+
+
+def _say_throttled(response: m.Message, throttled_ms: int) -> None:
+    # Older versions leave the field out, and responses to brokers have none.
+    if hasattr(response, "throttle_time_ms"):
+        response.throttle_time_ms = max(response.throttle_time_ms, throttled_ms)
 
 
 async def answer(broker: Broker, call: Call, request: m.Message, request_bytes: int = 0) -> m.Message | None:
@@ -270,6 +319,8 @@ async def _handle(
         return cast("m.Message | None", route.handle(broker, call, request))
     except Refuse as refusal:
         code = refusal.code
+        if call.spent is not None:
+            call.spent.is_refused = code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     # A malformed request closes its connection, as in Kafka.
     except ProtocolViolation:
         raise

@@ -60,6 +60,12 @@ async def log_in_again(
     with _failures_logged(connection):
         if _is_handshake(frame) and await login.run_again(read_request_header(frame), frame, reader):
             connections.hold(connection, reader.pending_bytes)
+            logger.debug(
+                "%s has logged in again as %s: login %d of its connection",
+                connection.address,
+                connection.principal,
+                login.count,
+            )
             return True
         login.check_session()
     return False
@@ -97,6 +103,8 @@ async def _log_in(broker: Broker, sasl: SaslSettings, connections: Connections, 
     await login.run(reader)
     assert login.identity is not None
     connection.login, connection.principal = login, str(login.identity.principal)
+    mechanism = login.identity.mechanism
+    logger.debug("%s has logged in as %s with %s", connection.address, connection.principal, mechanism)
     reader.become_ordinary(broker.config.socket_request_max_bytes)
     connections.hold(connection, reader.pending_bytes)
     return reader

@@ -44,6 +44,7 @@ class Login:
     ) -> None:
         self.identity: Identity | None = None
         self.is_token = False  # logged in with a delegation token
+        self.count = 0  # logins of this connection
         self._authenticator = authenticator
         self._stream = stream
         self._now_ms = now_ms
@@ -110,6 +111,7 @@ class Login:
                     await trio.sleep_until(seconds)
                 case Authenticated(identity):
                     self.identity, self.is_token = identity, identity.is_token
+                    self.count += 1
                 case Close(cause):
                     raise FailedAuthentication(cause)
 

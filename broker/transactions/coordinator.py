@@ -51,7 +51,7 @@ from barnabas.broker.transactions.loader import TransactionLoader
 from barnabas.broker.transactions.owed import Debt
 from barnabas.broker.transactions.records import TransactionRecord, encode_record
 from barnabas.broker.transactions.replay import TransactionalIds, replay
-from barnabas.broker.transactions.sender import MarkerSender, OpenPeer
+from barnabas.broker.transactions.sender import Deleted, MarkerSender, OpenPeer
 from barnabas.broker.transactions.state import PREPARED, Producer, Status, TransactionalId
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.records import Batch, build_batch
@@ -123,7 +123,7 @@ class _Outcome(NamedTuple):
 class TransactionCoordinator:
     """The transactional ids that this broker coordinates. Requests are answered with an `Answer` or an error code.
 
-    `next_producer_id()` gives an id that no producer has, or None.
+    `next_producer_id()` gives an id that no producer has, or None; `deleted(partitions)` those that do not exist.
     """
 
     def __init__(
@@ -133,13 +133,14 @@ class TransactionCoordinator:
         metadata: "ClusterMetadata",
         open_peer: OpenPeer,
         next_producer_id: Callable[[], Awaitable[int | None]],
+        deleted: Deleted,
     ) -> None:
         self._world = world
         self._config = config
         self._next_producer_id = next_producer_id
         self.placement = Placement(TRANSACTION_TOPIC, metadata, lambda: config.transaction_state_log_num_partitions)
         self._shards = Shards(TRANSACTION_TOPIC, self, world, lambda: config.transaction_state_log_load_buffer_size)
-        self._sender = MarkerSender(metadata, open_peer, lambda: config.request_timeout_ms, self._complete)
+        self._sender = MarkerSender(metadata, open_peer, lambda: config.request_timeout_ms, self._complete, deleted)
         self._watermarks: HighWatermarks[TransactionalIds] = HighWatermarks()
         # For requests that wait for the last marker. Weak, as ids are dropped with their shard.
         self._completions: WeakKeyDictionary[TransactionalId, trio.Event] = WeakKeyDictionary()
@@ -159,7 +160,7 @@ class TransactionCoordinator:
         self._shards.on_deleted(partition_index)
 
     def on_partitions_deleted(self, deleted: Sequence[TopicPartition]) -> None:
-        """These partitions were deleted. They need no markers, which `MarkerSender` sees in the metadata."""
+        """These partitions were deleted. They need no markers, which `MarkerSender` sees in the store."""
         # A topic that is created again may have another number of partitions.
         if any(each.topic == TRANSACTION_TOPIC for each in deleted):
             self.placement.expect_partitions(0)

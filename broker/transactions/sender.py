@@ -7,13 +7,13 @@ confirm, is looked up again after a pause.
 
 import heapq
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from itertools import count
 
 import trio
 
 from barnabas.broker.metadata import ClusterMetadata
-from barnabas.broker.pacing import pause_after
+from barnabas.broker.pacing import paced, pause_after
 from barnabas.broker.peers.peer import RemotePeer, SelfPeer
 from barnabas.broker.peers.senders import Senders
 from barnabas.broker.transactions.owed import Debt, Owed, Partitions, Taken, errors_of, request_of, settle
@@ -31,6 +31,7 @@ QUEUED_INLINE_MAX = 100  # partitions; those of a larger transaction are queued 
 DEBT_COST, PARTITION_COST = 10, 2  # in rows of `pacing.ROWS_AT_A_TIME`: the time to queue a debt, and a partition
 
 OpenPeer = Callable[[int], RemotePeer | SelfPeer]
+Deleted = Callable[[Collection[TopicPartition]], Awaitable[set[TopicPartition]]]  # those that do not exist
 
 
 class MarkerSender:
@@ -42,11 +43,13 @@ class MarkerSender:
         open_peer: OpenPeer,
         timeout_ms: Callable[[], int],
         paid: Callable[[Debt], None],
+        deleted: Deleted,
     ) -> None:
         self._metadata = metadata
         self._open_peer = open_peer
         self._timeout_ms = timeout_ms
         self._paid = paid
+        self._deleted = deleted
         self._peers: dict[int, RemotePeer | SelfPeer] = {}
         self._owed = Owed()
         self._senders = Senders("markers of transactions", self._send_next)
@@ -84,25 +87,32 @@ class MarkerSender:
         destinations, homeless = self._owed.add(debt, partitions, self._leader_of)
         for broker_id in destinations:
             self._senders.wake(broker_id)
-        left = [each for each in homeless if not self._drop_if_deleted(debt, each)]
-        if len(left) < len(homeless):
-            logger.info("%d partitions are deleted and get no marker of %.300r", len(homeless) - len(left), debt.known)
-        if left:
-            self.try_later(debt, left)
+        if homeless:
+            self.try_later(debt, homeless)
         elif not debt.known.unmarked:
             self._paid(debt)
 
     def _leader_of(self, partition: TopicPartition) -> int | None:
         return self._metadata.leader_of(*partition)
 
-    def _drop_if_deleted(self, debt: Debt, partition: TopicPartition) -> bool:
-        """Whether the partition does not exist any more, so that it needs no marker."""
-        # After a start the picture of the cluster comes in pieces, and what is missing in it may exist. Kafka takes it
-        # for deleted, and its readers wait for ever.
-        if not self._metadata.is_complete.is_set() or self._metadata.partition(*partition) is not None:
-            return False
-        debt.known.unmarked.pop(partition, None)
-        return True
+    async def _drop_deleted(self, due: Sequence[tuple[Debt, Partitions]]) -> None:
+        """Forget the markers of partitions that do not exist any more."""
+        # What is missing in the metadata cache may exist: a topic that was just created, or grew, may have data already
+        # on a leader that learned of it earlier. Kafka takes it for deleted, and its readers wait for ever. These
+        # transactions are decided, so a partition that does not exist now gets no data of theirs later.
+        missing: dict[TopicPartition, None] = {}
+        for debt, partitions in due:
+            async for each in paced(partitions):
+                if each in debt.known.unmarked and self._metadata.partition(*each) is None:
+                    missing[each] = None
+        deleted = await self._deleted(missing) if missing else set()
+        for debt, partitions in due if deleted else ():
+            before = len(debt.known.unmarked)
+            async for each in paced(partitions):
+                if each in deleted:
+                    debt.known.unmarked.pop(each, None)
+            if len(debt.known.unmarked) < before:
+                logger.info("deleted partitions get no marker of %.300r", debt.known)
 
     async def _send_next(self, broker_id: int) -> bool:
         taken = self._owed.take(broker_id)
@@ -152,8 +162,13 @@ class MarkerSender:
             at = self._later[0][0] if self._later else float("inf")
             with trio.move_on_at(at):
                 await self._later_wanted.wait()
+            due: list[tuple[Debt, Partitions]] = []
             while self._later and self._later[0][0] <= trio.current_time():
                 _, _, debt, partitions = heapq.heappop(self._later)
+                if debt.is_open:
+                    due.append((debt, partitions))
+            await self._drop_deleted(due)
+            for debt, partitions in due:
                 await self._begin(debt, list(partitions))
 
     async def _begin(self, debt: Debt, partitions: Sequence[TopicPartition]) -> None:

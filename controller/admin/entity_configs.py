@@ -5,7 +5,7 @@ with names as in the path. A change writes the node and, in the same multi, a se
 names it; every broker watches that folder and reads the entity again.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from barnabas.controller.image.loading import parse
 from barnabas.controller.store import paths
@@ -34,6 +34,7 @@ ADDRESSES = "ips"
 REMOVED_WHEN_EMPTY = frozenset({USERS, CLIENTS, ADDRESSES})
 
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
+SlowChange = Callable[[Mapping[str, str]], Awaitable[Mapping[str, str]]]
 
 
 def node_of(entity: str) -> str:
@@ -60,6 +61,15 @@ async def change_entity(store: MetadataStore, entity: str, change: Change, *, ow
     `owner` is the path of the node that the entity configures; NoNode if it does not exist. Exceptions of `change` are
     passed on.
     """
+
+    async def changed(texts: Mapping[str, str]) -> Mapping[str, str]:
+        return change(texts)
+
+    return await rewrite_entity(store, entity, changed, owner=owner)
+
+
+async def rewrite_entity(store: MetadataStore, entity: str, change: SlowChange, *, owner: str | None = None) -> int:
+    """As `change_entity`, for a change that waits: for work in threads, say."""
     path = node_of(entity)
     notify = Create(paths.CONFIG_CHANGE_PREFIX, ConfigChange(entity).encode(), sequential=True)
     # A change reads the node, and is repeated if another broker wrote it in between: the other's properties must not be
@@ -68,7 +78,7 @@ async def change_entity(store: MetadataStore, entity: str, change: Change, *, ow
         # In the same multi, because a configuration left behind would apply to a later topic of the same name.
         owned: list[Op] = [] if owner is None else [Check(owner, (await store.get(owner))[1].version)]
         texts, version = await _read(store, path)
-        changed = change(texts)
+        changed = await change(texts)
         try:
             *_, notified = await store.multi([*owned, *(await _write(store, entity, changed, version)), notify])
         except (BadVersion, NodeExists, NotEmpty, NoNode) as error:

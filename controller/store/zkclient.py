@@ -22,8 +22,6 @@ would begin another session by itself. One `Session` is one session.
 """
 
 import logging
-import select
-import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -33,11 +31,10 @@ from typing import Protocol, TypeVarTuple
 import trio
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import ConnectionDropped, ConnectionLoss, SessionExpiredError
-from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol import serialization
 from kazoo.protocol.states import KeeperState, ZnodeStat
 from kazoo.retry import KazooRetry
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from barnabas.controller.store.store import (
     BadVersion,
@@ -57,6 +54,8 @@ from barnabas.controller.store.store import (
     StoreUnavailable,
     Watch,
 )
+from barnabas.controller.store.zkaccess import PLAIN, ZooKeeperAccess, is_open, is_sensitive
+from barnabas.controller.store.zkthreads import handler_of_threads
 
 # ZooKeeper's codes of errors that concern one node. Any other code is raised as StoreUnavailable.
 _REFUSALS: dict[int, type[NodeError]] = {
@@ -67,15 +66,14 @@ _REFUSALS: dict[int, type[NodeError]] = {
     -111: NotEmpty,
 }
 
-# Each request wakes kazoo by one byte in a socket pair, whose buffer holds some 270 of them (see `_Bell`).
+# Each request wakes kazoo by one byte in a socket pair, whose buffer holds some 270 of them (see `zkthreads.py`).
 IN_FLIGHT_MAX = 200
+DIGEST_MD5 = "DIGEST-MD5"
 
 OUTCOMES_A_STEP = 100  # of a batch, before other tasks get a turn: less than a millisecond
 CLOSE_SECONDS = 5.0  # kazoo cannot be interrupted while it connects; after this its thread is left to end by itself
 RECONNECT_FIRST_SECONDS = 0.1
 RECONNECT_MAX_SECONDS = 1.0
-CONNECTIONS_TRIED_IN_A_SESSION = 3  # to each server, so that one without an answer does not use up the session
-CONNECT_MIN_SECONDS = 0.25
 
 EPHEMERAL, SEQUENTIAL = 1, 2  # flags of a create
 # The codes of a refused multi's other operations: those before the one that was refused, and those after it.
@@ -125,8 +123,14 @@ class Call:
 class Session:
     """One session: it begins once and ends once. Paths are below `root`, the chroot ("": none)."""
 
-    def __init__(
-        self, hosts: str, root: str, session_timeout_ms: int, max_in_flight: int, on_over: Callable[["Session"], None]
+    def __init__(  # what `zkstore.py` knows of the session
+        self,
+        hosts: str,
+        root: str,
+        session_timeout_ms: int,
+        max_in_flight: int,
+        on_over: Callable[["Session"], None],
+        access: ZooKeeperAccess = PLAIN,
     ) -> None:
         """Start to connect. ValueError when `hosts` is malformed. `on_over` is called if the session ends by itself."""
         self.id = 0  # until it has begun
@@ -135,13 +139,15 @@ class Session:
         self._hosts = hosts
         self._max_in_flight = min(max_in_flight, IN_FLIGHT_MAX)
         self._on_over = on_over
+        self._access = access
         # Without a limit of attempts: the caller limits the wait for the first connection, ZooKeeper the session.
         retry = KazooRetry(max_tries=-1, delay=RECONNECT_FIRST_SECONDS, max_delay=RECONNECT_MAX_SECONDS)
         self._client = KazooClient(
             hosts,
             timeout=session_timeout_ms / 1000,
-            handler=_handler(session_timeout_ms / 1000, hosts.count(",") + 1),
+            handler=handler_of_threads(session_timeout_ms / 1000, hosts.count(",") + 1, access.tls),
             connection_retry=retry,
+            sasl_options=None if access.login is None else {"mechanism": DIGEST_MD5, **access.login._asdict()},
             logger=kazoo_logger,
         )
         self._client.add_listener(self._state_changed)
@@ -179,7 +185,7 @@ class Session:
 
     async def write(self, multis: Sequence[Sequence[Op]]) -> list[list[Result] | NodeError]:
         """Carry out the multis in order; the outcome of each."""
-        answers = await self._perform([Multi(ops, self.root) for ops in multis])
+        answers = await self._perform([Multi(ops, self.root, self._access) for ops in multis])
         outcomes: list[list[Result] | NodeError] = []
         for ops, answer in zip(multis, answers, strict=True):
             outcome = self._outcome(ops, answer)
@@ -371,7 +377,7 @@ class Session:
         self._tell(self._stopped.set)
 
 
-_ENDS = {KeeperState.EXPIRED_SESSION: "it expired", KeeperState.AUTH_FAILED: "ZooKeeper does not let us in"}
+_ENDS = {KeeperState.EXPIRED_SESSION: "it expired", KeeperState.AUTH_FAILED: "ZooKeeper refuses the login"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,91 +406,6 @@ class _Watcher:
         self.session._tell(self.session._fire, self.watch)
 
 
-def _handler(session_seconds: float, host_count: int) -> SequentialThreadingHandler:
-    """kazoo's handler of threads with another `select`, shorter timeouts, and a socket pair that never blocks the loop.
-
-    `session_seconds` is the timeout of the session, `host_count` the number of servers.
-    """
-    handler = SequentialThreadingHandler()
-    handler.create_socket_pair = _socket_pair
-    # With kazoo's own timeouts one server that does not answer would use up the session before another is tried. A
-    # ZooKeeper that is starting is such a server: it accepts connections, but never greets on them.
-    connect_seconds = max(session_seconds / CONNECTIONS_TRIED_IN_A_SESSION / host_count, CONNECT_MIN_SECONDS)
-    create_connection = handler.create_connection
-    silent: list[socket.socket] = []  # the connection that has not been greeted yet
-
-    def create_connection_in_time(*args: object, timeout: float, **options: object) -> socket.socket:
-        connection: socket.socket = create_connection(*args, timeout=min(timeout, connect_seconds), **options)
-        silent[:] = [connection]
-        return connection
-
-    def select_in_time(
-        readers: Sequence[socket.socket],
-        writers: Sequence[socket.socket],
-        others: Sequence[socket.socket],
-        timeout: float | None = None,
-    ) -> Ready:
-        # Only while kazoo waits for the greeting, which it reads from this socket alone.
-        if not silent or silent != list(readers):
-            return _select(readers, writers, others, timeout)
-        ready = _select(readers, writers, others, connect_seconds if timeout is None else min(timeout, connect_seconds))
-        if ready[0]:
-            silent.clear()
-        return ready
-
-    handler.create_connection = create_connection_in_time
-    handler.select = select_in_time
-    return handler
-
-
-class _Bell:
-    """The writing end of kazoo's socket pair, which wakes kazoo's thread: one byte for each request.
-
-    kazoo's own would block the loop while that thread, busy connecting, leaves too many bytes unread.
-    """
-
-    def __init__(self, writer: socket.socket) -> None:
-        writer.setblocking(False)
-        self._writer = writer
-        self.close = writer.close
-
-    def send(self, data: bytes) -> int:
-        try:
-            return self._writer.send(data)
-        # The buffer is full of unread bytes. One may be dropped: there are fewer requests (IN_FLIGHT_MAX) than bytes.
-        except BlockingIOError:
-            return len(data)
-
-
-def _socket_pair() -> tuple[socket.socket, _Bell]:
-    reader, writer = socket.socketpair()
-    return reader, _Bell(writer)
-
-
-Ready = tuple[list[socket.socket], list[socket.socket], list[socket.socket]]
-
-
-def _select(
-    readers: Sequence[socket.socket],
-    writers: Sequence[socket.socket],
-    _: Sequence[socket.socket],
-    timeout: float | None = None,
-) -> Ready:
-    """As select.select, but without its limit of 1024 for descriptors. `timeout` in seconds; None waits for ever."""
-    # kazoo's own makes and closes a selector at each call, which is a third of the cost of a request.
-    poll = select.poll()
-    for each in readers:
-        poll.register(each, select.POLLIN)
-    for each in writers:
-        poll.register(each, select.POLLOUT)
-    ready = {descriptor for descriptor, _ in poll.poll(None if timeout is None else max(timeout, 0) * 1000)}
-    return (
-        [each for each in readers if each.fileno() in ready],
-        [each for each in writers if each.fileno() in ready],
-        [],
-    )
-
-
 # -- requests
 
 
@@ -497,9 +418,9 @@ class Multi:
 
     type = serialization.Transaction.type
 
-    def __init__(self, ops: Sequence[Op], root: str) -> None:
+    def __init__(self, ops: Sequence[Op], root: str, access: ZooKeeperAccess = PLAIN) -> None:
         # Not made here, for a controller queues a thousand multis in one step; kazoo's thread calls it to send one.
-        self.serialize: Serialize = lambda: _serialize_multi([_request_of(op, root) for op in ops])
+        self.serialize: Serialize = lambda: _serialize_multi([_request_of(op, root, access) for op in ops])
         self._root_length = len(root)
 
     def deserialize(self, data: bytes, offset: int) -> "list[Result | Refusal]":
@@ -541,12 +462,19 @@ def _serialize_multi(requests: Sequence[Request]) -> bytes:
     return b"".join([*parts, serialization.MultiHeader(-1, True, -1).serialize()])
 
 
-def _request_of(op: Op, root: str) -> Request:
+def _acl_of(path: str, access: ZooKeeperAccess) -> list[ACL]:
+    """Kafka's ACL of a new node, below the chroot."""
+    if not access.restricts or is_open(path):
+        return OPEN_ACL_UNSAFE  # type: ignore[no-any-return]  # kazoo has no types
+    return CREATOR_ALL_ACL if is_sensitive(path) else CREATOR_ALL_ACL + READ_ACL_UNSAFE  # type: ignore[no-any-return]  # as above
+
+
+def _request_of(op: Op, root: str, access: ZooKeeperAccess) -> Request:
     path = below(root, op.path)
     request: Request
     if isinstance(op, Create):
         flags = EPHEMERAL * op.ephemeral | SEQUENTIAL * op.sequential
-        request = serialization.Create2(path, op.data, OPEN_ACL_UNSAFE, flags)
+        request = serialization.Create2(path, op.data, _acl_of(op.path, access), flags)
     elif isinstance(op, Delete):
         request = serialization.Delete(path, op.version)
     elif isinstance(op, Check):

@@ -34,6 +34,7 @@ from barnabas.controller.store.store import (
     refuse_large,
     with_ancestors,
 )
+from barnabas.controller.store.zkaccess import PLAIN, ZooKeeperAccess
 
 if TYPE_CHECKING:
     from barnabas.controller.store.zkclient import Session
@@ -48,6 +49,7 @@ class ZooKeeperConfig(NamedTuple):
     session_timeout_ms: int = 18_000
     connection_timeout_ms: int = 18_000
     max_in_flight_requests: int = 10
+    access: ZooKeeperAccess = PLAIN
 
 
 async def open_zookeeper_store(
@@ -163,6 +165,7 @@ class ZooKeeperStore(MetadataStore):
                 config.session_timeout_ms,
                 config.max_in_flight_requests,
                 self._session_is_over,
+                config.access,
             )
         except ImportError:
             raise self._unavailable("kazoo is not installed: pip install 'barnabas[zookeeper]'") from None

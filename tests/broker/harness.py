@@ -18,6 +18,8 @@ A test that waits for what never comes fails after `PATIENCE_SECONDS` of virtual
 import random
 import struct
 from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import count
 from types import SimpleNamespace
 
 import trio
@@ -205,6 +207,8 @@ class Machine:
 
     async def _run(self, config: BrokerConfig, ready: trio.Event) -> None:
         world = World(now_ms, self.rng, self.disk, self.net, self._open_store, self._in_thread, self._in_thread)
+        # A microsecond at each reading.
+        world = world._replace(processor_seconds=partial(next, count(0, 1e-6)))
         world = world._replace(boot_id=self.boot_id)
 
         def started(serving) -> None:

@@ -104,6 +104,10 @@ FAULTS = {
         FORGETTING, "test_offsets_of_an_open_transaction_keep_a_group_alive"),
     "a decision waits for ever for the marker of a deleted partition": (
         STORIES, "test_the_partition_of_a_deleted_topic_needs_no_marker"),
+    "records whose numbers were given before, in a transaction that was aborted, are acknowledged and lost": (
+        STORIES, "test_numbers_that_are_given_again_after_an_abort_do_not_lose_records"),
+    "a partition that is missing in the metadata cache is taken for deleted": (
+        STORIES, "test_a_partition_that_the_coordinator_has_not_heard_of_yet_gets_its_marker"),
     "two markers of one producer in a request get two rows, of which one is lost": (
         HERE, "test_two_markers_of_a_producer_are_answered_in_one_row"),
     "a transaction is committed although its records are not replicated": (

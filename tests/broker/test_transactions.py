@@ -133,6 +133,24 @@ async def test_the_partition_of_a_deleted_topic_needs_no_marker(nursery, autojum
         assert (await writer.completed()).transaction_state == "CompleteCommit"
 
 
+async def test_a_partition_that_the_coordinator_has_not_heard_of_yet_gets_its_marker(nursery, autojump_clock):
+    machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    await writer.add(T0)
+    await writer.write("t", b"a")
+    # As if UpdateMetadata were late: the partition's leader learned of it earlier.
+    known = machines[0].broker.metadata.topics
+    late = known.pop("t")
+    await writer.end(commit=True)
+    await trio.sleep(10)
+    assert (await writer.described()).transaction_state == "PrepareCommit"
+    known["t"] = late
+    await decided(machines)
+    assert await committed(machines, "t") == [b"a"]
+    assert (await writer.completed()).transaction_state == "CompleteCommit"
+
+
 # -- zombies
 
 
@@ -207,6 +225,27 @@ async def test_a_produce_that_arrives_after_the_end_opens_no_transaction(nursery
     assert row.error_code == ErrorCode.TRANSACTION_ABORTABLE
     stable, high_watermark = stable_offset(machines, "t")
     assert stable == high_watermark
+
+
+async def test_numbers_that_are_given_again_after_an_abort_do_not_lose_records(nursery, autojump_clock):
+    machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    await writer.add(T0)
+    aborted = writer.producing("t", b"aborted")
+    client = await machines[0].connect()
+    (row,) = (await client.ask(aborted)).responses[0].partition_responses
+    assert row.error_code == 0
+    await writer.end(commit=False)
+    await decided(machines)
+    await writer.add(T0)
+    # As librdkafka does: it has no acknowledgement of the first batch, and gives its number to the next one. Kafka
+    # acknowledges this batch as a repetition of the first, and it is lost.
+    assert await writer.write("t", b"new") is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    # The same bytes are a repetition.
+    (repeated,) = (await client.ask(aborted)).responses[0].partition_responses
+    assert (repeated.error_code, repeated.base_offset) == (0, row.base_offset)
+    assert await committed(machines, "t") == []
 
 
 async def test_a_produce_to_a_partition_that_was_not_added_is_refused(nursery, autojump_clock):

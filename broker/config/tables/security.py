@@ -1,4 +1,4 @@
-"""Broker properties: TLS, SASL, delegation tokens and authorization; most are known, and not served yet.
+"""Broker properties: TLS, SASL, delegation tokens and authorization.
 
 One row is: name, type, default, check, who may change it while brokers run, what Barnabas does with it, and what it is.
 Names, types, defaults and checks are Apache Kafka 3.9's.
@@ -38,17 +38,17 @@ SECURITY_PROPERTIES = (
         "Java classes of further security providers."),
     row("connections.max.reauth.ms", LONG, 0, None, READ_ONLY, SERVED,
         "How long an authentication lasts."),
-    row("password.encoder.secret", PASSWORD, None, None, READ_ONLY, ACCEPTED,
-        "The secret with which passwords are kept in ZooKeeper."),
-    row("password.encoder.old.secret", PASSWORD, None, None, READ_ONLY, ACCEPTED,
-        "The secret used before."),
-    row("password.encoder.keyfactory.algorithm", STRING, None, None, READ_ONLY, ACCEPTED,
-        "How the key is made from it."),
-    row("password.encoder.cipher.algorithm", STRING, "AES/CBC/PKCS5Padding", None, READ_ONLY, ACCEPTED,
+    row("password.encoder.secret", PASSWORD, None, None, READ_ONLY, SERVED,
+        "The secret with which passwords are kept in the metadata store."),
+    row("password.encoder.old.secret", PASSWORD, None, None, READ_ONLY, SERVED,
+        "The secret used before: at the start passwords are encoded again."),
+    row("password.encoder.keyfactory.algorithm", STRING, None, None, READ_ONLY, SERVED,
+        "How the key is made from the secret; PBKDF2WithHmacSHA512 by default."),
+    row("password.encoder.cipher.algorithm", STRING, "AES/CBC/PKCS5Padding", None, READ_ONLY, SERVED,
         "The cipher of kept passwords."),
-    row("password.encoder.key.length", INT, 128, at_least(8), READ_ONLY, ACCEPTED,
+    row("password.encoder.key.length", INT, 128, at_least(8), READ_ONLY, SERVED,
         "Its key's length."),
-    row("password.encoder.iterations", INT, 4096, at_least(1024), READ_ONLY, ACCEPTED,
+    row("password.encoder.iterations", INT, 4096, at_least(1024), READ_ONLY, SERVED,
         "Iterations when the key is made."),
     row("delegation.token.master.key", PASSWORD, None, None, READ_ONLY, SERVED,
         "Older name of delegation.token.secret.key."),

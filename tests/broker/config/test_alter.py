@@ -11,7 +11,7 @@ from barnabas.broker.config.alter import (
     check_broker,
     check_changes,
     check_topic,
-    refuse_passwords,
+    is_stored_password,
     usable_part,
 )
 from barnabas.broker.config.live import BrokerConfig
@@ -279,14 +279,35 @@ def test_a_change_is_checked_together_with_the_other_layers():
         check_broker(config, {"max.connections.per.ip": "0"}, broker_name="1")
 
 
-def test_passwords_are_not_written():
+@pytest.mark.parametrize(
+    ("name", "is_stored"),
+    [
+        ("sasl.jaas.config", True),
+        ("ssl.keystore.key", True),
+        ("listener.name.inside.ssl.truststore.password", True),
+        ("listener.name.inside.scram-sha-512.sasl.jaas.config", True),
+        ("anything.ssl.key.password", True),
+        ("delegation.token.secret.key", False),  # only in the broker's own file
+        ("ssl.keystore.location", False),
+        ("my.password", False),
+    ],
+)
+def test_which_properties_are_passwords_in_the_store(name, is_stored):
+    assert is_stored_password(name) == is_stored
+
+
+def test_a_secret_of_the_whole_broker_is_not_taken_with_the_prefix_of_a_listener():
+    name = "listener.name.inside.delegation.token.secret.key"
     with pytest.raises(ConfigRefused) as refused:
-        refuse_passwords({"log.segment.bytes": "14", "sasl.jaas.config": "x"}, broker_name="1")
-    assert refused.value.code == ErrorCode.INVALID_CONFIG
-    assert refused.value.message == (
-        "Invalid config value for resource ConfigResource(type=BROKER, name='1'): "
-        "Password encoder secret not configured"
-    )
+        check_broker(BrokerConfig(), {name: "x"}, broker_name="1")
+    assert refused.value.message == f"Cannot update these configs dynamically: Set({name})"
+
+
+def test_a_value_of_a_listeners_mechanism_is_checked():
+    name = "listener.name.inside.plain.connections.max.reauth.ms"
+    check_broker(BrokerConfig(), {name: "5"}, broker_name="1")
+    with pytest.raises(ConfigRefused, match="Not a number of type LONG"):
+        check_broker(BrokerConfig(), {name: "x"}, broker_name="1")
 
 
 def test_of_what_the_store_holds_the_usable_part_is_used():
@@ -312,5 +333,4 @@ def test_what_is_altered_and_does_not_act_is_named():
     assert broker_warnings(texts | {"leader.replication.throttled.rate": "5"}) == [
         "num.io.threads has no effect in this version",
         "log.segment.byte is not a known property",
-        "leader.replication.throttled.rate has no effect in this version",
     ]

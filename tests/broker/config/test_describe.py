@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.broker.config.describe import describe_broker, describe_cluster_wide, describe_topic
+from barnabas.broker.config.describe import ConfigSource, describe_broker, describe_cluster_wide, describe_topic
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.config.property import Update
 from barnabas.broker.config.table import BROKER_TABLE, TOPIC_TABLE
@@ -100,6 +100,19 @@ def test_a_listeners_own_value_has_the_type_of_the_general_one():
     (row,) = [row for row in describe_broker(config) if row.name == name]
     assert (row.text, row.is_sensitive, row.read_only, row.type) == ("7", False, True, 3)
     assert [tuple(each) for each in row.synonyms] == [(name, "7", DYNAMIC), ("max.connections", "2147483647", DEFAULT)]
+
+
+def test_a_value_of_a_listeners_mechanism_has_the_type_of_the_general_one():
+    config = configured()
+    reauth = "listener.name.inside.plain.connections.max.reauth.ms"
+    jaas = "listener.name.inside.plain.sasl.jaas.config"
+    config.update(cluster_wide={}, per_broker={reauth: "5", jaas: "secret"})
+    rows = {row.name: row for row in describe_broker(config)}
+    # As a running Kafka 3.9.1 describes them.
+    assert rows[reauth][:6] == (reauth, "5", ConfigSource.DYNAMIC_BROKER, True, False, 5)
+    assert [tuple(each) for each in rows[reauth].synonyms] == [(reauth, "5", 2), ("connections.max.reauth.ms", "0", 5)]
+    assert rows[jaas][:6] == (jaas, None, ConfigSource.DYNAMIC_BROKER, True, True, 9)
+    assert [tuple(each) for each in rows[jaas].synonyms] == [(jaas, None, 2)]
 
 
 def test_for_all_brokers_only_what_was_set_for_all_is_described():

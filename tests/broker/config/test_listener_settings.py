@@ -214,7 +214,7 @@ def test_what_nothing_reads_is_warned_of():
         "listener.name.outside.scram-sha-256.sasl.jaas.config",
         "listener.name.outside.sasl.jaas.config",
         "listener.name.outside.log.dirs",
-        "listener.name.outside.max.connections",
+        "listener.name.outside.num.network.threads",
     ]
     warnings = unused(texts, {"OUTSIDE": ("PLAIN",)})
     assert warnings[0] == "Server config sasl.jaas.config should be prefixed with SASL mechanism name, ignoring config"

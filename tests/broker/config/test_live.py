@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from barnabas.broker.config.checks import LONG_MAX
 from barnabas.broker.config.live import BrokerConfig, Source, topic_warnings
-from barnabas.broker.config.parse import ConfigError
+from barnabas.broker.config.parse import ConfigError, settings_of
 from barnabas.broker.config.property import InvalidValue
 from barnabas.broker.config.table import broker_defaults
 
@@ -191,6 +191,15 @@ def test_data_directories_are_those_of_log_dirs_or_the_one_of_log_dir():
     assert BrokerConfig({"log.dir": "/c"}).log_directories == ("/c",)
 
 
+def test_a_password_among_the_arguments_is_warned_of():
+    names = ("ssl.key.password", "listener.name.inside.plain.sasl.jaas.config")
+    for origin, count in (("--set", 2), ("--set ${file:/a:b}", 0), ("server.properties:1", 0)):
+        warnings = BrokerConfig(settings_of(dict.fromkeys(names, "sortini"), origin)).warnings()
+        exposed = [line for line in warnings if "every user of this machine" in line]
+        assert len(exposed) == count
+        assert all(line.startswith("--set: ") and "sortini" not in line for line in exposed)
+
+
 def test_a_password_has_no_text():
     config = BrokerConfig({"ssl.key.password": "secret"})
     entry = next(entry for entry in config.entries() if entry.row.name == "ssl.key.password")
@@ -210,3 +219,15 @@ def test_layers_are_made_when_the_configuration_changes_not_when_it_is_read():
     assert config.layers() is before
     config.update(cluster_wide={"log.segment.bytes": "4000"}, per_broker={})
     assert dict(config.layers())[Source.CLUSTER_WIDE] == {"log.segment.bytes": "4000"}
+
+
+def test_a_listener_has_its_own_limits_or_the_brokers():
+    config = BrokerConfig({"max.connections": "9", "listener.name.plaintext.max.connection.creation.rate": "7"})
+    assert (config.connections_max("PLAINTEXT"), config.connections_per_second("PLAINTEXT")) == (9, 7)
+    config.update(cluster_wide={"listener.name.plaintext.max.connections": "5"}, per_broker={})
+    assert config.connections_max("PLAINTEXT") == 5
+
+
+def test_a_malformed_limit_of_a_listener_ends_the_start():
+    with pytest.raises(ConfigError, match="Invalid value many for configuration"):
+        BrokerConfig({"listener.name.plaintext.max.connections": "many"})

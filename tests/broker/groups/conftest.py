@@ -33,6 +33,7 @@ from barnabas.broker.groups.records import Commit, OffsetRecord, decode_record, 
 from barnabas.broker.groups.replay import Groups, replay, replay_all, replay_marker
 from barnabas.broker.groups.state import GroupState, forget
 from barnabas.broker.metadata import BrokerInfo, ClusterMetadata, PartitionInfo, TopicInfo
+from barnabas.broker.quotas.clients import Mutations
 from barnabas.broker.replication.alter_partition import AlterPartition
 from barnabas.broker.replication.partition import Partition, Role
 from barnabas.broker.server.dispatch import answer
@@ -258,6 +259,7 @@ class House:
         self.groups = GroupCoordinator(self.world, self.config, self.metadata)
         self.created = []
         self.topics = SimpleNamespace(ensure_internal=self.ensure_internal)
+        self.quotas = SimpleNamespace(mutations_of=lambda *user, strict: Mutations(None, lambda: 0, strict=strict))
         self.store = None
         self.partition = self.open_partition()
         self.lead(leader_epoch, replicas)
@@ -269,7 +271,7 @@ class House:
         info = PartitionInfo(0, 1, [0], [0], [])
         self.metadata.topics[name] = TopicInfo(name, TOPIC_ID, dict.fromkeys(range(count), info))
 
-    async def ensure_internal(self, name):
+    async def ensure_internal(self, name, take):
         self.created.append(name)
 
     def open_partition(self):

@@ -409,6 +409,16 @@ async def test_messages_of_refusals_are_kafkas(nursery, autojump_clock):
     assert created.error_message == "Cluster authorization failed."
 
 
+async def test_a_refused_description_of_users_has_a_row_for_each(nursery, autojump_clock):
+    _, client = await started(nursery)
+    named = make("DescribeUserScramCredentials", users=[{"name": "a"}, {"name": "b"}])
+    answer = await client.ask(named)
+    assert (answer.error_code, answer.error_message) == (CLUSTER, None)
+    rows = [(row.user, row.error_code, row.error_message, row.credential_infos) for row in answer.results]
+    assert rows == [("", CLUSTER, None, [])] * 2
+    assert (await client.ask(make("DescribeUserScramCredentials", users=None))).results == []
+
+
 # -- ACLs
 
 

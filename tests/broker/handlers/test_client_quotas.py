@@ -102,6 +102,63 @@ async def test_a_session_keeps_what_was_not_sent(nursery, autojump_clock):
     assert answer.responses[0].partitions[0].records
 
 
+@pytest.mark.parametrize("named", [USER, CLIENT, USER + CLIENT, [("user", None)], [("client-id", None)]])
+async def test_a_client_that_takes_too_much_processor_time_is_throttled_for_a_second(nursery, autojump_clock, named):
+    # Any request takes more: it is throttled for one sample of the window, and no longer.
+    _, client = await started(nursery, (named, "request_percentage", 0.000_001))
+    answer, waited = await timed(client, m.ListGroupsRequest())
+    assert answer.throttle_time_ms == 1000
+    assert waited == pytest.approx(1, abs=0.2)
+
+
+@pytest.mark.parametrize("version", [2, 3, 9, 12])
+async def test_a_cached_response_says_the_throttle_time_as_well(nursery, autojump_clock, version):
+    machine, client = await started(nursery, (CLIENT, "request_percentage", 0.000_001))
+    answer, waited = await timed(client, m.MetadataRequest(topics=None), version)
+    assert answer.throttle_time_ms == (1000 if version >= 3 else 0)
+    assert [topic.name for topic in answer.topics] == ["t"]
+    assert waited == pytest.approx(1, abs=0.2)
+    other = await machine.connect()
+    other.client_id = "other"
+    assert (await other.ask(m.MetadataRequest(topics=None), version)).throttle_time_ms == 0
+
+
+async def test_records_are_throttled_for_processor_time_too(nursery, autojump_clock):
+    _, client = await started(nursery, (CLIENT, "request_percentage", 0.000_001))
+    produced, waited = await timed(client, produce_request("t", b"x"))
+    assert (produced.throttle_time_ms, produced.responses[0].partition_responses[0].error_code) == (1000, 0)
+    assert waited == pytest.approx(1, abs=0.2)
+    fetched, waited = await timed(client, fetch_request([("t", 0, 0)]), 12)
+    assert (fetched.throttle_time_ms, fetched.responses) == (1000, [])
+    assert waited == pytest.approx(1, abs=0.2)
+
+
+async def test_a_client_with_processor_time_left_is_not_throttled(nursery, autojump_clock):
+    _, client = await started(nursery, (CLIENT, "request_percentage", 1000.0))
+    answer, waited = await timed(client, m.ListGroupsRequest())
+    assert (answer.throttle_time_ms, round(waited)) == (0, 0)
+
+
+async def test_followers_and_markers_are_exempt_from_quotas_of_processor_time(nursery, autojump_clock):
+    _, client = await started(nursery, (USER, "request_percentage", 0.000_001))
+    began = trio.current_time()
+    answer = await client.ask(fetch_request([("t", 0, 0)], replica_id=2, max_wait_ms=0), 12)
+    assert answer.throttle_time_ms == 0
+    await client.ask(m.WriteTxnMarkersRequest(markers=[]))
+    await client.ask(m.WriteTxnMarkersRequest(markers=[]))
+    assert trio.current_time() - began < 0.5
+
+
+async def test_a_client_that_is_no_broker_is_not_exempt(nursery, autojump_clock):
+    machine = await Machine(nursery, authorizer_class_name="kafka.security.authorizer.AclAuthorizer").start()
+    await change_entity(machine.session(), "clients/test", lambda _: {"request_percentage": "0.000001"})
+    client = await machine.connect()
+    await trio.sleep(1)
+    answer, waited = await timed(client, m.ControlledShutdownRequest(broker_id=7))
+    assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert waited == pytest.approx(1, abs=0.2)
+
+
 async def test_others_are_not_delayed(nursery, autojump_clock):
     machine, client = await started(nursery, (CLIENT, "producer_byte_rate", 10_000.0))
     other = await machine.connect()
@@ -209,6 +266,26 @@ async def test_what_is_not_created_costs_nothing(nursery, autojump_clock):
         assert (await create(client, name))[0].error_code == 0
 
 
+async def test_a_topic_created_on_first_use_takes_tokens_and_is_not_refused(nursery, autojump_clock):
+    _, client = await started(nursery, (USER, "controller_mutation_rate", 1.0))
+    for number in range(20):  # eleven tokens are there
+        (row,) = (await client.ask(m.MetadataRequest(topics=[named(f"first-{number}")]))).topics
+        assert row.error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    assert (await create(client, "asked-for"))[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+
+
+async def test_an_internal_topic_created_on_first_use_takes_as_many_tokens_as_partitions(nursery, autojump_clock):
+    machine = await Machine(nursery, offsets_topic_num_partitions="50").start()
+    client = await machine.connect()
+    await set_quota(client, USER, "controller_mutation_rate", 1.0)
+    await client.ask(m.MetadataRequest(topics=[named("__consumer_offsets")]))
+    assert (await create(client, "d"))[1] > 30_000  # eleven tokens, and 50 partitions
+
+
+def named(name):
+    return m.MetadataRequest.MetadataRequestTopic(name=name)
+
+
 async def test_deletion_and_growth_take_tokens_as_well(nursery, autojump_clock):
     _, client = await started(nursery)
     for name in "ab":
@@ -226,3 +303,13 @@ async def test_deletion_and_growth_take_tokens_as_well(nursery, autojump_clock):
     grown = await client.ask(request)
     assert (grown.results[0].error_code, grown.results[0].error_message) == (89, None)
     assert grown.throttle_time_ms > 10_000
+
+
+async def test_topics_that_a_coordinator_needs_take_tokens(nursery, autojump_clock):
+    machine = await Machine(nursery, offsets_topic_num_partitions="50").start()
+    client = await machine.connect()
+    await set_quota(client, USER, "controller_mutation_rate", 1.0)
+    await client.ask(m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+    row, throttled_ms = await create(client, "d")
+    assert row.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert throttled_ms > 30_000  # eleven tokens, and 50 partitions

@@ -226,13 +226,6 @@ async def test_lists_grow_and_shrink(nursery, autojump_clock):
     assert await value_of(client, TOPIC, "t", "cleanup.policy") == ("compact", 1)
 
 
-async def test_a_password_is_refused_but_may_be_checked(nursery, autojump_clock):
-    client = await (await started(nursery)).connect()
-    (refused,) = await alter(client, (BROKER, "1", {"sasl.jaas.config": "x"}))
-    assert refused[0] == ErrorCode.INVALID_CONFIG
-    assert await alter(client, (BROKER, "1", {"sasl.jaas.config": "x"}), validate_only=True) == [(0, None)]
-
-
 async def test_what_does_not_act_is_named_in_the_log(nursery, autojump_clock, caplog):
     client = await (await started(nursery)).connect()
     await client.create_topic("t")

@@ -225,7 +225,10 @@ PROOFS = {
     ),
 }
 CLEANER = "broker/logs/test_cleaner_schedule.py"
+THROTTLED = "broker/replication/test_throttled_replication.py::test_a_follower_out_of_sync_gets_what_the_rate_allows"
 ELSEWHERE = {
+    "leader.replication.throttled.replicas": THROTTLED,
+    "follower.replication.throttled.replicas": THROTTLED,
     "delete.retention.ms": f"{CLEANER}::test_tombstones_go_after_the_delete_retention",
     "min.compaction.lag.ms": f"{CLEANER}::test_records_are_safe_for_the_minimum_lag",
     "max.compaction.lag.ms": f"{CLEANER}::test_the_maximum_lag_overrides_the_dirty_share_and_seals_segments",
@@ -234,8 +237,6 @@ ELSEWHERE = {
 WITHOUT_EFFECT = {
     "preallocate",
     "message.format.version",
-    "leader.replication.throttled.replicas",
-    "follower.replication.throttled.replicas",
     "remote.storage.enable",
     "remote.log.copy.disable",
     "remote.log.delete.on.disable",

@@ -4,6 +4,7 @@ import random
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from barnabas.broker.logs.partition_logs import AllDirectoriesOffline
 from barnabas.storage.producers import Origin
@@ -301,19 +302,48 @@ async def test_a_follower_starts_where_its_leader_starts_and_says_so(nursery, au
     assert topic.replica(2).log.log_start_offset == 2
 
 
-async def test_a_follower_without_records_begins_inside_a_batch_as_its_leader_does(nursery, autojump_clock):
+async def started_inside_a_batch(nursery):
+    """The log of broker 1 begins inside a batch; broker 2 has none of its records, and no role yet."""
     group, topic = await started(nursery, replicas=[1, 2])
     await group.crash(2)
     await topic.led_by(1, isr=[1])
     await topic.produce(records=batch_of(b"a", b"b", b"c"))
     assert (await topic.delete_records(2)) == 2
     await group.start_broker(2)
+    return group, topic
+
+
+async def test_a_follower_without_records_begins_inside_a_batch_as_its_leader_does(nursery, autojump_clock):
+    _, topic = await started_inside_a_batch(nursery)
     await topic.tell(2)
     await topic.is_copied_to(2, within_seconds=5)
     log = topic.replica(2).log
     assert (log.log_start_offset, log.log_end_offset, topic.replica(2).high_watermark) == (2, 3, 3)
     await topic.produce(b"d")
     await topic.is_copied_to(2, within_seconds=1)
+
+
+async def test_a_role_that_ends_while_a_log_starts_over_leaves_it_with_the_batch(nursery, autojump_clock):
+    group, topic = await started_inside_a_batch(nursery)
+    truncation = group.machines[2].broker.replicas.logs.truncation
+    right, found = truncation.start_over, []
+
+    async def lead_again():
+        await topic.led_by(1)
+        replica = topic.replica(2)
+        found.append((replica.log.log_start_offset, replica.log.log_end_offset, replica.high_watermark))
+
+    async def start_over(log, offset, on_cut):
+        if offset == 0:  # of the batch
+            nursery.start_soon(lead_again)
+            await wait_all_tasks_blocked()
+        await right(log, offset, on_cut)
+
+    truncation.start_over = start_over
+    await topic.tell(2)
+    await until(lambda: found)
+    assert found == [(2, 3, 2)]
+    await topic.is_copied_to(2, within_seconds=5)
 
 
 async def test_the_holes_that_compaction_left_are_copied_too(nursery, autojump_clock):

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.security.jaas import JaasError, LoginModule, jaas_file_in, parse_jaas_config, parse_jaas_file
+from barnabas.broker.security.jaas import (
+    JaasError,
+    LoginModule,
+    jaas_file_in,
+    parse_jaas_config,
+    parse_jaas_file,
+    zookeeper_context,
+)
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -184,3 +191,43 @@ def test_the_file_is_named_by_the_options_of_java(options, path):
 def test_options_with_an_open_quote_are_refused():
     with pytest.raises(JaasError, match="KAFKA_OPTS: No closing quotation"):
         jaas_file_in('"-Dx')
+
+
+CONTEXTS = parse_jaas_file("Client { digest.Module required; }; Keeper { other.Module required; };")
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ("", "Client"),
+        ("-Dzookeeper.sasl.client=TRUE", "Client"),
+        ("-Dzookeeper.sasl.clientconfig=Keeper", "Keeper"),
+        ("-Dzookeeper.sasl.clientconfig=Client -Dzookeeper.sasl.clientconfig=Keeper", "Keeper"),
+    ],
+)
+def test_the_context_for_zookeeper_is_named_by_the_options_of_java(options, name):
+    assert zookeeper_context(CONTEXTS, options) == (name, CONTEXTS[name])
+
+
+@pytest.mark.parametrize("options", ["", "-Dzookeeper.sasl.client=false"])
+def test_without_a_context_for_zookeeper_there_is_no_login(options):
+    assert zookeeper_context({}, options) == ("Client", ())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            "-Dzookeeper.sasl.client=false",
+            "zookeeper.sasl.client=false disables the login to ZooKeeper, and the JAAS file has Client",
+        ),
+        (
+            "-Dzookeeper.sasl.clientconfig=Klamm",
+            "zookeeper.sasl.clientconfig: there is no context Klamm in the JAAS file",
+        ),
+    ],
+)
+def test_options_that_contradict_the_file_are_refused(options, message):
+    with pytest.raises(JaasError) as refused:
+        zookeeper_context(CONTEXTS, options)
+    assert str(refused.value) == message

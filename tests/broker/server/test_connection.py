@@ -213,9 +213,9 @@ async def test_addresses_with_too_many_connections_are_refused(nursery, autojump
     assert await (await settled(machine, "10.0.0.1")).is_quiet()
 
 
-async def settled(machine, address):
+async def settled(machine, address, *listener):
     """A connection from that address, let in or refused before the next one comes."""
-    client = await machine.connect(address=address)
+    client = await machine.connect(*listener, address=address)
     await trio.testing.wait_all_tasks_blocked()
     return client
 
@@ -290,6 +290,64 @@ async def test_above_max_connections_all_who_wait_get_their_turn(nursery, autoju
 async def serve_and_close(client, served):
     served.append(await client.ask(m.MetadataRequest(topics=[])))
     client.close()
+
+
+TWO_LISTENERS = {
+    "listeners": "OUT://127.0.0.1:9092,IN://127.0.0.1:9093",
+    "listener_security_protocol_map": "OUT:PLAINTEXT,IN:PLAINTEXT",
+    "inter_broker_listener_name": "IN",
+}
+
+
+async def served_after(machine, listener, count):
+    """When each of so many connections, opened at once, has its first response."""
+    began, after = trio.current_time(), []
+
+    async def ask(client):
+        await client.ask(m.MetadataRequest(topics=[]))
+        after.append(trio.current_time() - began)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(count):
+            nursery.start_soon(ask, await machine.connect(listener))
+    return after
+
+
+async def test_connections_above_the_rate_wait_their_turn(nursery, autojump_clock):
+    # A rate is a mean over eleven seconds, and time without connections counts for ten.
+    machine = await Machine(nursery, max_connection_creation_rate="2", **TWO_LISTENERS).start()
+    after = await served_after(machine, "OUT", 30)
+    assert after[19] == pytest.approx(0, abs=0.1)
+    # Within the first ten seconds the mean does not fall, so each further one waits as long as it may: a second.
+    assert after[-1] == pytest.approx(9.5, abs=1)
+
+
+async def test_above_the_rate_no_more_wait_than_a_backlog_holds(nursery, autojump_clock):
+    rate = {"max_connection_creation_rate": "1", "socket_listen_backlog_size": "3"}
+    machine = await Machine(nursery, **rate, **TWO_LISTENERS).start()
+    await served_after(machine, "OUT", 11)
+    clients = [await settled(machine, "127.0.0.1", "OUT") for _ in range(6)]
+    # One has its turn and three wait for theirs.
+    assert [await client.is_closed(0.1) for client in clients] == [False] * 4 + [True] * 2
+
+
+async def test_the_brokers_own_listener_is_exempt_and_may_have_its_own_rate(nursery, autojump_clock):
+    own = {"listener_name_in_max_connection_creation_rate": "1000"}
+    machine = await Machine(nursery, max_connection_creation_rate="1", **own, **TWO_LISTENERS).start()
+    assert (await served_after(machine, "IN", 30))[-1] == pytest.approx(0, abs=0.1)
+    own = {"listener_name_in_max_connection_creation_rate": "1"}
+    machine = await Machine(nursery, **own, **TWO_LISTENERS).start()
+    assert (await served_after(machine, "IN", 20))[-1] == pytest.approx(9, abs=1.5)
+
+
+async def test_a_listener_may_have_fewer_connections_than_the_broker(nursery, autojump_clock):
+    machine = await Machine(nursery, listener_name_out_max_connections="1", **TWO_LISTENERS).start()
+    first, second = [await settled(machine, "127.0.0.1", "OUT") for _ in range(2)]
+    await second.send(m.MetadataRequest(topics=[]))
+    assert await second.is_quiet(10)
+    assert (await (await machine.connect("IN")).ask(m.MetadataRequest(topics=[]))).brokers
+    first.close()
+    assert (await second.receive()).brokers
 
 
 # -- memory

@@ -2,7 +2,8 @@
 
 import pytest
 
-from barnabas.broker.security.providers import ProviderError, resolve
+from barnabas.broker.config.parse import ConfigError, Setting, settings_of
+from barnabas.broker.config.providers import resolve
 
 PACKAGE = "org.apache.kafka.common.config.provider"
 ENVIRONMENT = {"CASTLE_SECRET": "sortini", "PATH": "/bin"}
@@ -20,11 +21,14 @@ def providers(**parameters: str) -> dict[str, str]:
 
 
 def resolved(text: str, **parameters: str) -> str:
-    return resolve(providers(**parameters) | {"ssl.key.password": text}, ENVIRONMENT)["ssl.key.password"]
+    texts = providers(**parameters) | {"ssl.key.password": text}
+    (setting,) = resolve(settings_of(texts, "server.properties:7"), ENVIRONMENT)
+    assert setting.name == "ssl.key.password"
+    return setting.text
 
 
 def refusal_of(text: str, **parameters: str) -> str:
-    with pytest.raises(ProviderError) as refused:
+    with pytest.raises(ConfigError) as refused:
         resolved(text, **parameters)
     return str(refused.value)
 
@@ -47,7 +51,8 @@ def test_values_come_from_files_directories_and_the_environment(secrets):
 
 
 def test_without_providers_and_with_other_names_everything_is_text():
-    assert resolve({"a": "${env:CASTLE_SECRET}"}, ENVIRONMENT) == {"a": "${env:CASTLE_SECRET}"}
+    settings = settings_of({"a": "${env:CASTLE_SECRET}"})
+    assert resolve(settings, ENVIRONMENT) == settings
     for text in ("${vault:a:b}", "${env}", "$env:CASTLE_SECRET", "${", "${env:CASTLE_SECRET"):
         assert resolved(text) == text
 
@@ -73,7 +78,38 @@ def test_what_a_provider_gives_is_not_resolved_again(secrets):
 def test_a_reference_that_leads_nowhere_is_refused_and_named(secrets, text, why):
     text = text.replace("FOLDER", str(secrets))
     message = refusal_of(text)
-    assert message.startswith(f"ssl.key.password: {text}: {why}")
+    assert message.startswith(f"server.properties:7: ssl.key.password: {text}: {why}")
+
+
+def test_all_references_that_lead_nowhere_are_named_with_their_places():
+    settings = [
+        *settings_of(providers(), "server.properties:1"),
+        Setting("ssl.key.password", "${env:MISSING}", "server.properties:5"),
+        Setting("num.partitions", "a ${env:CASTLE_SECRET} ${env:OTHER}", "--set"),
+    ]
+    with pytest.raises(ConfigError) as refused:
+        resolve(settings, ENVIRONMENT)
+    assert refused.value.problems == (
+        "server.properties:5: ssl.key.password: ${env:MISSING}: there is no such variable, or it is not allowed",
+        "--set: num.partitions: ${env:OTHER}: there is no such variable, or it is not allowed",
+    )
+
+
+def test_the_origin_of_a_value_names_where_it_was_taken_from():
+    texts = providers() | {"num.partitions": "a${env:CASTLE_SECRET}b${env:PATH}", "log.dir": "${vault:x}"}
+    settings = {each.name: each for each in resolve(settings_of(texts, "server.properties:7"), ENVIRONMENT)}
+    assert settings["num.partitions"].text == "asortinib/bin"
+    assert settings["num.partitions"].origin == "server.properties:7 ${env:CASTLE_SECRET} ${env:PATH}"
+    assert settings["log.dir"].origin == "server.properties:7"
+
+
+def test_the_last_setting_of_a_provider_applies():
+    settings = [
+        *settings_of(providers(env_class="example.Vault"), "server.properties:1"),
+        Setting("config.providers.env.class", f"{PACKAGE}.EnvVarConfigProvider", "--set"),
+        Setting("log.dir", "${env:CASTLE_SECRET}", "--set"),
+    ]
+    assert [each.text for each in resolve(settings, ENVIRONMENT)] == ["sortini"]
 
 
 def test_only_allowed_paths_are_read(secrets):
@@ -102,7 +138,9 @@ def test_only_allowed_variables_are_read():
     ],
 )
 def test_providers_that_cannot_be_made_are_refused(parameters, why):
-    assert why in refusal_of("text", **parameters)
+    message = refusal_of("text", **parameters)
+    assert message.startswith("server.properties:7: config.providers.")
+    assert why in message
 
 
 def test_no_value_is_in_an_error(secrets):

@@ -10,10 +10,12 @@ Where Kafka leaves a reference that leads nowhere as it is, this refuses it: a p
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import javaproperties
+
+from barnabas.broker.config.parse import ConfigError, Setting
 
 PROVIDERS = "config.providers"
 _PACKAGE = "org.apache.kafka.common.config.provider"
@@ -41,18 +43,38 @@ class Provider(NamedTuple):
             raise ProviderError(f"the path {path} is not within allowed.paths")
 
 
-def resolve(texts: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The properties with every reference replaced. Blocking: short. ProviderError names the property."""
+def resolve(settings: Sequence[Setting], environment: Mapping[str, str]) -> list[Setting]:
+    """The settings with every reference replaced, without those of the providers. Blocking: short.
+
+    ConfigError has all problems and their places. The origin of a replaced setting names its references.
+    """
+    # Of several settings of a name the last one applies.
+    texts, origins = {each.name: each.text for each in settings}, {each.name: each.origin for each in settings}
     if PROVIDERS not in texts:
-        return dict(texts)
-    providers = _providers(texts, environment)
-    resolved = {}
-    for name, text in texts.items():
+        return list(settings)
+    try:
+        providers = _providers(texts, environment)
+    except ProviderError as error:
+        origin = origins.get(str(error).partition(":")[0], origins[PROVIDERS])
+        raise ConfigError([f"{origin}: {error}"]) from None
+    resolved, problems = [], []
+    for setting in settings:
+        if setting.name == PROVIDERS or setting.name.startswith(f"{PROVIDERS}."):
+            continue
         try:
-            resolved[name] = text if name.startswith(PROVIDERS) else _replaced(text, providers)
+            resolved.append(_resolved(setting, providers))
         except ProviderError as error:
-            raise ProviderError(f"{name}: {error}") from error
+            problems.append(setting.problem(f"{setting.name}: {error}"))
+    if problems:
+        raise ConfigError(problems)
     return resolved
+
+
+def _resolved(setting: Setting, providers: Mapping[str, Provider]) -> Setting:
+    references = [each[0] for each in _REFERENCE.finditer(setting.text) if each[1] in providers]
+    if not references:
+        return setting
+    return Setting(setting.name, _replaced(setting.text, providers), f"{setting.origin} {' '.join(references)}")
 
 
 def _replaced(text: str, providers: Mapping[str, Provider]) -> str:
