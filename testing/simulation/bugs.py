@@ -24,7 +24,7 @@ of the code cannot make a bug harmless without notice.
     trusted_all        as a new controller, also trust brokers whose machine has lost records
     false_boot_mark    register as a broker that has lost nothing, also after a crash of the machine
 
-Those of transactions are in `transaction_bugs.py`.
+Those of transactions are in `transaction_bugs.py`, those of logins and ACLs in `secured_bugs.py`.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -51,6 +51,7 @@ from barnabas.storage.entries import walk_buffer
 from barnabas.storage.flush_plan import FlushPlan
 from barnabas.storage.log import Appended
 from barnabas.storage.producers import Duplicate, ProducerStates
+from barnabas.testing.simulation.secured_bugs import SECURED_BUGS
 from barnabas.testing.simulation.transaction_bugs import TRANSACTION_BUGS
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import read_batch_header
@@ -365,10 +366,14 @@ BUGS: dict[str, Callable[[], list[Replacement]]] = {
     "half_cut": _half_cut,
     "topic_by_name": _topic_by_name,
     "duplicate_by_numbers": _duplicate_by_numbers,
-} | TRANSACTION_BUGS
+    **TRANSACTION_BUGS,
+    **SECURED_BUGS,
+}
 
 # Of which kind the histories are that show a bug, if no common one does.
 KIND_OF: dict[str, str] = {
+    **dict.fromkeys(TRANSACTION_BUGS, "transactions"),
+    **dict.fromkeys(SECURED_BUGS, "secured"),
     "empty_log": "directories",
     "forgotten_batches": "directories",
     "distrusted_all": "crowds",
@@ -377,7 +382,7 @@ KIND_OF: dict[str, str] = {
     "half_cut": "moments",
     "topic_by_name": "twice",
     "duplicate_by_numbers": "twice",
-} | dict.fromkeys(TRANSACTION_BUGS, "transactions")
+}
 
 
 @contextmanager

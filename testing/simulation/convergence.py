@@ -23,6 +23,7 @@ from barnabas.testing.simulation.groups import Member
 from barnabas.testing.simulation.invariants import Checks
 from barnabas.testing.simulation.party import Party
 from barnabas.testing.simulation.producers import Twin, Writer
+from barnabas.testing.simulation.secured import Keeper, Stranger, why_rights_differ
 from barnabas.testing.simulation.transactional import TransactionalWriter
 from barnabas.wire.sentinels import ACKS_ALL, NO_LEADER
 from barnabas.wire.topics import TopicPartition
@@ -50,6 +51,8 @@ class Clients:
     twins: list[Twin] = field(default_factory=list)
     transactional: list[TransactionalWriter] = field(default_factory=list)
     bookkeepers: list[Bookkeeper] = field(default_factory=list)
+    keepers: list[Keeper] = field(default_factory=list)
+    strangers: list[Stranger] = field(default_factory=list)
 
     def everybody(self) -> list[Client]:
         """All of them."""
@@ -60,6 +63,8 @@ class Clients:
             *self.twins,
             *self.transactional,
             *self.bookkeepers,
+            *self.keepers,
+            *self.strangers,
         ]
 
     def calm(self) -> None:
@@ -87,10 +92,12 @@ def why_not_converged(cluster: Cluster, clients: Clients, progress_before: Seque
     return _why_not_in_sync(cluster) or _why_not_stable(cluster, clients) or _why_no_progress(clients, progress_before)
 
 
-def why_not_settled(cluster: Cluster, checks: Checks) -> tuple[str, str] | None:
+def why_not_settled(cluster: Cluster, clients: Clients, checks: Checks) -> tuple[str, str] | None:
     """What is still missing when no client writes, with the rule that demands it; or None."""
     if (why := why_not_equal(cluster, checks)) is not None:
         return "I10", why
+    if clients.keepers:
+        return why_rights_differ(cluster.nodes, cluster.store.tree, clients.keepers)
     return None if checks.transactions is None else checks.transactions.why_not_ended(checks.truths.values())
 
 

@@ -40,6 +40,7 @@ from barnabas.testing.simulation.history import (
     Event,
 )
 from barnabas.testing.simulation.observe import WatchedNode, read_all, read_new
+from barnabas.testing.simulation.secured import SECURED_RULES
 from barnabas.testing.simulation.transaction_replicas import check_replica, check_reread
 from barnabas.testing.simulation.transaction_rules import TRANSACTION_RULES, TransactionRules
 from barnabas.testing.simulation.truth import Shadow, Truth, first_difference
@@ -69,7 +70,9 @@ RULES = {
     "I16": "no broker fails because of a bug",
     "I17": "the beginning of a log is deleted only on request",
     "I18": "a replica's producer state agrees with its log",
-} | TRANSACTION_RULES
+    **TRANSACTION_RULES,
+    **SECURED_RULES,
+}
 OFFSETS_TOPIC = "__consumer_offsets"
 SETTLED_SECONDS = 3.0
 VIOLATIONS_MAX = 50

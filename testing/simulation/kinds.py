@@ -9,6 +9,7 @@ administrator. The rules are the same. Kinds do not change a seed's history with
     moments       faults at bad moments: power fails while there is no controller, a directory during a truncation
     transactions  writers with transactional ids, some of them two at once, and readers of committed records
     twice         names and ids are used twice: topics are recreated all the time; producers have the ids of others
+    secured       all clients log in, sessions end, ACLs and credentials change; some have no right, or a wrong password
 """
 
 import random
@@ -16,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from barnabas.testing.simulation.admin import TopicPlan
-from barnabas.testing.simulation.plan import ACCOUNTS, BALANCES, STEADY, SYNCED, RunPlan
+from barnabas.testing.simulation.plan import ACCOUNTS, BALANCES, STEADY, SYNCED, RunPlan, SecuredPlan
 
 DIRECTORIES = ("/data-a", "/data-b")
 OLD_LEVELS = ("2.3", "2.4", "2.5", "2.6", "2.7-IV0", "2.7-IV1", "2.7-IV2")  # topics have no ids
@@ -73,6 +74,12 @@ def _given_twice(plan: RunPlan, rng: random.Random) -> RunPlan:
         for each in plan.topics
     ]
     return plan._replace(topics=topics, admin_pause_seconds=rng.choice((0.3, 0.6)))
+
+
+def _secured(plan: RunPlan, rng: random.Random) -> RunPlan:
+    mechanisms = ("PLAIN", "SCRAM-SHA-256")
+    secured = SecuredPlan(rng.choice(mechanisms), rng.choice(mechanisms), rng.choice((3000, 8000)))
+    return plan._replace(secured=secured)
 
 
 def _with_transactions(plan: RunPlan, rng: random.Random) -> RunPlan:
@@ -132,6 +139,7 @@ KINDS: Mapping[str, Kind] = {
         faults=("hold-connections", "delay", "pause-decider", "isolate-decider", "late-markers", "late-proofs"),
         operations={"delete_records": 0, "grow": 0, "recreate": 0},
     ),
+    "secured": Kind(_secured, faults=("leave-store", "expire-session", "late-watches", "lose-store-answer")),
     "twice": Kind(
         _given_twice,
         faults=("pause-long", "isolate", "crash-process"),

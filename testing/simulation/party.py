@@ -6,20 +6,27 @@ drops metadata that turned out wrong and asks again. The loss of a connection, a
 both raise `Lost`: it is then unknown whether the broker carried out the request.
 
 A `Link` may have several requests in flight; responses come in the order of the requests, as the protocol demands.
+
+With an `Admission` a party logs in on each connection, and again before its session ends (KIP-368).
 """
 
+import math
 import random
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar, TypeVarTuple
 
 import trio
 
 from barnabas.broker.net import ConnectionLost, Net, Stream
+from barnabas.broker.peers.login import log_in
+from barnabas.broker.security.client import Credentials, log_in_again_after_ms
+from barnabas.broker.security.exchange import LoginFailed
+from barnabas.broker.security.mechanisms import nonce
 from barnabas.testing.simulation.net import SimStream
 from barnabas.wire import messages as m
-from barnabas.wire.apis import APIS
+from barnabas.wire.apis import APIS, response_class
 from barnabas.wire.asking import Question, key_of, read_response, request_frame
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.frame import FrameReader
@@ -35,10 +42,20 @@ BACK_OFF_SECONDS = 0.1
 ABANDONED_MAX = 5  # connections of a party
 
 Answer = TypeVar("Answer", bound=m.Message)
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
 
 
 class Lost(Exception):
     """No answer: the connection is gone, was not made, or nothing came in time."""
+
+
+class Admission(NamedTuple):
+    """How a client logs in, and what it tells of it."""
+
+    credentials: Credentials
+    answered: Callable[[m.Message], None]  # with every answer
+    failed: Callable[[str], None]  # a login, with the broker's reason
 
 
 def _version_max(request: m.Message) -> int:
@@ -55,10 +72,14 @@ def _version_max(request: m.Message) -> int:
 class Link:
     """One connection to one broker."""
 
-    def __init__(self, stream: Stream, client_id: str, versions: Mapping[int, int]) -> None:
+    def __init__(
+        self, stream: Stream, client_id: str, versions: Mapping[int, int], admission: Admission | None = None
+    ) -> None:
         self._stream = stream
         self._client_id = client_id
         self._versions = versions
+        self._admission = admission
+        self._log_in_at = -math.inf
         self._reader = FrameReader(FRAME_BYTES_MAX)
         self._asked: deque[Question] = deque()
         self._correlation_id = 0
@@ -68,6 +89,28 @@ class Link:
     def has_requests(self) -> bool:
         """Whether there are requests without an answer."""
         return bool(self._asked)
+
+    @property
+    def must_log_in(self) -> bool:
+        """Whether there is no session, or it ends soon; with requests on their way it is too late for another one."""
+        return self._admission is not None and trio.current_time() >= self._log_in_at and not self.has_requests
+
+    async def log_in(self, rng: random.Random) -> None:
+        """Log in, or again; Lost if that fails."""
+        assert self._admission is not None
+
+        async def ask(request: m.Message) -> m.Message:
+            return await self.ask(request, response_class(APIS[key_of(request)]))
+
+        try:
+            done = await log_in(ask, self._admission.credentials.login(lambda: nonce(rng), 0), _at_once)
+        except LoginFailed as failure:
+            self.close()
+            self._admission.failed(str(failure))
+            raise Lost(str(failure)) from None
+        lifetime_ms = done.session_lifetime_ms
+        after_ms = math.inf if lifetime_ms is None else log_in_again_after_ms(lifetime_ms, rng)
+        self._log_in_at = trio.current_time() + after_ms / 1000
 
     async def send(self, request: m.Message, *, answered: bool = True) -> None:
         """Send a request; `receive` has its answer, if it is one that is answered."""
@@ -86,6 +129,8 @@ class Link:
         answer = read_response(frame, self._asked.popleft())
         if not isinstance(answer, kind):
             raise TypeError(f"{answer!r} instead of a {kind.__name__}")
+        if self._admission is not None:
+            self._admission.answered(answer)
         return answer
 
     async def ask(self, request: m.Message, kind: type[Answer], seconds: float = ANSWER_SECONDS) -> Answer:
@@ -125,6 +170,11 @@ class Link:
             self.close()
             raise Lost(str(error) or f"no answer in {seconds} s") from None
         return frame
+
+
+async def _at_once(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
+    """A client has no threads."""
+    return function(*args)
 
 
 @dataclass(slots=True)
@@ -187,6 +237,7 @@ class Party:
         bootstrap: Iterable[tuple[str, int]],
         rng: random.Random,
         versions: Mapping[int, int] | None = None,
+        admission: Admission | None = None,
     ) -> None:
         self.name = name
         self.rng = rng
@@ -194,6 +245,7 @@ class Party:
         self._net = net
         self._bootstrap = list(bootstrap)
         self._versions = versions or {}
+        self._admission = admission
         self._links: dict[tuple[str, int], Link] = {}
         self._abandoned: list[Link] = []
 
@@ -242,7 +294,12 @@ class Party:
                     stream = await self._net.connect(host, port)
             except (ConnectionLost, OSError, trio.TooSlowError) as error:
                 raise Lost(f"{host}:{port}: {error}") from None
-            link = self._links[host, port] = Link(stream, self.name, self._versions)
+            link = self._links[host, port] = Link(stream, self.name, self._versions, self._admission)
+        if link.must_log_in:
+            # No other task of this client may use the connection meanwhile.
+            self._links.pop((host, port), None)
+            await link.log_in(self.rng)
+            self._links[host, port] = link
         return link
 
     def abandon(self, link: Link) -> None:

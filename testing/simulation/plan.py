@@ -21,6 +21,14 @@ ACCOUNTS = "accounts"  # of transactions
 BALANCES = "balances"  # the same, compacted
 
 
+class SecuredPlan(NamedTuple):
+    """How everybody logs in."""
+
+    broker_mechanism: str
+    client_mechanism: str
+    session_ms: int
+
+
 class RunPlan(NamedTuple):
     """One run."""
 
@@ -43,6 +51,7 @@ class RunPlan(NamedTuple):
     has_patient_writer: bool = False  # whose first transaction lasts for most of the run
     never: tuple[str, ...] = ()  # faults that do not happen
     levels: tuple[str, ...] = ()  # inter.broker.protocol.version of each broker; none: all are of the default
+    secured: SecuredPlan | None = None  # everybody logs in, and ACLs say who may do what
 
 
 def draw_plan(rng: random.Random) -> RunPlan:

@@ -33,12 +33,23 @@ from barnabas.testing.simulation.groups import Member
 from barnabas.testing.simulation.history import History
 from barnabas.testing.simulation.invariants import Checks
 from barnabas.testing.simulation.kinds import KINDS, LEADERS_WRITE_BELOW
+from barnabas.testing.simulation.node import PORT
 from barnabas.testing.simulation.observe import Observer, watch_tree
-from barnabas.testing.simulation.party import Party
+from barnabas.testing.simulation.party import Admission, Party
 from barnabas.testing.simulation.plan import ACCOUNTS, STEADY, RunPlan, draw_plan
 from barnabas.testing.simulation.processors import Processor
 from barnabas.testing.simulation.producers import Twin, Writer, WriterPlan
 from barnabas.testing.simulation.schedule import Simulation, SimulationStalled, simulate
+from barnabas.testing.simulation.secured import (
+    ADMIN,
+    CLIENT,
+    OTHERS,
+    Keeper,
+    SecuredRules,
+    Stranger,
+    prepare,
+    properties_of,
+)
 from barnabas.testing.simulation.story import Story
 from barnabas.testing.simulation.transaction_replicas import check_at_rest
 from barnabas.testing.simulation.transaction_rules import TransactionRules
@@ -126,6 +137,7 @@ class Run:
         self.report = report
         self.until_caught = until_caught
         self.clients = Clients()
+        self.secured: SecuredRules | None = None
 
     async def main(self, simulation: Simulation) -> None:
         """Everything, in virtual time."""
@@ -146,6 +158,9 @@ class Run:
                 async with open_cluster(simulation, brokers=plan.brokers) as cluster:
                     if plan.transactional_ids:
                         checks.transactions = TransactionRules(checks.violate, cluster.now_ms)
+                    if plan.secured is not None:
+                        self.secured = SecuredRules(checks.violate, plan.secured)
+                        prepare(cluster.store.tree)
                     self._equip(cluster, plan)
                     self._watch(cluster, checks)
                     await self._play(cluster, plan, checks, story)
@@ -160,6 +175,8 @@ class Run:
             self.report.counts = checks.counts
             if checks.transactions is not None:
                 self.report.counts |= {f"transactions {each}": n for each, n in checks.transactions.counts.items()}
+            if self.secured is not None:
+                self.report.counts |= self.secured.counts
             self.report.simulated_seconds = story.seconds
             self.report.story = list(story)
 
@@ -173,6 +190,8 @@ class Run:
                 node.properties["broker.rack"] = f"rack-{number}"
             if plan.levels:
                 node.properties["inter.broker.protocol.version"] = plan.levels[number]
+            if plan.secured is not None:
+                node.properties |= properties_of(plan.secured) | {"listeners": f"SASL_PLAINTEXT://{node.name}:{PORT}"}
 
     @staticmethod
     def _watch(cluster: Cluster, checks: Checks) -> None:
@@ -181,9 +200,11 @@ class Run:
         cluster.on_step(observer.step)
         watch_tree(cluster.store.tree, checks.stored)
 
-    def _party(self, cluster: Cluster, name: str) -> Party:
-        bootstrap = [(node.name, 9092) for node in cluster.nodes.values()]
-        return Party(name, cluster.client_net(name), bootstrap, cluster.simulation.rng(name))
+    def _party(self, cluster: Cluster, name: str, user: str = CLIENT, admission: Admission | None = None) -> Party:
+        bootstrap = [(node.name, PORT) for node in cluster.nodes.values()]
+        if self.secured is not None and admission is None:
+            admission = self.secured.admission(user, name)
+        return Party(name, cluster.client_net(name), bootstrap, cluster.simulation.rng(name), admission=admission)
 
     def _hire(self, cluster: Cluster, plan: RunPlan, checks: Checks, history: History) -> Clients:
         """The clients of the plan."""
@@ -213,7 +234,16 @@ class Run:
                 clients.members.append(Member(party, history, f"group-{number}", STEADY, checks.owns))
         if checks.transactions is not None:
             self._hire_transactional(cluster, plan, checks, checks.transactions, history)
+        if self.secured is not None:
+            self._hire_to_test_rights(cluster, self.secured)
         return clients
+
+    def _hire_to_test_rights(self, cluster: Cluster, rules: SecuredRules) -> None:
+        for user in OTHERS:
+            self.clients.keepers.append(Keeper(self._party(cluster, f"keeper-{user}", ADMIN), user, rules))
+        stranger = self._party(cluster, "stranger", admission=rules.stranger())
+        intruder = self._party(cluster, "intruder", admission=rules.stranger("a wrong password"))
+        self.clients.strangers.append(Stranger(stranger, intruder, rules, cluster.now_ms))
 
     def _hire_transactional(
         self, cluster: Cluster, plan: RunPlan, checks: Checks, rules: TransactionRules, history: History
@@ -265,7 +295,7 @@ class Run:
         history.watchers.append(checks.answered)
         await cluster.start()
         weights = None if self.kind is None else self.kind.operations
-        admin = Admin(self._party(cluster, "admin"), plan.topics, checks, plan.directories, weights)
+        admin = Admin(self._party(cluster, "admin", ADMIN), plan.topics, checks, plan.directories, weights)
         await admin.create_all()
         clients = self._hire(cluster, plan, checks, history)
         async with trio.open_nursery() as talking:
@@ -335,7 +365,7 @@ class Run:
 
     async def _settle(self, cluster: Cluster, checks: Checks) -> None:
         began = trio.current_time()
-        while (missing := why_not_settled(cluster, checks)) is not None:
+        while (missing := why_not_settled(cluster, self.clients, checks)) is not None:
             if trio.current_time() - began > SETTLE_SECONDS:
                 rule, why = missing
                 checks.violate(rule, f"no client writes, and after {SETTLE_SECONDS} s: {why}")

@@ -69,7 +69,7 @@ from barnabas.wire.records import ABORT, control_of
 from barnabas.wire.sentinels import NO_OFFSET
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from barnabas.broker.groups.offsets import OffsetsView
     from barnabas.broker.groups.replay import Groups
@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from barnabas.broker.shards.shard import Shard
     from barnabas.broker.transactions.coordinator import TransactionShard
     from barnabas.broker.transactions.events import Answer, Decision, InitProducer
-    from barnabas.broker.transactions.owed import Settled, Taken
+    from barnabas.broker.transactions.owed import Partitions, Settled, Taken
     from barnabas.broker.transactions.state import Recorded, TransactionalId
     from barnabas.storage.index import AbortedTransaction
     from barnabas.storage.log import Appended
@@ -273,12 +273,14 @@ def _hasty_completion() -> list[Replacement]:
 
 
 def _dropped_markers() -> list[Replacement]:
-    def drop(_: MarkerSender, debt: Debt, partition: "TopicPartition") -> bool:
+    async def drop(sender: MarkerSender, due: "Sequence[tuple[Debt, Partitions]]") -> None:
         """Where there is no leader there is nothing."""
-        debt.known.unmarked.pop(partition, None)
-        return True
+        for debt, partitions in due:
+            for each in partitions:
+                if sender._leader_of(each) is None:
+                    debt.known.unmarked.pop(each, None)
 
-    return [(MarkerSender, "_drop_if_deleted", drop)]
+    return [(MarkerSender, "_drop_deleted", drop)]
 
 
 def _never(*_: object) -> bool:
