@@ -1,5 +1,6 @@
 """A broker as a process of its own, as a user runs it: started, killed and restarted on the same directory and port."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -27,10 +28,11 @@ class BrokerProcess(BrokerChild):
         self.kill()
 
 
-def run_barnabas(*arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+def run_barnabas(*arguments: str, stdin: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command line to its end."""
     return subprocess.run(
         [sys.executable, "-m", "barnabas", *arguments],
+        env={**os.environ, **environment},
         input=stdin,
         capture_output=True,
         text=True,

@@ -20,6 +20,7 @@ class RawClient:
 
     def __init__(self, port: int, host: str = "127.0.0.1", timeout: float = TIMEOUT_SECONDS) -> None:
         self.socket = socket.create_connection((host, port), timeout=timeout)
+        self.client_id = "raw"
         self._correlation_id = 0
 
     def __enter__(self) -> "RawClient":
@@ -48,7 +49,7 @@ class RawClient:
     def request(self, request: m.Message, version: int) -> None:
         """Send one request."""
         self._correlation_id += 1
-        self.send(request_frame(request, version, self._correlation_id, "raw"))
+        self.send(request_frame(request, version, self._correlation_id, self.client_id))
 
     def ask(self, request: m.Message, version: int, answer_type: type[Response]) -> Response:
         """Send one request and read its response."""

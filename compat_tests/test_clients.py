@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from compat_tests.clients import report
+from compat_tests.clients import report, secured
 from compat_tests.clients.client import (
     FAILED,
     PASSED,
@@ -16,12 +16,13 @@ from compat_tests.clients.client import (
     Session,
     client_names,
     folder_of,
+    load_client,
 )
 from compat_tests.clients.confluent_kafka import runner as confluent_kafka
 from compat_tests.clients.java import runner as java
 from compat_tests.clients.kafkajs import runner as kafkajs
 from compat_tests.clients.parsing import go_outcomes, junit_outcomes, rust_outcomes
-from compat_tests.clients.verdict import Allowed, Result, judge, read_allowed, result_name
+from compat_tests.clients.verdict import Allowed, Result, Setup, judge, read_allowed
 from compat_tests.small_cluster import SmallCluster
 from compat_tests.tools import give_up, require_tool
 
@@ -58,22 +59,33 @@ def test_confluent_kafka_does_much_with_three_brokers(tmp_path):
         work = WORK / "confluent-kafka-cluster"
         session = Session(folder_of("confluent-kafka"), work, cluster.bootstrap, only, brokers=3)
         outcomes = confluent_kafka.CLIENT.run(session)
-    allowed = read_allowed(session.folder, brokers=3)
+    allowed = read_allowed(session.folder, Setup.CLUSTER)
     assert judge(confluent_kafka.CLIENT, outcomes, allowed, complete=False).complaints == []
+
+
+@pytest.mark.parametrize("client", [kafkajs.CLIENT, java.CLIENT], ids=lambda client: client.name)
+def test_clients_log_in_over_tls(run_client, client):
+    def some(session):
+        return secured.run(client, session, secured.chosen("SASL_SSL SCRAM-SHA-512"), records=1000)
+
+    assert run_client(client, of=some) == []
 
 
 @pytest.mark.parametrize("name", client_names())
 def test_every_listed_test_has_its_reason(name):
-    allowed = read_allowed(folder_of(name), brokers=3)
+    allowed = [read_allowed(folder_of(name), setup) for setup in Setup]
     findings = (folder_of(name) / "FINDINGS.md").read_text().replace("\n  ", " ")
-    assert [test for test in allowed.never | allowed.sometimes if f"`{test}`" not in findings] == []
+    listed = [test for each in allowed for test in each.never | each.sometimes]
+    assert [test for test in listed if f"`{test}`" not in findings] == []
 
 
-@pytest.mark.parametrize("brokers", [1, 3])
+@pytest.mark.parametrize("setup", Setup)
 @pytest.mark.parametrize("name", client_names())
-def test_a_recorded_result_agrees_with_the_allow_list(name, brokers):
-    result = Result.read(folder_of(name) / result_name(brokers))
-    allowed = read_allowed(folder_of(name), brokers)
+def test_a_recorded_result_agrees_with_the_allow_list(name, setup):
+    if setup is Setup.SECURED and load_client(name).secured is None:
+        return
+    result = Result.read(folder_of(name) / setup.result_name)
+    allowed = read_allowed(folder_of(name), setup)
     assert result.failed == []
     assert allowed.never <= set(result.listed) <= allowed.never | allowed.sometimes
     assert result.passed > 0

@@ -84,8 +84,11 @@ class Lived:
         for created in admin.create_topics(topics).values():
             created.result()
         first, second = Load(self.broker.bootstrap, 1), Load(self.broker.bootstrap, 2)
-        first.send(RECORDS // 2)
-        first.finish()
+        for _ in range(
+            2
+        ):  # every producer is known before the second half makes segments roll: their snapshots have all
+            first.send(RECORDS // 4)
+            first.finish()
         self._commit()
         deleted = admin.delete_records([TopicPartition(*key, offset) for key, offset in DELETED_BEFORE.items()])
         lows = {(each.topic, each.partition): future.result().low_watermark for each, future in deleted.items()}
@@ -94,7 +97,7 @@ class Lived:
         self.broker.kill()
         shutil.copytree(self.data, self.killed)
         self.broker.restart()
-        second.send(RECORDS - RECORDS // 2 - RECORDS // 4)
+        second.send(RECORDS // 4)
         second.finish()
         await_true(self._nothing_is_left_to_delete)
         self.served = everything_served(self.broker.bootstrap)

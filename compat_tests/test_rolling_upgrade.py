@@ -24,12 +24,13 @@ SECONDS_AFTER_RESTART_MAX = 10.0  # in which acks=all works again: for a followe
 class Load:
     """Writes to every topic with acks=all, and notes when each was acknowledged last, and what failed for good."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, **settings: str) -> None:
         self.failures: list[KafkaError] = []
         self.acknowledged = dict.fromkeys(TOPICS, 0)
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
+                **{name.replace("_", "."): value for name, value in settings.items()},
                 "acks": "all",
                 "enable.idempotence": True,
                 "message.timeout.ms": DELIVERY_TIMEOUT_MS,

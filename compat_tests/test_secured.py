@@ -1,6 +1,5 @@
 """Stock clients over TLS and SASL: every kind of listener and mechanism, wrong passwords, wrong authorities, stores."""
 
-import asyncio
 import os
 import re
 import signal
@@ -9,25 +8,23 @@ import ssl
 import time
 import uuid
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import aiokafka
-import aiokafka.abc
-import aiokafka.errors
 import confluent_kafka
 import confluent_kafka.admin
 import kafka
-import kafka.errors
 import pytest
 from cryptography import x509
-from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from barnabas.broker.security.client import Credentials, LoggedIn
-from barnabas.broker.security.exchange import Compute
+from barnabas.broker.security.client import Credentials
 from barnabas.wire import messages as m
 from compat_tests.brokers import run_barnabas
+from compat_tests.clients.access import Access, Task
+from compat_tests.clients.aiokafka import secured_client as with_aiokafka
+from compat_tests.clients.confluent_kafka import secured_client as with_confluent
+from compat_tests.clients.kafka_python import secured_client as with_kafka_python
 from compat_tests.raw import RawClient, ask, eventually
 from compat_tests.secured import (
     ADMIN,
@@ -38,14 +35,14 @@ from compat_tests.secured import (
     USER,
     Certificates,
     SecuredBroker,
+    access_of,
     jaas,
-    unsecured_token,
+    log_in,
 )
 
 RECORDS = 500
 SECRETS = re.compile(r"secret-\d{4}|PRIVATE KEY")
 SECONDS_MAX = 60.0
-FAILS_SECONDS_MAX = 15.0
 LISTENERS = {
     "BROKERS": "PLAINTEXT",
     "ONE_WAY": "SSL",
@@ -53,175 +50,13 @@ LISTENERS = {
     "LOGIN": "SASL_PLAINTEXT",
     "BOTH": "SASL_SSL",
 }
+# Each writes RECORDS records, and reads them through a group.
+CLIENTS = {"confluent-kafka": with_confluent, "kafka-python": with_kafka_python, "aiokafka": with_aiokafka}
 
 
-class Access(NamedTuple):
-    """How a client connects."""
-
-    bootstrap: str
-    protocol: str
-    mechanism: str = ""
-    username: str = USER
-    password: str = PASSWORD
-    authority: str = ""
-    certificate: str = ""
-    key: str = ""
-
-    @property
-    def token(self) -> str:
-        return unsecured_token(self.username)
-
-
-# -- one client each: produces RECORDS records, and reads them through a group
-
-
-def with_confluent(access: Access, topic: str) -> None:
-    settings = confluent_settings(access)
-    producer = confluent_kafka.Producer(settings)
-    failed: list[Any] = []
-    for number in range(RECORDS):
-        producer.produce(topic, b"%d" % number, on_delivery=lambda error, _: failed.append(error) if error else None)
-    assert producer.flush(SECONDS_MAX) == 0
-    assert failed == []
-    consumer = confluent_kafka.Consumer({**settings, "group.id": f"{topic}-confluent", "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
-    read, until = set(), time.monotonic() + SECONDS_MAX
-    while len(read) < RECORDS and time.monotonic() < until:
-        read |= {message.value() for message in consumer.consume(RECORDS, 0.5) if message.error() is None}
-    consumer.commit(asynchronous=False)
-    consumer.close()
-    assert len(read) == RECORDS
-
-
-def confluent_settings(access: Access) -> dict[str, Any]:
-    settings: dict[str, Any] = {
-        "bootstrap.servers": access.bootstrap,
-        "security.protocol": access.protocol,
-        "broker.address.family": "v4",
-        "log_level": 0,
-        "message.timeout.ms": 30_000,
-    }
-    if access.mechanism == "OAUTHBEARER":
-        settings["sasl.mechanism"] = access.mechanism
-        settings["oauth_cb"] = lambda _: (access.token, time.time() + 3600)
-    elif access.mechanism:
-        settings |= {
-            "sasl.mechanism": access.mechanism,
-            "sasl.username": access.username,
-            "sasl.password": access.password,
-        }
-    if access.authority:
-        settings["ssl.ca.location"] = access.authority
-    if access.certificate:
-        settings |= {"ssl.certificate.location": access.certificate, "ssl.key.location": access.key}
-    return settings
-
-
-class Token(AbstractTokenProvider):  # type: ignore[misc]
-    def __init__(self, access: Access) -> None:
-        self._access = access
-
-    def token(self) -> str:
-        return self._access.token
-
-
-def with_kafka_python(access: Access, topic: str) -> None:
-    settings = kafka_python_settings(access)
-    producer = kafka.KafkaProducer(**settings)
-    sent = [producer.send(topic, b"%d" % number) for number in range(RECORDS)]
-    for each in sent:
-        each.get(SECONDS_MAX)
-    producer.close()
-    consumer = kafka.KafkaConsumer(
-        topic,
-        **settings,
-        group_id=f"{topic}-kafka-python",
-        auto_offset_reset="earliest",
-        consumer_timeout_ms=int(SECONDS_MAX * 1000),
-    )
-    read = set()
-    for message in consumer:
-        read.add(message.value)
-        if len(read) == RECORDS:
-            break
-    consumer.commit()
-    consumer.close()
-    assert len(read) == RECORDS
-
-
-def kafka_python_settings(access: Access) -> dict[str, Any]:
-    settings: dict[str, Any] = {"bootstrap_servers": access.bootstrap, "security_protocol": access.protocol}
-    if access.mechanism == "OAUTHBEARER":
-        settings |= {"sasl_mechanism": access.mechanism, "sasl_oauth_token_provider": Token(access)}
-    elif access.mechanism:
-        settings |= {
-            "sasl_mechanism": access.mechanism,
-            "sasl_plain_username": access.username,
-            "sasl_plain_password": access.password,
-        }
-    if access.authority:
-        settings["ssl_cafile"] = access.authority
-    if access.certificate:
-        settings |= {"ssl_certfile": access.certificate, "ssl_keyfile": access.key}
-    return settings
-
-
-class AioToken(aiokafka.abc.AbstractTokenProvider):  # type: ignore[misc]
-    def __init__(self, access: Access) -> None:
-        self._access = access
-
-    async def token(self) -> str:
-        return self._access.token
-
-
-def with_aiokafka(access: Access, topic: str) -> None:
-    async def run() -> None:
-        settings = aiokafka_settings(access)
-        producer = aiokafka.AIOKafkaProducer(**settings)
-        await producer.start()
-        try:
-            sent = [await producer.send(topic, b"%d" % number) for number in range(RECORDS)]
-            await asyncio.gather(*sent)
-        finally:
-            await producer.stop()
-        consumer = aiokafka.AIOKafkaConsumer(
-            topic, **settings, group_id=f"{topic}-aiokafka", auto_offset_reset="earliest"
-        )
-        await consumer.start()
-        try:
-            read: set[bytes] = set()
-            while len(read) < RECORDS:
-                read.add((await consumer.getone()).value)
-            await consumer.commit()
-        finally:
-            await consumer.stop()
-
-    asyncio.run(asyncio.wait_for(run(), SECONDS_MAX))
-
-
-def aiokafka_settings(access: Access) -> dict[str, Any]:
-    settings: dict[str, Any] = {"bootstrap_servers": access.bootstrap, "security_protocol": access.protocol}
-    if access.mechanism == "OAUTHBEARER":
-        settings |= {"sasl_mechanism": access.mechanism, "sasl_oauth_token_provider": AioToken(access)}
-    elif access.mechanism:
-        settings |= {
-            "sasl_mechanism": access.mechanism,
-            "sasl_plain_username": access.username,
-            "sasl_plain_password": access.password,
-        }
-    if access.authority:
-        context = ssl.create_default_context(cafile=access.authority)
-        if access.certificate:
-            context.load_cert_chain(access.certificate, access.key)
-        settings["ssl_context"] = context
-    return settings
-
-
-CLIENTS: Mapping[str, Callable[[Access, str], None]] = {
-    "confluent-kafka": with_confluent,
-    "kafka-python": with_kafka_python,
-    "aiokafka": with_aiokafka,
-}
+def write_and_read(client: str, access: Access, topic: str) -> None:
+    task = Task("once", topic, f"{topic}-{client}", RECORDS)
+    assert CLIENTS[client].once(access, task) == {"read": RECORDS}
 
 
 # -- the broker
@@ -266,10 +101,10 @@ def topic() -> str:
     return f"topic-{uuid.uuid4().hex[:10]}"
 
 
-def access_of(broker: SecuredBroker, certificates: Certificates, listener: str, mechanism: str = "") -> Access:
+def access_to(broker: SecuredBroker, certificates: Certificates, listener: str, mechanism: str = "") -> Access:
     protocol = LISTENERS[listener]
     authority = certificates.trusted if "SSL" in protocol.split("_") else ""
-    access = Access(broker.at(listener), protocol, mechanism, authority=authority)
+    access = access_of(broker.at(listener), protocol, mechanism, authority=authority)
     if listener == "TWO_WAY":
         access = access._replace(certificate=certificates.client_certificate, key=certificates.client_key)
     return access
@@ -283,7 +118,7 @@ def access_of(broker: SecuredBroker, certificates: Certificates, listener: str, 
 def test_clients_over_tls(
     client: str, listener: str, broker: SecuredBroker, certificates: Certificates, topic: str
 ) -> None:
-    CLIENTS[client](access_of(broker, certificates, listener), topic)
+    write_and_read(client, access_to(broker, certificates, listener), topic)
 
 
 @pytest.mark.parametrize("client", CLIENTS)
@@ -292,54 +127,30 @@ def test_clients_over_tls(
 def test_clients_log_in(
     client: str, listener: str, mechanism: str, broker: SecuredBroker, certificates: Certificates, topic: str
 ) -> None:
-    CLIENTS[client](access_of(broker, certificates, listener, mechanism), topic)
+    write_and_read(client, access_to(broker, certificates, listener, mechanism), topic)
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_a_wrong_password(mechanism: str, broker: SecuredBroker, certificates: Certificates) -> None:
-    access = access_of(broker, certificates, "BOTH", mechanism)._replace(password="wrong-password-9")
-    errors: list[Any] = []
-    producer = confluent_kafka.Producer({**confluent_settings(access), "error_cb": errors.append})
-    until = time.monotonic() + FAILS_SECONDS_MAX
-    while time.monotonic() < until and not any(error.code() == -169 for error in errors):
-        producer.poll(0.1)  # the pace of looking
-    assert any(error.code() == -169 for error in errors), errors  # _AUTHENTICATION
-    with pytest.raises(kafka.errors.KafkaError):
-        kafka.KafkaProducer(**kafka_python_settings(access), max_block_ms=3000, bootstrap_timeout_ms=3000).send(
-            "none", b"x"
-        ).get(5)
-
-    async def start() -> None:
-        producer = aiokafka.AIOKafkaProducer(**aiokafka_settings(access))
-        try:
-            await producer.start()
-        finally:
-            await producer.stop()
-
-    with pytest.raises(aiokafka.errors.KafkaError):
-        asyncio.run(start())
+    access = access_to(broker, certificates, "BOTH", mechanism)._replace(password="wrong-password-9")
+    for client in CLIENTS.values():
+        assert client.refused(access, Task("refused", "none", "none"))["refused"]
     assert "failed authentication with 127.0.0.1" in broker.log_text()
     assert "wrong-password-9" not in broker.log_text()
 
 
 def test_a_wrong_authority(broker: SecuredBroker, certificates: Certificates) -> None:
-    access = access_of(broker, certificates, "ONE_WAY")._replace(authority=certificates.other_trusted)
-    errors: list[Any] = []
-    producer = confluent_kafka.Producer({**confluent_settings(access), "error_cb": errors.append})
-    until = time.monotonic() + FAILS_SECONDS_MAX
-    while time.monotonic() < until and not any(error.code() == -181 for error in errors):
-        producer.poll(0.1)  # the pace of looking
-    assert any(error.code() == -181 for error in errors), errors  # _SSL
+    access = access_to(broker, certificates, "ONE_WAY")._replace(authority=certificates.other_trusted)
+    for client in CLIENTS.values():
+        assert client.refused(access, Task("refused", "none", "none"))["refused"]
     # The broker has the client's alert a moment later.
     eventually(broker.log_text, lambda text: "failed SSL handshake with 127.0.0.1" in text)
 
 
 def test_a_client_without_the_certificate_that_is_required(broker: SecuredBroker, certificates: Certificates) -> None:
-    access = access_of(broker, certificates, "TWO_WAY")._replace(certificate="", key="")
-    with pytest.raises(kafka.errors.KafkaError):
-        kafka.KafkaProducer(**kafka_python_settings(access), max_block_ms=3000, bootstrap_timeout_ms=3000).send(
-            "none", b"x"
-        ).get(5)
+    access = access_to(broker, certificates, "TWO_WAY")._replace(certificate="", key="")
+    for client in CLIENTS.values():
+        assert client.refused(access, Task("refused", "none", "none"))["refused"]
 
 
 def test_no_secret_is_logged(broker: SecuredBroker) -> None:
@@ -372,7 +183,7 @@ def test_stores(kind: str, certificates: Certificates, tmp_path: Path, topic: st
         "ssl.truststore.password": STORE_PASSWORD,
     }
     with SecuredBroker(tmp_path / "broker", {"SSL": "SSL"}, properties) as broker:
-        with_confluent(Access(broker.at("SSL"), "SSL", authority=certificates.trusted), topic)
+        write_and_read("confluent-kafka", access_of(broker.at("SSL"), "SSL", authority=certificates.trusted), topic)
 
 
 # -- sessions
@@ -387,12 +198,12 @@ def test_clients_log_in_again(mechanism: str, certificates: Certificates, tmp_pa
     }
     listeners = {"BROKERS": "PLAINTEXT", "BOTH": "SASL_SSL"}
     with SecuredBroker(tmp_path / "broker", listeners, properties) as broker:
-        access = Access(broker.at("BOTH"), "SASL_SSL", mechanism, authority=certificates.trusted)
+        access = access_of(broker.at("BOTH"), "SASL_SSL", mechanism, authority=certificates.trusted)
         errors: list[Any] = []
         producer = confluent_kafka.Producer(
-            {**confluent_settings(access), "error_cb": errors.append, "connections.max.idle.ms": 0}
+            {**with_confluent.settings_of(access), "error_cb": errors.append, "connections.max.idle.ms": 0}
         )
-        other = kafka.KafkaProducer(**kafka_python_settings(access))
+        other = kafka.KafkaProducer(**with_kafka_python.settings_of(access))
         until = time.monotonic() + 8
         while time.monotonic() < until:
             producer.produce(topic, b"x", on_delivery=lambda error, _: errors.append(error) if error else None)
@@ -421,21 +232,14 @@ def test_a_delegation_token_logs_in(broker: SecuredBroker) -> None:
     assert secret not in broker.log_text()
 
 
-def log_in(client: RawClient, credentials: Credentials) -> None:
-    login = credentials.login(lambda: "a-nonce-of-the-client", int(time.time() * 1000))
-    step: Any = login.begin()
-    while not isinstance(step, LoggedIn):
-        step = step.then(step.run()) if isinstance(step, Compute) else login.take(ask(client, step, 1))
-
-
 # -- changes while the broker runs
 
 
-def serial_number(broker: SecuredBroker, certificates: Certificates) -> int:
+def serial_number(broker: SecuredBroker, certificates: Certificates, listener: str = "SSL") -> int:
     """Of the certificate that the broker shows now."""
     context = ssl.create_default_context(cafile=certificates.trusted)
     with (
-        socket.create_connection(("127.0.0.1", broker.ports["SSL"]), timeout=10) as raw,
+        socket.create_connection(("127.0.0.1", broker.ports[listener]), timeout=10) as raw,
         context.wrap_socket(raw, server_hostname="localhost") as stream,
     ):
         shown = stream.getpeercert()
@@ -457,7 +261,7 @@ def test_a_new_certificate_is_shown_after_a_change(certificates: Certificates, t
         assert serial_number(broker, certificates) == first
         # A connection that is there stays.
         producer = confluent_kafka.Producer(
-            confluent_settings(Access(broker.at("SSL"), "SSL", authority=certificates.trusted))
+            with_confluent.settings_of(access_of(broker.at("SSL"), "SSL", authority=certificates.trusted))
         )
         producer.produce(topic, b"before")
         assert producer.flush(SECONDS_MAX) == 0

@@ -9,14 +9,12 @@ from typing import Any
 import confluent_kafka
 import confluent_kafka.admin
 import pytest
-import trio
 
-from barnabas.broker.security.scram import MECHANISMS, Upsertion, encode_credential, salted_password
-from barnabas.controller.admin.entity_configs import change_entity
-from barnabas.controller.store.zkstore import ZooKeeperConfig, open_zookeeper_store
+from compat_tests.brokers import run_barnabas
+from compat_tests.clients.confluent_kafka import secured_client as with_confluent
 from compat_tests.kafka import KafkaProcess, ZooKeeperProcess, free_port
-from compat_tests.secured import ADMIN, ADMIN_PASSWORD, PASSWORD, USER, Certificates, SecuredBroker, jaas
-from compat_tests.test_secured import SECONDS_MAX, Access, confluent_settings, with_confluent
+from compat_tests.secured import ADMIN, ADMIN_PASSWORD, PASSWORD, USER, Certificates, SecuredBroker, access_of, jaas
+from compat_tests.test_secured import SECONDS_MAX, write_and_read
 
 MECHANISM = "SCRAM-SHA-512"
 BROKERS = (1, 2, 3)
@@ -37,18 +35,12 @@ class SecuredKafka(KafkaProcess):
         self.at = model.at
 
 
-async def write_users(bootstrap: str, users: dict[str, str]) -> None:
-    """As `kafka-configs --zookeeper`: before any broker runs."""
-    number, mechanism = next((key, each) for key, each in MECHANISMS.items() if each.name == MECHANISM)
-    store = await open_zookeeper_store(ZooKeeperConfig(bootstrap), trio.to_thread.run_sync)
-    for path in ("/config", "/config/changes"):
-        await store.create(path)
+def write_users(bootstrap: str, users: dict[str, str]) -> None:
+    """Before any broker runs."""
     for name, password in users.items():
-        salt = b"salt of the test"
-        salted = salted_password(password.encode(), salt, 4096, mechanism)
-        text = encode_credential(Upsertion(name, number, 4096, salt, salted))
-        await change_entity(store, f"users/{name}", lambda texts, text=text: {**texts, MECHANISM: text})
-    await store.close()
+        options = ("--zookeeper", bootstrap, "--mechanism", MECHANISM, "--password-file", "-")
+        added = run_barnabas("store", "scram", "add", name, *options, stdin=password)
+        assert added.returncode == 0, added.stderr
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +56,7 @@ def brokers(
     zookeeper = ZooKeeperProcess(tmp_path / "zookeeper").start()
     made: dict[int, SecuredBroker | SecuredKafka] = {}
     try:
-        trio.run(write_users, zookeeper.bootstrap, {ADMIN: ADMIN_PASSWORD, USER: PASSWORD})
+        write_users(zookeeper.bootstrap, {ADMIN: ADMIN_PASSWORD, USER: PASSWORD})
         for number in BROKERS:
             properties = {
                 **certificates.pem_stores(),
@@ -98,17 +90,17 @@ def test_brokers_log_in_to_each_other(
     brokers: dict[int, SecuredBroker | SecuredKafka], certificates: Certificates
 ) -> None:
     bootstrap = ",".join(each.at("OUTSIDE") for each in brokers.values())
-    access = Access(bootstrap, "SASL_SSL", MECHANISM, authority=certificates.trusted)
-    admin = confluent_kafka.admin.AdminClient(confluent_settings(access))
+    access = access_of(bootstrap, "SASL_SSL", MECHANISM, authority=certificates.trusted)
+    admin = confluent_kafka.admin.AdminClient(with_confluent.settings_of(access))
     until = time.monotonic() + SECONDS_MAX
     while len(admin.list_topics(timeout=10).brokers) < len(BROKERS) and time.monotonic() < until:
         time.sleep(0.1)  # the pace of looking
     topic = confluent_kafka.admin.NewTopic("replicated", num_partitions=3, replication_factor=3)
     for future in admin.create_topics([topic]).values():
         future.result(SECONDS_MAX)
-    with_confluent(access, "replicated")
+    write_and_read("confluent-kafka", access, "replicated")
     # Sessions between brokers end after 4 s, so these logins are not the first.
-    producer = confluent_kafka.Producer({**confluent_settings(access), "acks": "all"})
+    producer = confluent_kafka.Producer({**with_confluent.settings_of(access), "acks": "all"})
     failed: list[Any] = []
     until = time.monotonic() + 10
     while time.monotonic() < until:

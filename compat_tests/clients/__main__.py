@@ -2,7 +2,8 @@
 
 Without names, the clients are listed. The broker is a Barnabas of its own for each client, with the settings that its
 tests want; `--kafka` takes Apache Kafka 3.9 instead, `--bootstrap` one that runs. `--brokers 3` starts that many of
-either kind on a ZooKeeper, with as many replicas of every topic. Status 1: something failed that is not on the
+either kind on a ZooKeeper, with as many replicas of every topic. `--security all` runs the client over TLS and with
+every login instead; SASL_SSL, or "SASL_SSL PLAIN", names some. Status 1: something failed that is not on the
 allow-list, or is on it and passed.
 """
 
@@ -17,7 +18,7 @@ import tempfile
 from collections.abc import Iterator
 
 from compat_tests.brokers import BrokerProcess
-from compat_tests.clients import report
+from compat_tests.clients import report, secured, sessions
 from compat_tests.clients.client import (
     WORK,
     Client,
@@ -27,19 +28,22 @@ from compat_tests.clients.client import (
     folder_of,
     load_client,
 )
-from compat_tests.clients.verdict import Verdict, judge, read_allowed, result_name
+from compat_tests.clients.verdict import Setup, Verdict, judge, read_allowed
 from compat_tests.small_cluster import SmallCluster
 
 
 def main() -> int:
     options = parsed(sys.argv[1:])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # end what was started, as after Ctrl-C
-    if not options.names and not options.report:
+    if not (options.names or options.report or options.security):
         for name in client_names():
             client = load_client(name)
             print(f"{name} {client.version} ({client.language}): {client.covers}")
+    if options.sessions:
+        print(sessions.table(sessions.stay([load_client(name) for name in options.names], options.sessions)))
+        return 0
     bad = 0
-    for name in options.names:
+    for name in options.names or secured_names() * bool(options.security):
         try:
             bad += not run_one(load_client(name), options)
         except ClientBroken as broken:
@@ -50,6 +54,11 @@ def main() -> int:
     return 1 if bad else 0
 
 
+def secured_names() -> list[str]:
+    """The clients that have a program for TLS and SASL."""
+    return [name for name in client_names() if load_client(name).secured]
+
+
 def parsed(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m compat_tests.clients", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="a client; without one they are listed")
@@ -57,6 +66,8 @@ def parsed(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a broker that runs already")
     parser.add_argument("--kafka", action="store_true", help="start Apache Kafka 3.9 instead of Barnabas")
     parser.add_argument("--brokers", type=int, default=1, metavar="N", help="so many brokers and replicas (1)")
+    parser.add_argument("--security", metavar="WHICH", help=f"all, or some of: {', '.join(map(str, secured.CELLS))}")
+    parser.add_argument("--sessions", type=float, metavar="SECONDS", help="how often these clients log in again")
     parser.add_argument("--record", action="store_true", help="keep the result in the client's folder")
     parser.add_argument("--report", action="store_true", help="write docs/compatibility.md from what is kept")
     return parser.parse_args(words)
@@ -68,14 +79,18 @@ def run_one(client: Client, options: argparse.Namespace) -> bool:
     if missing:
         raise ClientBroken(f"{', '.join(missing)} not found on the path")
     folder, work = folder_of(client.name), WORK / client.name
-    with some_broker(client, options) as bootstrap:
-        outcomes = client.run(Session(folder, work, bootstrap, options.only, options.brokers))
-    allowed = read_allowed(folder, options.brokers)
-    verdict = judge(client, outcomes, allowed, complete=options.only is None)
-    kept = result_name(options.brokers)
-    verdict.result.write(work / kept)
-    if options.record and not options.only:
-        verdict.result.write(folder / kept)
+    complete = options.only is None and options.security in (None, secured.ALL)
+    if options.security:
+        setup = Setup.SECURED
+        outcomes = secured.run(client, Session(folder, work, ""), secured.chosen(options.security))
+    else:
+        setup = Setup.ONE_BROKER if options.brokers == 1 else Setup.CLUSTER
+        with some_broker(client, options) as bootstrap:
+            outcomes = client.run(Session(folder, work, bootstrap, options.only, options.brokers))
+    verdict = judge(client, outcomes, read_allowed(folder, setup), complete)
+    verdict.result.write(work / setup.result_name)
+    if options.record and complete:
+        verdict.result.write(folder / setup.result_name)
     say(verdict, work)
     return not verdict.complaints
 

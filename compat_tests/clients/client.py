@@ -12,7 +12,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -60,6 +60,11 @@ class Session:
     def first(self) -> str:
         """One of the brokers, for a test program that takes only one address."""
         return self.bootstrap.split(",")[0]
+
+    def log(self, line: str) -> None:
+        """Add a line of ours to the log."""
+        with self.log_path.open("a") as log:
+            log.write(f"\n{line}\n")
 
     def execute(
         self, *command: str | pathlib.Path, cwd: pathlib.Path | None = None, timeout: float = 600, **environment: str
@@ -117,6 +122,9 @@ def _wait(process: subprocess.Popen[bytes], timeout: float) -> int:
         process.wait()
 
 
+Programs = Mapping[str, Sequence[str]]  # the commands that start them, by version of the client
+
+
 @dataclass(frozen=True)
 class Client:
     """One client, as the table in docs/compatibility.md shows it."""
@@ -128,6 +136,7 @@ class Client:
     run: Callable[[Session], list[Outcome]]
     tools: tuple[str, ...] = ()  # programs that must be on the path
     settings: Mapping[str, str] = field(default_factory=dict)  # what its tests want from the broker
+    secured: Callable[[Session], Programs] | None = None  # builds the program of `access.py`
 
 
 def client_names() -> list[str]:

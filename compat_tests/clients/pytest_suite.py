@@ -1,4 +1,4 @@
-"""Client suites that pytest runs: our own scenarios in a client's folder, or tests that a client ships."""
+"""Clients in Python, and suites that pytest runs: our own scenarios in a client's folder, or tests that it ships."""
 
 import importlib.metadata
 import pathlib
@@ -6,9 +6,10 @@ import sys
 
 import pytest
 
-from compat_tests.clients.client import ROOT, Outcome, Session
+from compat_tests.clients.client import ROOT, Outcome, Programs, Session
 from compat_tests.clients.parsing import junit_outcomes
 
+PACKAGE = "compat_tests.clients"
 BOOTSTRAP = "COMPAT_BOOTSTRAP"  # the broker that a runner has started or was given
 
 
@@ -22,6 +23,11 @@ test_name.__test__ = False  # pytest: this is no test
 
 def installed_version(distribution: str) -> str:
     return importlib.metadata.version(distribution)
+
+
+def secured_program(session: Session) -> Programs:
+    """The client's `secured_client.py`, which is started as it is."""
+    return {"": [sys.executable, "-m", f"{PACKAGE}.{session.folder.name}.secured_client"]}
 
 
 def run_scenarios(session: Session) -> list[Outcome]:

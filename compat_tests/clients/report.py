@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from compat_tests.clients.client import HERE, ROOT
-from compat_tests.clients.verdict import Result, result_name
+from compat_tests.clients.secured import CELLS, RECORDS, Cell
+from compat_tests.clients.verdict import Result, Setup
 
-SEVERAL = 3
 PAGE = ROOT / "docs" / "compatibility.md"
 HEAD = """\
 # Compatibility
@@ -23,16 +23,30 @@ own suite leaves out, because a setting or an API is missing.
 |-|-|-|-:|-:|-|-|
 """
 
+COLUMNS = [str(cell).replace("MTLS", "mTLS") for cell in CELLS]
+SECURED_HEAD = f"""
+## TLS and SASL
 
-def results(brokers: int = 1) -> dict[str, Result]:
+Each client at a broker with a listener of every protocol, and every mechanism that is served. *Yes*: the client writes
+{RECORDS:,} records and reads them through a group (rskafka, which has no groups: from the partition); a wrong password,
+or a token that names no user, is refused, and the client reports an error; so is a broker's certificate of an authority
+that the client does not trust, and at the listener of mTLS a client without a certificate.
+`make compat CLIENT=NAME SECURITY=all` runs one client, `SECURITY="SASL_SSL PLAIN"` one column of it.
+
+| client | version | {" | ".join(COLUMNS)} | run on |
+|-|-|{"-|" * len(CELLS)}-|
+"""
+
+
+def results(setup: Setup) -> dict[str, Result]:
     """The results that are kept, by name of client."""
-    found = (Result.read(path) for path in HERE.glob(f"*/{result_name(brokers)}"))
+    found = (Result.read(path) for path in HERE.glob(f"*/{setup.result_name}"))
     return {result.client: result for result in sorted(found, key=lambda result: result.client)}
 
 
 def page() -> str:
     """The whole page."""
-    of_one, of_several = results(), results(brokers=SEVERAL)
+    of_one, of_several, secured = (results(setup) for setup in Setup)
     rows = [_row(result, of_several.get(name)) for name, result in of_one.items()]
     more = {
         name: replace(result, listed=[test for test in result.listed if test not in of_one[name].listed])
@@ -44,6 +58,9 @@ def page() -> str:
             *rows,
             _listed("Tests that are listed as not passing", of_one),
             _listed("Tests that are listed for three brokers only", more),
+            SECURED_HEAD,
+            *(_secured_row(result) for result in secured.values()),
+            _listed("Attempts over TLS and SASL that are listed as not passing", secured),
         ]
     )
 
@@ -53,6 +70,17 @@ def _row(result: Result, in_cluster: Result | None) -> str:
     cells = [f"[{result.client}]({findings})", result.version, result.language, _counts(result)]
     cells += [_counts(in_cluster) if in_cluster else "", result.covers, (in_cluster or result).date]
     return f"| {' | '.join(cells)} |\n"
+
+
+def _secured_row(result: Result) -> str:
+    findings = f"../compat_tests/clients/{result.client.replace('-', '_')}/FINDINGS.md"
+    cells = [f"[{result.client}]({findings})", result.version, *(_secured_cell(result, cell) for cell in CELLS)]
+    return f"| {' | '.join([*cells, result.date])} |\n"
+
+
+def _secured_cell(result: Result, cell: Cell) -> str:
+    failed = sum(f"{cell}: " in attempt for attempt in [*result.failed, *result.listed, *result.skipped])
+    return f"{failed} failed" if failed else "yes"
 
 
 def _counts(result: Result) -> str:

@@ -1,10 +1,10 @@
-"""The integration tests that a crate ships, from the registry: fetched with cargo, built with the crate's own lock."""
+"""Crates: the integration tests that one ships, built with its own lock; and our program for TLS and SASL."""
 
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
 
-from compat_tests.clients.client import Outcome, Session
+from compat_tests.clients.client import Outcome, Programs, Session
 from compat_tests.clients.parsing import rust_outcomes
 
 PUBLISHED = ".published"
@@ -19,6 +19,15 @@ edition = "2021"
 [dependencies]
 {crate} = {{ version = "={version}", default-features = false }}
 """
+
+
+def secured_program(session: Session) -> Programs:
+    """Builds the crate `secured` in the client's folder."""
+    target = session.work / "secured"
+    session.prepare(
+        "cargo", "build", "--quiet", "--locked", cwd=session.folder / "secured", CARGO_TARGET_DIR=str(target)
+    )
+    return {"": [str(target / "debug" / "secured")]}
 
 
 def crate_sources(session: Session, crate: str, version: str) -> pathlib.Path:

@@ -3,10 +3,11 @@
 `allowed.txt` in the client's folder names the tests that are known not to pass, one a line; its FINDINGS.md says why.
 A failure that is not listed fails the run. A listed test that passes fails it too, so that the list stays true; a line
 that begins with `sometimes ` may do either, and says in FINDINGS.md what it depends on. `allowed-cluster.txt` names
-the tests that do not pass with several brokers, besides.
+the tests that do not pass with several brokers, besides; `allowed-secured.txt` those of TLS and SASL.
 """
 
 import datetime
+import enum
 import json
 import pathlib
 from dataclasses import asdict, dataclass
@@ -28,14 +29,21 @@ class Allowed:
         return test in self.never or test in self.sometimes
 
 
-def result_name(brokers: int) -> str:
-    """The file that keeps a result with so many brokers."""
-    return "result.json" if brokers == 1 else "result-cluster.json"
+class Setup(enum.Enum):
+    """What the tests ran against: the file that keeps the result, and those with the allow-list."""
+
+    ONE_BROKER = ("result.json", ("allowed.txt",))
+    CLUSTER = ("result-cluster.json", ("allowed.txt", "allowed-cluster.txt"))
+    SECURED = ("result-secured.json", ("allowed-secured.txt",))
+
+    def __init__(self, result_name: str, allowed_names: tuple[str, ...]) -> None:
+        self.result_name = result_name
+        self.allowed_names = allowed_names
 
 
-def read_allowed(folder: pathlib.Path, brokers: int = 1) -> Allowed:
+def read_allowed(folder: pathlib.Path, setup: Setup = Setup.ONE_BROKER) -> Allowed:
     """The allow-list of a client; empty lines and those with a # at the start are for the reader."""
-    paths = [folder / name for name in ("allowed.txt", "allowed-cluster.txt")[: 1 if brokers == 1 else 2]]
+    paths = [folder / name for name in setup.allowed_names]
     lines = [line.strip() for path in paths if path.exists() for line in path.read_text().splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
     return Allowed(

@@ -40,6 +40,7 @@ def parsed(words: list[str]) -> argparse.Namespace:
     runs.add_argument("--load", choices=[*run.LOADS, "both"], default="both", help="both: every third is verifiable")
     runs.add_argument("--out", type=pathlib.Path, default=pathlib.Path("cluster-runs.jsonl"))
     runs.add_argument("--keep", type=pathlib.Path, help="where directories of broken runs go (default: beside --out)")
+    runs.add_argument("--secured", action="store_true", help="TLS, logins and ACLs (needs namespaces)")
     runs.add_argument("--proxy", action="store_true", help="TCP proxies, although namespaces could be made")
     failovers = commands.add_parser("failover", help="the longest time without an acknowledgement when a leader dies")
     failovers.add_argument("--kills", type=int, default=10, help="of each kind of cluster")
@@ -75,7 +76,9 @@ def one_run(options: argparse.Namespace, seed: int, directory: pathlib.Path, loa
     """One run's result; a run that did not come to its end is one as well."""
     namespaces = False if options.proxy else None
     try:
-        result = run.run(options.kind, seed, options.seconds, directory, load=load, namespaces=namespaces)
+        result = run.run(
+            options.kind, seed, options.seconds, directory, load=load, namespaces=namespaces, is_secured=options.secured
+        )
         return result._asdict()
     except Exception as error:
         row = {"seed": seed, "kind": options.kind, "load": load, "seconds": options.seconds, "verdict": "unfinished"}

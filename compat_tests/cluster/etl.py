@@ -1,8 +1,9 @@
 """Transactional clients in processes of their own, which record in a ledger what they do and what they hear of it.
 
-    python -m compat_tests.cluster.etl feed|transform|read JSON
+    python -m compat_tests.cluster.etl feed|transform|read FILE
 
-JSON: bootstrap, ledger, name, source (the input topic), topics (partitions of each topic, by name), size (bytes).
+The file has in JSON: client (its settings), ledger, name, source (the input topic), topics (partitions of each topic,
+by name), size (bytes).
 
     feed        writes transactions to the input topic, `rate` records/s; at its end it commits one in every partition
     transform   a member of `group`: reads committed records of the input topic, and writes one for each to every other
@@ -21,6 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -102,6 +104,22 @@ class Transaction:
             self._ledger.write("failed", reason=str(error), **place)
 
 
+def flush(producer: Producer) -> int:
+    """How many records have no fate yet after CALL_SECONDS. KafkaException when the client cannot go on.
+
+    After an abort librdkafka may number records again that a leader had stored before it died; the next leader refuses
+    them as out of order.
+    """
+    try:
+        return int(producer.flush(CALL_SECONDS))
+    # A fatal error is raised as a KafkaError, whose class is no exception's: no other clause catches it.
+    except:
+        error = sys.exc_info()[1]
+        if isinstance(error, KafkaError):
+            raise KafkaException(error) from None
+        raise
+
+
 class TransactionalProducer:
     """A producer that carries out transactions, and is replaced when it cannot go on."""
 
@@ -122,7 +140,7 @@ class TransactionalProducer:
         is_commit_asked = False
         try:
             fill(transaction)
-            while producer.flush(CALL_SECONDS):
+            while flush(producer):
                 pass  # every record's fate is known within the timeout of the transaction
             if wish == FENCED:
                 return self._commit_when_fenced(transaction)
@@ -178,7 +196,7 @@ class TransactionalProducer:
     def _make(self) -> Producer:
         producer = Producer(
             {
-                "bootstrap.servers": self._options["bootstrap"],
+                **self._options["client"],
                 "client.id": self._options["name"],
                 "transactional.id": self._options["name"],
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
@@ -342,7 +360,9 @@ def read(options: dict[str, Any], ledger: Ledger, ended: Ended) -> None:
             elif message.error().code() == KafkaError._AUTO_OFFSET_RESET:
                 raise KafkaException(message.error())
         if ended.is_set and ends is None:
-            ends = dict(ends_of(consumer, places))
+            # The client does not repeat this request when a partition has moved. The loop does, while it reads on.
+            with suppress(KafkaException):
+                ends = dict(ends_of(consumer, places))
     consumer.close()
 
 
@@ -354,7 +374,7 @@ def ends_of(consumer: Consumer, places: list[TopicPartition]) -> Iterator[tuple[
 
 def consumer_settings(options: dict[str, Any]) -> dict[str, Any]:
     return {
-        "bootstrap.servers": options["bootstrap"],
+        **options["client"],
         "client.id": options["name"],
         "enable.auto.commit": False,
         "fetch.wait.max.ms": 200,
@@ -364,7 +384,7 @@ def consumer_settings(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    work, options = sys.argv[1], json.loads(sys.argv[2])
+    work, options = sys.argv[1], json.loads(pathlib.Path(sys.argv[2]).read_text())
     ended = Ended()
     ledger = Ledger(pathlib.Path(options["ledger"]))
     if work == "feed":

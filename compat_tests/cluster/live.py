@@ -25,6 +25,7 @@ from compat_tests.cluster.nodes import (
     party_of,
     zookeeper_node,
 )
+from compat_tests.cluster.secured import PLAINTEXT_PORT, Secured
 from compat_tests.cluster.view import Unanswered, View
 
 Seen = TypeVar("Seen")
@@ -69,6 +70,7 @@ class LiveCluster:
         brokers: int = 3,
         settings: Mapping[str, str] | None = None,
         namespaces: bool | None = None,
+        is_secured: bool = False,
     ) -> None:
         assert kind in KINDS, f"{kind} is none of {KINDS}"
         self.kind = kind
@@ -77,14 +79,11 @@ class LiveCluster:
         parties = [ZOOKEEPER, *map(party_of, self.broker_ids), CLIENTS]
         self.network = make_network(parties, namespaces)
         properties = {**SETTINGS, **(settings or {})}
-        self.zookeeper = zookeeper_node(self.network, directory / ZOOKEEPER, TICK_MS)
-        self.brokers = {
-            broker: broker_node(kind, broker, self.network, directory / party_of(broker), properties)
-            for broker in self.broker_ids
-        }
-        self.view = View(
-            {broker: self.network.reach_address(party_of(broker), BROKER_PORT) for broker in self.broker_ids}
-        )
+        self.secured = Secured(directory / "security", self.network, self.broker_ids) if is_secured else None
+        self.zookeeper = self._zookeeper()
+        self.brokers = {broker: self._broker(broker, properties) for broker in self.broker_ids}
+        port = BROKER_PORT if self.secured is None else PLAINTEXT_PORT
+        self.view = View({broker: self.network.reach_address(party_of(broker), port) for broker in self.broker_ids})
         self._closed = threading.Event()
         self._watch = threading.Thread(target=self._keep_up, daemon=True)
 
@@ -98,9 +97,33 @@ class LiveCluster:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _zookeeper(self) -> Node:
+        directory, secured = self.directory / ZOOKEEPER, self.secured
+        if secured is None:
+            return zookeeper_node(self.network, directory, TICK_MS)
+        return zookeeper_node(self.network, directory, TICK_MS, secured.zookeeper_properties(), secured.zookeeper_jvm)
+
+    def _broker(self, broker: int, properties: Mapping[str, str]) -> Node:
+        directory, secured = self.directory / party_of(broker), self.secured
+        if secured is None:
+            return broker_node(self.kind, broker, self.network, directory, properties)
+        properties = {**properties, **secured.broker_properties(broker)}
+        return broker_node(self.kind, broker, self.network, directory, properties, secured.environment)
+
     @property
     def bootstrap(self) -> str:
+        """Without TLS and a login."""
         return ",".join(f"{host}:{port}" for host, port in self.view.addresses.values())
+
+    @property
+    def client_settings(self) -> dict[str, str]:
+        """How a client of librdkafka connects."""
+        return {"bootstrap.servers": self.bootstrap} if self.secured is None else self.secured.client_settings()
+
+    @property
+    def java_settings(self) -> dict[str, str]:
+        """How a client in Java connects."""
+        return {"bootstrap.servers": self.bootstrap} if self.secured is None else self.secured.java_settings()
 
     @property
     def nodes(self) -> list[Node]:
@@ -111,14 +134,33 @@ class LiveCluster:
 
     def start(self) -> "LiveCluster":
         """Start everything and wait until every broker sees every other."""
-        for node in self.nodes:
-            node.start()
+        self.zookeeper.start()
         self._watch.start()
+        if self.secured is not None:
+            self._write_users(self.secured)
+        for node in self.brokers.values():
+            node.start()
         try:
             await_none(self._what_does_not_start, START_SECONDS, self.what_was_said)
         except NodeFails as error:
             raise NotWhole(f"{error}\n{self.what_was_said()}") from None
+        if self.secured is not None:
+            self._allow_clients(self.secured)
         return self
+
+    def _write_users(self, secured: Secured) -> None:
+        """Before any broker runs; ZooKeeper may not serve yet."""
+
+        def failed() -> list[str]:
+            ran = [self.run(words, stdin=password) for words, password in secured.user_commands()]
+            return [each.stderr for each in ran if each.returncode]
+
+        await_none(failed, START_SECONDS, self.what_was_said)
+
+    def _allow_clients(self, secured: Secured) -> None:
+        results = self.view.ask_any(secured.acls_of_clients(), 3).results
+        if any(each.error_code for each in results):
+            raise NotWhole(f"the ACLs of clients cannot be created: {results}")
 
     def close(self) -> None:
         """End every process and take the network down."""
@@ -133,9 +175,10 @@ class LiveCluster:
         """The command that runs these words where the clients are."""
         return self.network.command(CLIENTS, words)
 
-    def run(self, words: list[str], timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    def run(self, words: list[str], timeout: float = 120, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         """Run a program where the clients are, to its end."""
-        return subprocess.run(self.command(words), capture_output=True, text=True, check=False, timeout=timeout)
+        command = self.command(words)
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=timeout)
 
     def create_topic(self, name: str, partitions: int, assignment: Mapping[int, list[int]] | None = None) -> None:
         """Create a topic with the default replication, or with this assignment, and wait for full ISRs."""

@@ -16,8 +16,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from compat_tests.clients.access import write_private
 from compat_tests.cluster.ledger import Event, Ledger, read_ledger, read_stamp
 from compat_tests.cluster.live import LiveCluster, NotWhole, await_none
+from compat_tests.cluster.nodes import write_properties
 from compat_tests.kafka import java_command
 
 TOOLS = "org.apache.kafka.tools"
@@ -115,13 +117,12 @@ class ConfluentLoad(Load):
         options: dict[str, Any] = {
             **self._common,
             "name": name,
-            "bootstrap": self._cluster.bootstrap,
+            "client": self._cluster.client_settings,
             "ledger": str(self._directory / f"ledger-{name}.jsonl"),
             "group": GROUP,
             "commit_every": 1.0,
         }
-        words = [sys.executable, "-m", "compat_tests.cluster.worker", work, json.dumps(options)]
-        self._processes[name] = _spawned(self._cluster, name, words)
+        self._processes[name] = _spawned_program(self._cluster, "worker", work, options)
 
     def _end(self, names: list[str]) -> None:
         _end_all({name: self._processes[name] for name in names})
@@ -137,19 +138,33 @@ class VerifiableLoad(Load):
         self._readers: list[threading.Thread] = []
 
     def start(self) -> None:
-        directory, server = self._cluster.directory, ("--bootstrap-server", self._cluster.bootstrap)
-        settings = directory / "verifiable-producer.properties"
-        settings.write_text(
-            "retries=2147483647\nenable.idempotence=true\ndelivery.timeout.ms=300000\nreconnect.backoff.max.ms=500\n"
+        directory, access = self._cluster.directory, self._cluster.java_settings
+        server = ("--bootstrap-server", access["bootstrap.servers"])
+        producing = {
+            "retries": "2147483647",
+            "enable.idempotence": "true",
+            "delivery.timeout.ms": "300000",
+            "reconnect.backoff.max.ms": "500",
             # The partitioner stays with a partition, drawn by chance, until it has sent so much. With the usual 16 kB,
             # 8 s at this rate, now and then a partition gets nothing for as long as a recovery may take.
-            "batch.size=1024\n"
-        )
+            "batch.size": "1024",
+        }
+        settings = write_properties(directory / "verifiable-producer.properties", {**producing, **access})
+        reading = write_properties(directory / "verifiable-consumer.properties", access)
         produce = ("--topic", self._topic, "--throughput", str(self._rate), "--value-prefix", "7", "--acks", "-1")
         self._spawn("v0", "VerifiableProducer", *server, *produce, "--producer.config", str(settings))
         for name in ("w0", "w1"):
-            consume = ("--topic", self._topic, "--group-id", GROUP, "--reset-policy", "earliest", "--verbose")
-            self._spawn(name, "VerifiableConsumer", *server, *consume, "--session-timeout", "10000")
+            consume = (
+                "--topic",
+                self._topic,
+                "--group-id",
+                GROUP,
+                "--reset-policy",
+                "earliest",
+                "--verbose",
+                "--consumer.config",
+            )
+            self._spawn(name, "VerifiableConsumer", *server, *consume, str(reading), "--session-timeout", "10000")
 
     def stop_producing(self) -> None:
         _end_all({"v0": self._processes["v0"]}, may_fail=True)  # a Java machine ends with 143 at SIGTERM
@@ -279,7 +294,7 @@ class TransactionalLoad(Load):
         ledger = f"ledger-{name}-{more.get('incarnation', 1)}.jsonl"  # a killed process leaves half a line behind
         options = {
             "name": name,
-            "bootstrap": self._cluster.bootstrap,
+            "client": self._cluster.client_settings,
             "ledger": str(self._directory / ledger),
             "group": GROUP,
             "source": self._source,
@@ -287,8 +302,7 @@ class TransactionalLoad(Load):
             "size": 200,
             **more,
         }
-        words = [sys.executable, "-m", f"compat_tests.cluster.{module}", work, json.dumps(options)]
-        self._processes[name] = _spawned(self._cluster, name, words)
+        self._processes[name] = _spawned_program(self._cluster, module, work, options)
 
 
 def carry_over(name: str, event: dict[str, Any], ledger: Ledger) -> None:
@@ -309,6 +323,15 @@ def carry_over(name: str, event: dict[str, Any], ledger: Ledger) -> None:
     elif kind == "partitions_revoked":
         for entry in event["partitions"]:
             ledger.write("revoked", **who, topic=entry["topic"], partition=entry["partition"])
+
+
+def _spawned_program(
+    cluster: LiveCluster, module: str, work: str, options: Mapping[str, Any]
+) -> subprocess.Popen[bytes]:
+    """A program of this folder; its options, in which there may be a password, are in a file."""
+    path = cluster.directory / f"{options['name']}.{options.get('incarnation', 1)}.json"
+    write_private(path, options)
+    return _spawned(cluster, options["name"], [sys.executable, "-m", f"compat_tests.cluster.{module}", work, str(path)])
 
 
 def _spawned(cluster: LiveCluster, name: str, words: list[str], stdout: int | None = None) -> subprocess.Popen[bytes]:

@@ -134,12 +134,18 @@ class Node:
             process.wait(END_SECONDS)
 
 
-def zookeeper_node(network: Network, directory: pathlib.Path, tick_ms: int) -> Node:
+def zookeeper_node(
+    network: Network,
+    directory: pathlib.Path,
+    tick_ms: int,
+    settings: Mapping[str, str] | None = None,
+    jvm: tuple[str, ...] = (),
+) -> Node:
     """A ZooKeeper of one server."""
 
     def words() -> list[str]:
         host, port = network.listen_address(ZOOKEEPER, ZOOKEEPER_PORT)
-        path = _write_properties(
+        path = write_properties(
             directory / "zoo.cfg",
             {
                 "tickTime": str(tick_ms),
@@ -149,15 +155,21 @@ def zookeeper_node(network: Network, directory: pathlib.Path, tick_ms: int) -> N
                 "admin.enableServer": "false",
                 "maxClientCnxns": "0",
                 "forceSync": "no",  # what ZooKeeper loses in a power cut is not what is tested
+                **(settings or {}),
             },
         )
-        return java_command("org.apache.zookeeper.server.quorum.QuorumPeerMain", str(path), jvm=ZOOKEEPER_JVM)
+        return java_command("org.apache.zookeeper.server.quorum.QuorumPeerMain", str(path), jvm=(*ZOOKEEPER_JVM, *jvm))
 
     return Node(ZOOKEEPER, network, directory, words)
 
 
 def broker_node(
-    kind: str, broker_id: int, network: Network, directory: pathlib.Path, settings: Mapping[str, str]
+    kind: str,
+    broker_id: int,
+    network: Network,
+    directory: pathlib.Path,
+    settings: Mapping[str, str],
+    environment: Mapping[str, str] | None = None,
 ) -> Node:
     """A broker of this kind; both get the same properties."""
     party = party_of(broker_id)
@@ -173,10 +185,11 @@ def broker_node(
             "zookeeper.connect": f"{zookeeper[0]}:{zookeeper[1]}",
             **settings,
         }
-        path = str(_write_properties(directory / "server.properties", properties))
+        path = str(write_properties(directory / "server.properties", properties))
+        variables = ["env", *(f"{name}={text}" for name, text in (environment or {}).items())]
         if kind == "kafka":
-            return java_command("kafka.Kafka", path, jvm=BROKER_JVM)
-        return [sys.executable, "-m", "barnabas", "serve", path]
+            return [*variables, *java_command("kafka.Kafka", path, jvm=BROKER_JVM)]
+        return [*variables, sys.executable, "-m", "barnabas", "serve", path]
 
     return Node(party, network, directory, words)
 
@@ -185,7 +198,7 @@ def party_of(broker_id: int) -> str:
     return f"broker-{broker_id}"
 
 
-def _write_properties(path: pathlib.Path, properties: Mapping[str, str]) -> pathlib.Path:
+def write_properties(path: pathlib.Path, properties: Mapping[str, str]) -> pathlib.Path:
     written = path.with_suffix(f".{os.getpid()}.new")  # whole or not at all
     written.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
     return written.replace(path)

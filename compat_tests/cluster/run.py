@@ -66,12 +66,13 @@ def run(
     load: str = "confluent",
     settings: Mapping[str, str] | None = None,
     namespaces: bool | None = None,
+    is_secured: bool = False,
 ) -> Result:
     """One run in this directory, which keeps the ledgers, the logs and the data."""
     directory.mkdir(parents=True, exist_ok=True)
     plan = draw_plan(seed, seconds)
     findings: list[Finding] = []
-    with LiveCluster(kind, directory, settings=settings, namespaces=namespaces) as cluster:
+    with LiveCluster(kind, directory, settings=settings, namespaces=namespaces, is_secured=is_secured) as cluster:
         ledger = Ledger(directory / "ledger-test.jsonl")
         clients = LOADS[load](cluster, seed)
         for topic, partitions in clients.topics.items():

@@ -1,5 +1,5 @@
 """Four live fault runs of 30 s: nothing acknowledged is lost, duplicated or reordered, every ISR is full again, and a
-transaction is read as a whole or not at all.
+transaction is read as a whole or not at all. One cluster has TLS, logins and ACLs.
 
 And that the check bites on data that was really written: one record is cut out of one replica's segment after a run.
 """
@@ -14,18 +14,21 @@ from compat_tests.cluster.checker import Partition, check
 from compat_tests.cluster.ledger import read_ledger
 from compat_tests.cluster.live import LiveCluster
 from compat_tests.cluster.load import ConfluentLoad
+from compat_tests.cluster.network import can_make_namespaces
 from compat_tests.cluster.replicas import read_replicas
 from compat_tests.cluster.run import await_first_ack, run
 from compat_tests.tools import require_tool
 
 SECONDS = 30.0
 RUNS = {101: "confluent", 102: "confluent", 103: "verifiable", 104: "transactions"}  # seeds
+SECURED = {102}
 
 
 @pytest.mark.parametrize("seed", RUNS)
 def test_what_brokers_answered_is_true_after_faults(seed, tmp_path):
     require_tool("java")
-    result = run("barnabas", seed, SECONDS, tmp_path, load=RUNS[seed])
+    is_secured = seed in SECURED and can_make_namespaces()
+    result = run("barnabas", seed, SECONDS, tmp_path, load=RUNS[seed], is_secured=is_secured)
     assert result.verdict == "kept", result
     assert result.counts["acked"] > 1000
     assert result.counts["committed"] > 0

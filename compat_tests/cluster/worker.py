@@ -1,10 +1,11 @@
 """A client under load in a process of its own, which records responses in a ledger: an idempotent producer, or a group
 member that commits.
 
-    python -m compat_tests.cluster.worker produce|consume JSON
+    python -m compat_tests.cluster.worker produce|consume FILE
 
-JSON: bootstrap, topic, partitions, ledger, name; a producer also `rate` (records/s) and `size` (bytes), a consumer also
-`group` and `commit_every` (seconds). SIGTERM ends it in order: the producer waits until every record's fate is known.
+The file has in JSON: client (its settings), topic, partitions, ledger, name; a producer also `rate` (records/s) and
+`size` (bytes), a consumer also `group` and `commit_every` (seconds). SIGTERM ends it in order: the producer waits until
+every record's fate is known.
 """
 
 import json
@@ -50,7 +51,7 @@ def produce(options: dict[str, Any], ledger: Ledger, ended: Ended) -> None:
     name, partitions, rate = options["name"], options["partitions"], options["rate"]
     producer = Producer(
         {
-            "bootstrap.servers": options["bootstrap"],
+            **options["client"],
             "client.id": name,
             "enable.idempotence": True,
             "acks": "all",
@@ -101,7 +102,7 @@ class Member:
         self._positions: dict[tuple[str, int], int] = {}
         self._consumer = Consumer(
             {
-                "bootstrap.servers": options["bootstrap"],
+                **options["client"],
                 "client.id": options["name"],
                 "group.id": options["group"],
                 "enable.auto.commit": False,
@@ -174,7 +175,7 @@ class Member:
 
 
 def main() -> None:
-    work, options = sys.argv[1], json.loads(sys.argv[2])
+    work, options = sys.argv[1], json.loads(pathlib.Path(sys.argv[2]).read_text())
     ended = Ended()
     ledger = Ledger(pathlib.Path(options["ledger"]))
     if work == "produce":

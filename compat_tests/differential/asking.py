@@ -49,6 +49,17 @@ def produce_one(topic: str, records: bytes, partition: int = 0, **fields: Any) -
     return produce([(topic, [(partition, records)])], **fields)
 
 
+def alter_quotas(
+    entity: Iterable[tuple[str, str | None]], *changes: tuple[str, float | None], validate_only: bool = False
+) -> m.AlterClientQuotasRequest:
+    """[(type, name or None for the default)], (quota, value or None to remove)..."""
+    Entry = m.AlterClientQuotasRequest.EntryData
+    Entity, Op = m.AlterClientQuotasRequest.EntityData, m.AlterClientQuotasRequest.OpData
+    ops = [Op(key=key, value=0.0 if value is None else value, remove=value is None) for key, value in changes]
+    entry = Entry(entity=[Entity(entity_type=kind, entity_name=name) for kind, name in entity], ops=ops)
+    return m.AlterClientQuotasRequest(entries=[entry], validate_only=validate_only)
+
+
 def fetch(  # noqa: PLR0913  # the request's own fields, by keyword
     topics: Iterable[tuple[str | bytes, Iterable[FetchFrom]]],
     *,

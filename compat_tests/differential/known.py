@@ -156,6 +156,12 @@ KNOWN_DIFFERENCES = [
         "*",
         "The repetition of the request that gave the last epoch gets its answer; Kafka fails inside.",
     ),
+    Known(
+        "sequences_in_transactions",
+        "next transaction, 0: 3",
+        "*",
+        "Kafka takes other records with the numbers of an ended transaction for a retry: acknowledged, and lost.",
+    ),
     Known("markers_that_kafka_does_not_answer", "*", "", KAFKA_IS_SILENT),
     Known("a_request_for_no_transaction", "*", "", KAFKA_IS_SILENT),
     Known(

@@ -7,7 +7,8 @@
 
 It runs against both sides at the same time, in a thread each; what the two runs yield is compared name by name. The
 function's name is the scenario's, and names its topics and groups. A `@cluster_scenario` runs against clusters; one
-that stops a broker is declared as `@cluster_scenario(disturbs=True)`, and runs after the others.
+that stops a broker is declared as `@cluster_scenario(disturbs=True)`, and runs after the others. A `@sasl_scenario`
+runs against brokers with logins.
 """
 
 import pathlib
@@ -22,13 +23,26 @@ Scenario = Callable[[Side], Iterator[tuple[str, Answer]]]
 
 SCENARIOS: dict[str, Scenario] = {}
 CLUSTER_SCENARIOS: dict[str, Callable[[Any], Iterator[tuple[str, Answer]]]] = {}
+SASL_SCENARIOS: dict[str, Callable[[Any], Iterator[tuple[str, Answer]]]] = {}
 DISTURBING: list[str] = []  # cluster scenarios that take brokers down
+
+
+def _check_name(function: Any) -> None:
+    # One name for one scenario, also among those for other kinds of brokers: a run finds it by its name alone.
+    assert function.__name__ not in {**SCENARIOS, **CLUSTER_SCENARIOS, **SASL_SCENARIOS}, function.__name__
 
 
 def scenario(function: Scenario) -> Scenario:
     """Register a scenario under its function's name."""
-    assert function.__name__ not in SCENARIOS, function.__name__
+    _check_name(function)
     SCENARIOS[function.__name__] = function
+    return function
+
+
+def sasl_scenario(function: Any) -> Any:
+    """Register a scenario about logins."""
+    _check_name(function)
+    SASL_SCENARIOS[function.__name__] = function
     return function
 
 
@@ -36,7 +50,7 @@ def cluster_scenario(function: Any = None, *, disturbs: bool = False) -> Any:
     """Register a scenario that only clusters can answer."""
 
     def register(function: Any) -> Any:
-        assert function.__name__ not in {**SCENARIOS, **CLUSTER_SCENARIOS}, function.__name__
+        _check_name(function)
         CLUSTER_SCENARIOS[function.__name__] = function
         if disturbs:
             DISTURBING.append(function.__name__)
@@ -70,7 +84,7 @@ def run(name: str, brokers: dict[str, Broker]) -> Run:
 
 def run_on(name: str, sides: Mapping[str, Side]) -> Run:
     """Run a scenario on both sides."""
-    function = SCENARIOS.get(name) or CLUSTER_SCENARIOS[name]
+    function = SCENARIOS.get(name) or CLUSTER_SCENARIOS.get(name) or SASL_SCENARIOS[name]
     with ThreadPoolExecutor(len(sides)) as threads:
         running = {broker: threads.submit(_answers, function, side) for broker, side in sides.items()}
         answers = {broker: future.result() for broker, future in running.items()}

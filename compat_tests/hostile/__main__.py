@@ -1,6 +1,8 @@
 """Hostile clients beside ordinary ones, measured.
 
 python -m compat_tests.hostile table [NAME ...]        what each attack costs others
+python -m compat_tests.hostile logins                  what attacks before a login cost, at listeners of every protocol
+python -m compat_tests.hostile fuzz --minutes 60       streams of bytes for the authenticator, broken records of TLS
 python -m compat_tests.hostile mix --minutes 30        all attacks at random, beside ordinary clients of three kinds
 """
 
@@ -8,7 +10,7 @@ import argparse
 import pathlib
 import sys
 
-from compat_tests.hostile import mix, table
+from compat_tests.hostile import login_fuzz, login_table, mix, table
 from compat_tests.hostile.attacks import ATTACKS
 
 
@@ -19,6 +21,13 @@ def main() -> int:
     tables.add_argument("names", nargs="*", help=f"of {', '.join(ATTACKS)} (default: all)")
     tables.add_argument("--seconds", type=float, default=5.0, help="of strikes by one client, then by twenty")
     tables.add_argument("--out", type=pathlib.Path, default=pathlib.Path("hostile.jsonl"))
+    logins = commands.add_parser("logins", help="the same of attacks before a login, and of half-open handshakes")
+    logins.add_argument("--seconds", type=float, default=1.0, help="of strikes by one client")
+    logins.add_argument("--half-open", type=int, default=10_000)
+    fuzzed = commands.add_parser("fuzz", help="mutated logins and TLS records, in one process; extends the corpus")
+    fuzzed.add_argument("--minutes", type=float, default=60.0)
+    fuzzed.add_argument("--seed", type=int, default=1)
+    fuzzed.add_argument("--corpus", type=pathlib.Path, default=login_fuzz.CORPUS)
     mixed = commands.add_parser("mix", help="all attacks at random, and whether an ordinary client hears an error")
     mixed.add_argument("--minutes", type=float, default=30.0)
     mixed.add_argument("--seed", type=int, default=1)
@@ -26,6 +35,11 @@ def main() -> int:
     if options.command == "table":
         table.run(options.names or list(ATTACKS), options.seconds, options.out)
         return 0
+    if options.command == "logins":
+        login_table.run(options.seconds, options.half_open)
+        return 0
+    if options.command == "fuzz":
+        return login_fuzz.fuzz(options.minutes, options.seed, options.corpus)
     return mix.run(options.minutes * 60, options.seed)
 
 

@@ -3,7 +3,7 @@
 import confluent_kafka
 
 from compat_tests.clients.client import Client
-from compat_tests.clients.pytest_suite import installed_version, run_scenarios
+from compat_tests.clients.pytest_suite import installed_version, run_scenarios, secured_program
 
 CLIENT = Client(
     name="confluent-kafka",
@@ -12,4 +12,5 @@ CLIENT = Client(
     covers="our scenarios: codecs, headers, timestamps, partitioners, idempotence, transactions, seeking, pausing,"
     " patterns, groups with every assignor, static members, asyncio, every admin call",
     run=run_scenarios,
+    secured=secured_program,
 )

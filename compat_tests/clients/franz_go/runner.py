@@ -5,7 +5,7 @@ import os
 import pathlib
 import re
 
-from compat_tests.clients.client import Client, Outcome, Session, folder_of
+from compat_tests.clients.client import Client, Outcome, Programs, Session, folder_of
 from compat_tests.clients.parsing import go_outcomes
 
 MODULE = "github.com/twmb/franz-go"
@@ -28,6 +28,12 @@ def run(session: Session) -> list[Outcome]:
     return go_outcomes(session.execute(*command, cwd=sources, timeout=2000, **environment).output)
 
 
+def secured(session: Session) -> Programs:
+    program = session.work / "secured"
+    session.prepare("go", "build", "-o", program, ".", cwd=session.folder)
+    return {"": [str(program)]}
+
+
 CLIENT = Client(
     name="franz-go",
     version=VERSION,
@@ -35,5 +41,6 @@ CLIENT = Client(
     covers=f"all tests of pkg/kgo with {RECORDS} records: produce and consume chains through groups of every balancer,"
     " static members, regular expressions, adding and removing partitions, transactions",
     run=run,
+    secured=secured,
     tools=("go",),
 )

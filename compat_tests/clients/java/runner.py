@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from compat_tests.clients.client import FAILED, PASSED, ROOT, Client, Outcome, Session
+from compat_tests.clients.client import FAILED, PASSED, ROOT, Client, Outcome, Programs, Session
 from compat_tests.clients.pytest_suite import run_pytest
 from compat_tests.kafka import POMS, java_command
 
@@ -16,6 +16,10 @@ VERSIONS = {name: re.search(r"<version>(\d+\.\d+\.\d+)</version>", pom.read_text
 def run(session: Session) -> list[Outcome]:
     tools = TOOL_TESTS if session.brokers == 1 else CLUSTER_TOOL_TESTS
     return run_scenarios(session) + run_pytest(session, tools, cwd=ROOT)
+
+
+def secured(session: Session) -> Programs:
+    return {VERSIONS[name]: java_command(str(session.folder / "Secured.java"), version=name) for name in POMS}
 
 
 def run_scenarios(session: Session, versions: Iterable[str] = POMS) -> list[Outcome]:
@@ -38,5 +42,6 @@ CLIENT = Client(
     covers="our scenarios with both versions: codecs, idempotence, transactions, seeking, pausing, groups with every"
     " assignor, static members, every admin call; and Kafka's command-line tools of both",
     run=run,
+    secured=secured,
     tools=("java", "mvn"),
 )

@@ -5,7 +5,7 @@ import sys
 import tarfile
 
 from compat_tests.clients.client import Client, Outcome, Session, fetched_once
-from compat_tests.clients.pytest_suite import installed_version, run_pytest, run_scenarios
+from compat_tests.clients.pytest_suite import installed_version, run_pytest, run_scenarios, secured_program
 
 VERSION = installed_version("kafka-python")
 
@@ -64,5 +64,6 @@ CLIENT = Client(
     covers="its own integration tests; our scenarios: codecs, headers, timestamps, partitioners, idempotence,"
     " transactions, seeking, pausing, patterns, groups with every assignor and static members, every admin call",
     run=run,
+    secured=secured_program,
     settings={"broker.id": "0", "num.partitions": "4", "group.min.session.timeout.ms": "1000"},
 )

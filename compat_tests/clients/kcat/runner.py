@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 from compat_tests.clients.client import Client
-from compat_tests.clients.pytest_suite import run_scenarios
+from compat_tests.clients.pytest_suite import run_scenarios, secured_program
 
 
 def version() -> str:
@@ -23,5 +23,6 @@ CLIENT = Client(
     covers="our scenarios: -L, -P, -C, -G and -Q with keys, headers, partitions, codecs, offsets by number,"
     " from the end and by time, JSON, groups, idempotence",
     run=run_scenarios,
+    secured=secured_program,
     tools=("kcat",),
 )

@@ -1,7 +1,7 @@
 """The integration tests of the rdkafka crate, which wraps librdkafka."""
 
 from compat_tests.clients.client import Client, Outcome, Session
-from compat_tests.clients.rust import crate_sources, rewrite, run_integration_tests
+from compat_tests.clients.rust import crate_sources, rewrite, run_integration_tests, secured_program
 
 VERSION = "0.39.0"
 TARGETS = (
@@ -43,6 +43,7 @@ CLIENT = Client(
     covers="its own integration tests, over librdkafka 2.12: admin, base and stream consumers, base and future"
     " producers, metadata, transactions",
     run=run,
+    secured=secured_program,
     tools=("cargo", "gcc", "make"),
     settings={"num.partitions": "3", "broker.id": "0"},
 )

@@ -2,7 +2,7 @@
 read of each other."""
 
 from compat_tests.clients.client import SKIPPED, Client, Outcome, Session
-from compat_tests.clients.rust import crate_sources, rewrite, run_integration_tests
+from compat_tests.clients.rust import crate_sources, rewrite, run_integration_tests, secured_program
 
 VERSION = "0.6.0"
 TARGETS = ("client", "consumer", "produce_consume", "producer")
@@ -36,6 +36,7 @@ CLIENT = Client(
     covers="its own integration tests: topics, produce and fetch in every codec, offsets, DeleteRecords, streams, and"
     " the same records written and read by the Java client and by librdkafka",
     run=run,
+    secured=secured_program,
     tools=("cargo", "cmake", "gcc", "java"),
     settings={"auto.create.topics.enable": "false", "log.retention.ms": "-1"},  # its records are of 1970
 )

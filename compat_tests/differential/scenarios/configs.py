@@ -288,6 +288,32 @@ def broker_configs_are_refused(side):
 
 
 @scenario
+def passwords_are_refused_without_an_encoder_secret(side):
+    jaas = "listener.name.later.plain.sasl.jaas.config"
+    values = {
+        "of a mechanism": ("1", jaas),
+        "of a mechanism, for all": ("", jaas),
+        "of a listener": ("1", "listener.name.later.ssl.key.password"),
+        "of no listener": ("1", "sasl.jaas.config"),
+        "of no listener, for all": ("", "sasl.jaas.config"),
+        "of a key, without a listener": ("1", "ssl.keystore.password"),
+        "of another name": ("1", "plain.ssl.truststore.certificates"),
+        "of another name, for all": ("", "plain.ssl.truststore.certificates"),
+        "of the broker": ("1", "delegation.token.secret.key"),
+    }
+    for validate_only in (False, True):
+        cases = {
+            f"{case}, {validate_only}": alter(BROKER, broker, (name, SET, ""), validate_only=validate_only)
+            for case, (broker, name) in values.items()
+        }
+        appended = alter(BROKER, "1", (jaas, APPEND, "x"), validate_only=validate_only)
+        with side.connect() as client:
+            yield from client.ask_all(1, cases | {f"appended, {validate_only}": appended})
+    with side.connect() as client:
+        yield "replaced", client.ask(replace(BROKER, "1", (jaas, "x")), 2)
+
+
+@scenario
 def broker_configs_are_changed(side):
     """A change without effect on other scenarios, undone at the end; Kafka applies it a moment after its response."""
     name = "log.cleaner.backoff.ms"

@@ -1,18 +1,10 @@
 """Client quotas: valid values for each kind of entity, and filters that find them."""
 
 from barnabas.wire import messages as m
+from compat_tests.differential.asking import alter_quotas
 from compat_tests.differential.scenario import scenario
 
 EXACT, DEFAULT, ANY = 0, 1, 2
-
-
-def _alter(entity, *changes, validate_only=False):
-    """[(kind, name)], [(quota, value or None to remove)]"""
-    Entry = m.AlterClientQuotasRequest.EntryData
-    Entity, Op = m.AlterClientQuotasRequest.EntityData, m.AlterClientQuotasRequest.OpData
-    ops = [Op(key=key, value=0.0 if value is None else value, remove=value is None) for key, value in changes]
-    entry = Entry(entity=[Entity(entity_type=kind, entity_name=name) for kind, name in entity], ops=ops)
-    return m.AlterClientQuotasRequest(entries=[entry], validate_only=validate_only)
 
 
 def _described(*components, strict=False):
@@ -67,7 +59,7 @@ def quotas_are_altered(side):
         for version in range(2):
             for who, entity in entities.items():
                 for what, ops in changes.items():
-                    request = _alter(entity, *ops, validate_only=True)
+                    request = alter_quotas(entity, *ops, validate_only=True)
                     yield f"v{version} {who}, {what}, to validate", client.ask(request, version)
             yield f"v{version} no entries", client.ask(m.AlterClientQuotasRequest(entries=[]), version)
 
@@ -76,14 +68,14 @@ def quotas_are_altered(side):
 def quotas_are_found(side):
     user, other, client_id = map(side.name, ("user", "other", "client"))
     steps = {
-        "user": _alter([("user", user)], RATE, ("request_percentage", 50.0)),
-        "other": _alter([("user", other)], ("producer_byte_rate", 7.0)),
-        "client": _alter([("client-id", client_id)], RATE),
-        "both": _alter([("user", user), ("client-id", client_id)], ("producer_byte_rate", 5.0)),
-        "user, any client": _alter([("user", user), ("client-id", None)], ("producer_byte_rate", 6.0)),
-        "any user": _alter([("user", None)], ("controller_mutation_rate", 500000.0)),
-        "address": _alter([("ip", "127.0.0.9")], ("connection_creation_rate", 1000.0)),
-        "removed": _alter([("user", user)], ("request_percentage", None)),
+        "user": alter_quotas([("user", user)], RATE, ("request_percentage", 50.0)),
+        "other": alter_quotas([("user", other)], ("producer_byte_rate", 7.0)),
+        "client": alter_quotas([("client-id", client_id)], RATE),
+        "both": alter_quotas([("user", user), ("client-id", client_id)], ("producer_byte_rate", 5.0)),
+        "user, any client": alter_quotas([("user", user), ("client-id", None)], ("producer_byte_rate", 6.0)),
+        "any user": alter_quotas([("user", None)], ("controller_mutation_rate", 500000.0)),
+        "address": alter_quotas([("ip", "127.0.0.9")], ("connection_creation_rate", 1000.0)),
+        "removed": alter_quotas([("user", user)], ("request_percentage", None)),
     }
     questions = {
         "all": _described(),
