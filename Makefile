@@ -1,5 +1,5 @@
-# make serve | test | test-all | test-compiled | wheel | check | generated | sim | sim-bite | crash-histories | compat |
-#      cluster | streams | hostile | spark | bench | docker-check | clean
+# make serve | test | test-all | test-compiled | security | wheel | check | generated | sim | sim-bite | crash-histories |
+#      compat | cluster | streams | hostile | spark | bench | docker-check | clean
 #
 # Each target sets up what it needs: a virtual environment in .venv, with the versions of constraints.txt. PYTHON names
 # the interpreter; without it the newest of python3.14 ... python3.11 that runs is taken. ARGS goes to the program.
@@ -11,8 +11,8 @@ KIO := .venv-kio
 SPARK := .venv-spark
 COMPILED_VENV := .venv-compiled
 
-.PHONY: serve test test-all test-thorough test-compiled wheel check generated sim sim-bite crash-histories compat cluster
-.PHONY: streams hostile spark bench docker-check clean
+.PHONY: serve test test-all test-thorough test-compiled security wheel check generated sim sim-bite crash-histories compat
+.PHONY: cluster streams hostile spark bench docker-check clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/made-serve
@@ -32,8 +32,13 @@ endif
 test-all: test test-thorough
 
 test-thorough: $(VENV)/made-dev $(KIO)/made $(SPARK)/made
-	$(BIN)/python -m pytest --numprocesses 2 -m thorough tests
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile -m thorough --durations=10 compat_tests
+	$(BIN)/python -m pytest --numprocesses 2 -m "thorough and not security" tests
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile -m "thorough and not security" --durations=10 compat_tests
+
+# The whole matrices of security, of which test-thorough runs samples: every API with each combination of ACLs, beside
+# Apache Kafka. ARGS="-k whole" chooses among them.
+security: $(VENV)/made-dev
+	$(BIN)/python -m pytest -m security --durations=10 compat_tests $(ARGS)
 
 # The compiled form, as users get it: a wheel, installed in an environment of its own. Without ARGS the tests of what is
 # compiled, and clients of every kind; everything else is the same code in both forms, and `make test` runs it.
@@ -65,7 +70,7 @@ generated: $(VENV)/made-dev
 	$(BIN)/python -m tests.generated
 
 # SEED=17 replays one seed and tells its story; SEEDS=2000 runs so many, appends to a file and goes on where it stopped.
-# KIND=directories, levels or crowds: histories about that.
+# KIND=directories, levels, crowds or secured: histories about that.
 SEEDS := 100
 sim: $(VENV)/made-dev
 	$(BIN)/python -m barnabas.testing.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) \
@@ -79,9 +84,9 @@ HISTORIES := 1000
 crash-histories: $(VENV)/made-dev
 	$(BIN)/python -m barnabas.testing.crashes $(if $(SEED),--seed $(SEED),--histories $(HISTORIES)) $(ARGS)
 
-# CLIENT names one of compat_tests/clients; without it they are listed.
+# CLIENT names one of compat_tests/clients; without it they are listed. SECURITY=all runs it over TLS and with every login.
 compat: $(VENV)/made-dev
-	$(BIN)/python -m compat_tests.clients $(CLIENT) $(ARGS)
+	$(BIN)/python -m compat_tests.clients $(CLIENT) $(if $(SECURITY),--security "$(SECURITY)") $(ARGS)
 
 # Random faults on a live cluster, and fail-over times: ARGS="run --runs 30 --out FILE" or ARGS="failover --out FILE".
 cluster: $(VENV)/made-dev

@@ -1,8 +1,8 @@
 """Run measurements and print their tables: `python -m bench [--quick] [--pairs N] [NAME …]`, everything without names.
 
 `kafka` stands for all comparisons of one broker with Apache Kafka, `cluster` for those of three, `growth` for many
-connections, partitions and groups, `transactions` for transactions on one broker and on three. A run of all of one
-kind, not quick, writes its page in `docs/`.
+connections, partitions and groups, `transactions` for transactions on one broker and on three, `tls` for TLS and
+logins. A run of all of one kind, not quick, writes its page in `docs/`.
 """
 
 import argparse
@@ -25,6 +25,7 @@ COMPARISONS = {
         for place in ("transactions", "transactions-cluster")
         for case in ("100B", "1kB", "one-by-one", "at-once")
     ),
+    "tls": ("tls-1kB", "tls-10kB", "tls-requests", "tls-logins", "tls-idle"),
     "growth": ("connections", "one-by-one", "groups", "lookups", "keys", "many-partitions", "cold"),
 }
 KNOWN = [*COMPARISONS, *(name for names in COMPARISONS.values() for name in names), *MEASUREMENTS]
@@ -65,7 +66,7 @@ def compare(kind: str, wanted: list[str], options: argparse.Namespace, load: flo
     if missing:
         print(f"Apache Kafka needs {' and '.join(missing)} on the path: nothing is compared", file=sys.stderr)
         return 1 if options.names else 0
-    from bench import against_kafka, cluster, growth, pairs, report, run, transactions
+    from bench import against_kafka, cluster, growth, pairs, report, run, tls, transactions
 
     # What a run is made by, its cases, and what its lines are called on a page of several runs.
     parts, page = {
@@ -78,6 +79,7 @@ def compare(kind: str, wanted: list[str], options: argparse.Namespace, load: flo
             ],
             report.TRANSACTIONS_PAGE,
         ),
+        "tls": ([(tls.TlsRun, tls.CASES, "")], report.TLS_PAGE),
         "growth": ([(against_kafka.BrokerRun, growth.CASES, "")], report.GROWTH_PAGE),
     }[kind]
     count, shrink = (QUICK_PAIRS, QUICK_SHRINK) if options.quick else (options.pairs, 1)

@@ -119,9 +119,12 @@ def consume_case(run: BrokerRun, contender: Contender, topic: str, count: int, s
 # -- Python clients
 
 
-def run_client(what: str, contender: Contender, topic: str, count: int, size: int) -> float:
-    """Seconds that the client measured."""
-    command = [sys.executable, "-m", "bench.clients", what, contender.bootstrap, topic, str(count), str(size)]
+def run_client(
+    what: str, contender: Contender, topic: str, count: int, size: int, *settings: str, port: int | None = None
+) -> float:
+    """Seconds that the client measured. `settings` are more of the client's; `port` is that of another listener."""
+    bootstrap = contender.bootstrap if port is None else f"127.0.0.1:{port}"
+    command = [sys.executable, "-m", "bench.clients", what, bootstrap, topic, str(count), str(size), *settings]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TOOL_SECONDS_MAX)
     if ran.returncode:
         raise RuntimeError(f"{what} ended with status {ran.returncode}: {ran.stderr[-1500:]}")

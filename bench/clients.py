@@ -1,5 +1,7 @@
 """Python clients under measurement, each run in a process of its own: `python -m bench.clients WHAT BOOTSTRAP TOPIC …`.
 
+confluent-kafka takes more settings at the end, as `name=value`.
+
 Prints one line of JSON. The client's import and the making of its threads are not measured; connecting is.
 """
 
@@ -14,8 +16,8 @@ TIMEOUT_SECONDS = 60.0
 RETRY_MS = 20
 
 
-def confluent_produce(bootstrap: str, topic: str, count: int, size: int) -> float:
-    return send_all({"bootstrap.servers": bootstrap}, topic, repeat(None, count), size)
+def confluent_produce(bootstrap: str, topic: str, count: int, size: int, *settings: str) -> float:
+    return send_all({"bootstrap.servers": bootstrap, **parsed(settings)}, topic, repeat(None, count), size)
 
 
 def confluent_keys(bootstrap: str, topic: str, count: int, size: int) -> float:
@@ -44,7 +46,7 @@ def send_all(settings: dict[str, str | int], topic: str, keys: Iterable[bytes | 
     return time.monotonic() - began
 
 
-def confluent_consume(bootstrap: str, topic: str, count: int, size: int) -> float:
+def confluent_consume(bootstrap: str, topic: str, count: int, size: int, *settings: str) -> float:
     from confluent_kafka import Consumer
 
     consumer = Consumer(
@@ -54,6 +56,7 @@ def confluent_consume(bootstrap: str, topic: str, count: int, size: int) -> floa
             "auto.offset.reset": "earliest",
             # When its queue is full, as it often is with a fast broker, the client would sleep for a whole second.
             "fetch.queue.backoff.ms": 10,
+            **parsed(settings),
         }
     )
     consumer.subscribe([topic])
@@ -66,6 +69,11 @@ def confluent_consume(bootstrap: str, topic: str, count: int, size: int) -> floa
     elapsed = time.monotonic() - began
     consumer.close()
     return elapsed
+
+
+def parsed(settings: Iterable[str]) -> dict[str, str]:
+    """`name=value`, as more arguments."""
+    return dict(each.split("=", 1) for each in settings)
 
 
 def python_produce(bootstrap: str, topic: str, count: int, size: int) -> float:
@@ -120,7 +128,7 @@ def first_group_record(bootstrap: str, topic: str, count: int, size: int) -> flo
     return came
 
 
-PROGRAMS: dict[str, Callable[[str, str, int, int], float]] = {
+PROGRAMS: dict[str, Callable[..., float]] = {
     "confluent-produce": confluent_produce,
     "confluent-keys": confluent_keys,
     "confluent-consume": confluent_consume,
@@ -131,8 +139,8 @@ PROGRAMS: dict[str, Callable[[str, str, int, int], float]] = {
 
 
 def main() -> None:
-    what, bootstrap, topic, count, size = sys.argv[1:]
-    print(json.dumps({"seconds": PROGRAMS[what](bootstrap, topic, int(count), int(size))}), flush=True)
+    what, bootstrap, topic, count, size, *settings = sys.argv[1:]
+    print(json.dumps({"seconds": PROGRAMS[what](bootstrap, topic, int(count), int(size), *settings)}), flush=True)
 
 
 if __name__ == "__main__":

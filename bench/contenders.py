@@ -126,7 +126,10 @@ class Barnabas(Contender):
         """Start and wait for the ready line."""
         self.directory.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "barnabas", "serve", str(self._properties_file), "--data-dir"]
-        command += [str(self.directory / "data"), "--listen", f"127.0.0.1:{self.port}"]
+        command += [str(self.directory / "data")]
+        # `--listen` is for one listener; a contender with several has them in its settings.
+        if "listeners" not in self._settings:
+            command += ["--listen", f"127.0.0.1:{self.port}"]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
         environment = environment_of(self._installed)

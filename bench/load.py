@@ -1,6 +1,7 @@
 """Load: frames made beforehand, sent in windows, so that the client costs next to nothing beside the broker."""
 
 import socket
+import ssl
 import struct
 import time
 from typing import NamedTuple
@@ -87,12 +88,20 @@ def bare_frame(key: int, batch: bytes) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
+def connected(port: int, trusted: str | None = None) -> socket.socket:
+    """A connection to this machine; with TLS if `trusted` is given, the PEM file of an authority."""
+    plain = socket.create_connection(("127.0.0.1", port))
+    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if trusted is None:
+        return plain
+    return ssl.create_default_context(cafile=trusted).wrap_socket(plain, server_hostname="localhost")
+
+
 class Client:
     """One socket that sends windows of frames and counts answers."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, port: int, trusted: str | None = None) -> None:
+        self.socket = connected(port, trusted)
         self._buffer = bytearray()
 
     def close(self) -> None:

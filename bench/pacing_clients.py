@@ -112,9 +112,11 @@ def paced(port: int, topic: str, count: int, seconds: float) -> dict[str, list[f
     return run([line], ((number / PACED_RATE, line, request, "produce") for number in range(total)))
 
 
-def back_to_back(port: int, topic: str, count: int, seconds: float) -> dict[str, list[float]]:
-    """One connection that sends the next record when the last one is acknowledged."""
-    request, client, latencies = produce_frame(topic, batch_of(Case("", 1, 100))), Client(port), []
+def back_to_back(
+    port: int, topic: str, count: int, seconds: float, trusted: str | None = None
+) -> dict[str, list[float]]:
+    """One connection that sends the next record when the last one is acknowledged; with TLS if `trusted` is given."""
+    request, client, latencies = produce_frame(topic, batch_of(Case("", 1, 100))), Client(port, trusted), []
     ends_at = time.perf_counter() + seconds
     while (began := time.perf_counter()) < ends_at:
         client.ask(request)
@@ -208,7 +210,7 @@ def timed_batch(base_ms: int) -> bytes:
     return bytes(build_batch(records, timestamp_ms=base_ms).data)
 
 
-PROGRAMS: dict[str, Callable[[int, str, int, float], dict[str, list[float]]]] = {
+PROGRAMS: dict[str, Callable[..., dict[str, list[float]]]] = {
     "connections": connections,
     "paced": paced,
     "back-to-back": back_to_back,
@@ -218,8 +220,8 @@ PROGRAMS: dict[str, Callable[[int, str, int, float], dict[str, list[float]]]] = 
 
 
 def main() -> None:
-    what, port, topic, count, seconds = sys.argv[1:]
-    latencies = PROGRAMS[what](int(port), topic, int(count), float(seconds))
+    what, port, topic, count, seconds, *more = sys.argv[1:]
+    latencies = PROGRAMS[what](int(port), topic, int(count), float(seconds), *more)
     print(json.dumps({kind: sorted(values) for kind, values in latencies.items()}), flush=True)
 
 

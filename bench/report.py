@@ -74,6 +74,22 @@ dropped. *Ten thousand partitions* are those of a broker that has just started, 
 """,
 )
 
+TLS_PAGE = Page(
+    "performance-tls",
+    "TLS and logins beside Apache Kafka",
+    """Written by `make bench ARGS=tls` (see [bench/](../bench/README.md)); do not edit.
+
+Barnabas, its compiled form and Apache Kafka 3.9.1 on one machine, as in [performance.md](performance.md), with a
+listener in clear text and two with TLS 1.3 (TLS_AES_256_GCM_SHA384, a certificate of EC P-256). Every case was run in
+{pairs} pairs of warm brokers, in alternating order. A **ratio** is Barnabas ÷ Kafka, the median of the pairs' ratios.
+
+*confluent-kafka* produces and consumes in its default settings, once at each listener. *Encryption adds* is the
+difference of the broker's CPU between the two. *Small requests* are one record after the other on one connection.
+*Logins* are connections that end after a SCRAM-SHA-256 login (4,096 iterations), four at a time. *Idle connections* is
+the resident memory that a connection adds after its handshake.
+""",
+)
+
 TRANSACTIONS_PAGE = Page(
     "performance-transactions",
     "Transactions beside Apache Kafka",
