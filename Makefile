@@ -33,7 +33,8 @@ test-all: test test-thorough
 
 test-thorough: $(VENV)/made-dev $(KIO)/made $(SPARK)/made
 	$(BIN)/python -m pytest --numprocesses 2 -m "thorough and not security" tests
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile -m "thorough and not security" --durations=10 compat_tests
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder -m "thorough and not security" \
+		--durations=40 compat_tests
 
 # The whole matrices of security, of which test-thorough runs samples: every API with each combination of ACLs, beside
 # Apache Kafka. ARGS="-k whole" chooses among them.

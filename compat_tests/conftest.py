@@ -25,14 +25,29 @@ QUICK = {
     "test_roundtrip.py",
     "test_secured.py",
 }
+# The longest files, by name: they begin first, so that no process is left with one at the end; and those that compute
+# (Spark) beside those that wait (for brokers of both kinds).
+LONGEST = (
+    "test_spark.py",
+    "test_clusters.py",
+    "test_differential.py",
+    "test_walkthrough.py",
+    "test_archive_restore.py",
+    "test_live.py",
+    "test_audit.py",
+    "test_streams.py",
+    "test_logins.py",
+)
 HERE = pathlib.Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever is not in a quick file is thorough."""
+    """Whatever is not in a quick file is thorough; the longest files come first."""
     for item in items:
         if item.path.is_relative_to(HERE) and item.path.name not in QUICK:
             item.add_marker(pytest.mark.thorough)
+    order = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.name, len(order)))
 
 
 @pytest.fixture

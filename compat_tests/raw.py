@@ -18,8 +18,11 @@ TIMEOUT_SECONDS = 20.0
 class RawClient:
     """One plain socket."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1", timeout: float = TIMEOUT_SECONDS) -> None:
-        self.socket = socket.create_connection((host, port), timeout=timeout)
+    def __init__(
+        self, port: int, host: str = "127.0.0.1", timeout: float = TIMEOUT_SECONDS, source: str | None = None
+    ) -> None:
+        """`source` is an address of this machine that the broker sees."""
+        self.socket = socket.create_connection((host, port), timeout, (source, 0) if source else None)
         self.client_id = "raw"
         self._correlation_id = 0
 

@@ -21,6 +21,7 @@ from barnabas.broker.security.scram import ITERATIONS_MIN, salted_password
 from barnabas.broker.security.scram import MECHANISMS as SCRAM_MECHANISMS
 from barnabas.testing.child import BrokerChild
 from barnabas.wire import messages as m
+from compat_tests.brokers import run_barnabas
 from compat_tests.clients.access import Access
 from compat_tests.kafka import free_port
 from compat_tests.raw import RawClient, ask
@@ -141,6 +142,14 @@ def create_scram_user(port: int, mechanism_name: str, user: str, password: str) 
         (result,) = ask(client, m.AlterUserScramCredentialsRequest(deletions=[], upsertions=[wanted]), 0).results
     if result.error_code:
         raise RuntimeError(f"{user} cannot be created: {result}")
+
+
+def write_user(zookeeper: str, mechanism: str, user: str, password: str) -> None:
+    """Write a SCRAM credential into ZooKeeper before any broker runs."""
+    options = ("--zookeeper", zookeeper, "--mechanism", mechanism, "--password-file", "-")
+    added = run_barnabas("store", "scram", "add", user, *options, stdin=password)
+    if added.returncode:
+        raise RuntimeError(f"{user} cannot be created: {added.stderr}")
 
 
 def log_in(client: RawClient, credentials: Credentials) -> None:

@@ -10,10 +10,19 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 
-from compat_tests.brokers import run_barnabas
 from compat_tests.clients.confluent_kafka import secured_client as with_confluent
 from compat_tests.kafka import KafkaProcess, ZooKeeperProcess, free_port
-from compat_tests.secured import ADMIN, ADMIN_PASSWORD, PASSWORD, USER, Certificates, SecuredBroker, access_of, jaas
+from compat_tests.secured import (
+    ADMIN,
+    ADMIN_PASSWORD,
+    PASSWORD,
+    USER,
+    Certificates,
+    SecuredBroker,
+    access_of,
+    jaas,
+    write_user,
+)
 from compat_tests.test_secured import SECONDS_MAX, write_and_read
 
 MECHANISM = "SCRAM-SHA-512"
@@ -35,14 +44,6 @@ class SecuredKafka(KafkaProcess):
         self.at = model.at
 
 
-def write_users(bootstrap: str, users: dict[str, str]) -> None:
-    """Before any broker runs."""
-    for name, password in users.items():
-        options = ("--zookeeper", bootstrap, "--mechanism", MECHANISM, "--password-file", "-")
-        added = run_barnabas("store", "scram", "add", name, *options, stdin=password)
-        assert added.returncode == 0, added.stderr
-
-
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("certificates"))
@@ -56,7 +57,8 @@ def brokers(
     zookeeper = ZooKeeperProcess(tmp_path / "zookeeper").start()
     made: dict[int, SecuredBroker | SecuredKafka] = {}
     try:
-        write_users(zookeeper.bootstrap, {ADMIN: ADMIN_PASSWORD, USER: PASSWORD})
+        write_user(zookeeper.bootstrap, MECHANISM, ADMIN, ADMIN_PASSWORD)
+        write_user(zookeeper.bootstrap, MECHANISM, USER, PASSWORD)
         for number in BROKERS:
             properties = {
                 **certificates.pem_stores(),

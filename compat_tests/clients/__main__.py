@@ -3,7 +3,8 @@
 Without names, the clients are listed. The broker is a Barnabas of its own for each client, with the settings that its
 tests want; `--kafka` takes Apache Kafka 3.9 instead, `--bootstrap` one that runs. `--brokers 3` starts that many of
 either kind on a ZooKeeper, with as many replicas of every topic. `--security all` runs the client over TLS and with
-every login instead; SASL_SSL, or "SASL_SSL PLAIN", names some. Status 1: something failed that is not on the
+every login instead; SASL_SSL, or "SASL_SSL PLAIN", names some; `suite` runs those of its own tests that ask for TLS,
+logins or ACLs, on three brokers. Status 1: something failed that is not on the
 allow-list, or is on it and passed.
 """
 
@@ -16,9 +17,10 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 
 from compat_tests.brokers import BrokerProcess
-from compat_tests.clients import report, secured, sessions
+from compat_tests.clients import report, secured, secured_suites, sessions
 from compat_tests.clients.client import (
     WORK,
     Client,
@@ -43,7 +45,7 @@ def main() -> int:
         print(sessions.table(sessions.stay([load_client(name) for name in options.names], options.sessions)))
         return 0
     bad = 0
-    for name in options.names or secured_names() * bool(options.security):
+    for name in options.names or secured_names(options.security):
         try:
             bad += not run_one(load_client(name), options)
         except ClientBroken as broken:
@@ -54,9 +56,12 @@ def main() -> int:
     return 1 if bad else 0
 
 
-def secured_names() -> list[str]:
-    """The clients that have a program for TLS and SASL."""
-    return [name for name in client_names() if load_client(name).secured]
+def secured_names(which: str | None) -> list[str]:
+    """The clients that can be run in this way over TLS and SASL."""
+    if which is None:
+        return []
+    what = "secured_suite" if which == secured_suites.SUITE else "secured"
+    return [name for name in client_names() if getattr(load_client(name), what)]
 
 
 def parsed(words: list[str]) -> argparse.Namespace:
@@ -66,7 +71,7 @@ def parsed(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a broker that runs already")
     parser.add_argument("--kafka", action="store_true", help="start Apache Kafka 3.9 instead of Barnabas")
     parser.add_argument("--brokers", type=int, default=1, metavar="N", help="so many brokers and replicas (1)")
-    parser.add_argument("--security", metavar="WHICH", help=f"all, or some of: {', '.join(map(str, secured.CELLS))}")
+    parser.add_argument("--security", metavar="WHICH", help=f"all, suite, or of {', '.join(map(str, secured.CELLS))}")
     parser.add_argument("--sessions", type=float, metavar="SECONDS", help="how often these clients log in again")
     parser.add_argument("--record", action="store_true", help="keep the result in the client's folder")
     parser.add_argument("--report", action="store_true", help="write docs/compatibility.md from what is kept")
@@ -79,8 +84,16 @@ def run_one(client: Client, options: argparse.Namespace) -> bool:
     if missing:
         raise ClientBroken(f"{', '.join(missing)} not found on the path")
     folder, work = folder_of(client.name), WORK / client.name
-    complete = options.only is None and options.security in (None, secured.ALL)
-    if options.security:
+    complete = options.only is None and options.security in (None, secured.ALL, secured_suites.SUITE)
+    if options.security == secured_suites.SUITE:
+        setup, suite = Setup.SECURED_SUITE, client.secured_suite
+        if suite is None:
+            raise ClientBroken("has no tests of its own that ask for TLS, logins or ACLs")
+        client = replace(client, covers=suite.covers)
+        session = Session(folder, work, "", options.only, secured_suites.BROKERS)
+        with secured_suites.secured_brokers(work / "certificates") as brokers:
+            outcomes = suite.run(session, brokers)
+    elif options.security:
         setup = Setup.SECURED
         outcomes = secured.run(client, Session(folder, work, ""), secured.chosen(options.security))
     else:

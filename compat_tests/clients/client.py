@@ -122,6 +122,28 @@ def _wait(process: subprocess.Popen[bytes], timeout: float) -> int:
         process.wait()
 
 
+class SecuredBrokers(NamedTuple):
+    """Brokers on this machine, and what a client needs to connect to them."""
+
+    ports: Mapping[str, Sequence[int]]  # by listener
+    authority: str  # PEM files: of the authority that signed the brokers' certificates,
+    certificate: str  # a client's certificate,
+    key: str  # and its key
+    username: str
+    password: str
+
+    def at(self, listener: str) -> str:
+        return ",".join(f"localhost:{port}" for port in self.ports[listener])
+
+
+@dataclass(frozen=True)
+class SecuredSuite:
+    """Those of a client's own tests that ask for TLS, logins or ACLs."""
+
+    covers: str
+    run: Callable[[Session, SecuredBrokers], list[Outcome]]
+
+
 Programs = Mapping[str, Sequence[str]]  # the commands that start them, by version of the client
 
 
@@ -137,6 +159,7 @@ class Client:
     tools: tuple[str, ...] = ()  # programs that must be on the path
     settings: Mapping[str, str] = field(default_factory=dict)  # what its tests want from the broker
     secured: Callable[[Session], Programs] | None = None  # builds the program of `access.py`
+    secured_suite: SecuredSuite | None = None
 
 
 def client_names() -> list[str]:

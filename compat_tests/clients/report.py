@@ -36,6 +36,15 @@ that the client does not trust, and at the listener of mTLS a client without a c
 | client | version | {" | ".join(COLUMNS)} | run on |
 |-|-|{"-|" * len(CELLS)}-|
 """
+SUITES_HEAD = """
+## Their own tests of TLS, logins and ACLs
+
+Those of a client's own tests that ask for TLS, SASL or an authorizer, at three brokers that have a listener of every
+protocol, every mechanism, and ACLs, and that log in to each other. `make compat CLIENT=NAME SECURITY=suite` runs them.
+
+| client | version | passed / failed / listed / skipped | what it covers | run on |
+|-|-|-:|-|-|
+"""
 
 
 def results(setup: Setup) -> dict[str, Result]:
@@ -46,7 +55,7 @@ def results(setup: Setup) -> dict[str, Result]:
 
 def page() -> str:
     """The whole page."""
-    of_one, of_several, secured = (results(setup) for setup in Setup)
+    of_one, of_several, secured, suites = (results(setup) for setup in Setup)
     rows = [_row(result, of_several.get(name)) for name, result in of_one.items()]
     more = {
         name: replace(result, listed=[test for test in result.listed if test not in of_one[name].listed])
@@ -61,21 +70,34 @@ def page() -> str:
             SECURED_HEAD,
             *(_secured_row(result) for result in secured.values()),
             _listed("Attempts over TLS and SASL that are listed as not passing", secured),
+            SUITES_HEAD,
+            *(_suite_row(result) for result in suites.values()),
+            _listed("Own tests of TLS, logins and ACLs that are listed as not passing", suites),
         ]
     )
 
 
 def _row(result: Result, in_cluster: Result | None) -> str:
-    findings = f"../compat_tests/clients/{result.client.replace('-', '_')}/FINDINGS.md"
-    cells = [f"[{result.client}]({findings})", result.version, result.language, _counts(result)]
+    cells = [*_client(result), result.language, _counts(result)]
     cells += [_counts(in_cluster) if in_cluster else "", result.covers, (in_cluster or result).date]
-    return f"| {' | '.join(cells)} |\n"
+    return _table_row(*cells)
 
 
 def _secured_row(result: Result) -> str:
+    return _table_row(*_client(result), *(_secured_cell(result, cell) for cell in CELLS), result.date)
+
+
+def _suite_row(result: Result) -> str:
+    return _table_row(*_client(result), _counts(result), result.covers, result.date)
+
+
+def _client(result: Result) -> list[str]:
     findings = f"../compat_tests/clients/{result.client.replace('-', '_')}/FINDINGS.md"
-    cells = [f"[{result.client}]({findings})", result.version, *(_secured_cell(result, cell) for cell in CELLS)]
-    return f"| {' | '.join([*cells, result.date])} |\n"
+    return [f"[{result.client}]({findings})", result.version]
+
+
+def _table_row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |\n"
 
 
 def _secured_cell(result: Result, cell: Cell) -> str:

@@ -45,23 +45,29 @@ def crate_sources(session: Session, crate: str, version: str) -> pathlib.Path:
     return session.copy(pathlib.Path(manifest).parent, name)
 
 
-def rewrite(source: pathlib.Path, theirs: str, ours: str) -> None:
-    """Write this file from its published version, with `theirs` replaced by `ours`."""
+def rewrite(source: pathlib.Path, replaced: Mapping[str, str]) -> None:
+    """Write this file from its published version, with each text of theirs replaced by one of ours."""
     published = source.with_suffix(PUBLISHED)
     if not published.exists():
         source.rename(published)
-    text = published.read_text()
-    assert theirs in text, f"{published} does not say {theirs}"
-    wanted = text.replace(theirs, ours)
+    wanted = published.read_text()
+    for theirs, ours in replaced.items():
+        assert theirs in wanted, f"{published} does not say {theirs}"
+        wanted = wanted.replace(theirs, ours)
     if not source.exists() or source.read_text() != wanted:  # what is as it was is not built again
         source.write_text(wanted)
 
 
 def run_integration_tests(
-    session: Session, sources: pathlib.Path, targets: Sequence[str], environment: Mapping[str, str]
+    session: Session,
+    sources: pathlib.Path,
+    targets: Sequence[str],
+    environment: Mapping[str, str],
+    only: Sequence[str] = (),
 ) -> list[Outcome]:
-    """Build, then run each file of tests as a program of its own."""
+    """Build, then run each file of tests as a program of its own; `only` names some of its tests."""
     environment = {"CARGO_TARGET_DIR": str(session.work / "target"), **environment}
+    chosen = [session.only] if session.only else only
     session.prepare("cargo", "test", "--locked", "--no-run", "--tests", cwd=sources, **environment)
     outcomes = []
     for target in targets:
@@ -73,7 +79,7 @@ def run_integration_tests(
             "--test",
             target,
             "--",
-            *([session.only] * bool(session.only)),
+            *chosen,
         ]
         listed = session.execute(*command, "--list", cwd=sources, **environment).output
         # One result a line, which libtest prints in its `pretty` format alone.

@@ -3,7 +3,8 @@
 `allowed.txt` in the client's folder names the tests that are known not to pass, one a line; its FINDINGS.md says why.
 A failure that is not listed fails the run. A listed test that passes fails it too, so that the list stays true; a line
 that begins with `sometimes ` may do either, and says in FINDINGS.md what it depends on. `allowed-cluster.txt` names
-the tests that do not pass with several brokers, besides; `allowed-secured.txt` those of TLS and SASL.
+the tests that do not pass with several brokers, besides; `allowed-secured.txt` those of TLS and SASL, and
+`allowed-secured-suite.txt` the client's own tests of these.
 """
 
 import datetime
@@ -35,6 +36,7 @@ class Setup(enum.Enum):
     ONE_BROKER = ("result.json", ("allowed.txt",))
     CLUSTER = ("result-cluster.json", ("allowed.txt", "allowed-cluster.txt"))
     SECURED = ("result-secured.json", ("allowed-secured.txt",))
+    SECURED_SUITE = ("result-secured-suite.json", ("allowed-secured-suite.txt",))
 
     def __init__(self, result_name: str, allowed_names: tuple[str, ...]) -> None:
         self.result_name = result_name

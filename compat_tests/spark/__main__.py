@@ -27,7 +27,7 @@ def main() -> int:
     print(report.table_text(kept))
     print("\n".join(wrong))
     if options.record:
-        report.write(kept)
+        report.write(kept, rounds[0])
     return 1 if wrong else 0
 
 
@@ -54,7 +54,7 @@ def parsed(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--site", action="append", choices=SITES, help="one of the kinds of broker (all)")
     parser.add_argument("--rounds", type=int, default=1, metavar="N", help="so often, in alternating order (1)")
     parser.add_argument("--last", action="store_true", help="run nothing: compare what was seen last")
-    parser.add_argument("--record", action="store_true", help="keep the times in result.json")
+    parser.add_argument("--record", action="store_true", help="keep the times, and what is seen with Apache Kafka")
     return parser.parse_args(words)
 
 

@@ -13,6 +13,7 @@ from compat_tests.spark.run import Outcome
 from compat_tests.spark.sites import SITES
 
 RESULT = pathlib.Path(__file__).parent / "result.json"
+SEEN_WITH_KAFKA = pathlib.Path(__file__).parent / "seen_with_kafka.json"
 CONSTRAINTS = ROOT / "constraints.txt"
 MEASURES = ("seconds", "broker_cpu_seconds")
 
@@ -35,17 +36,22 @@ def scripts_of(found: Outcomes) -> list[str]:
     return list(dict.fromkeys(script for outcomes in found.values() for script in outcomes))
 
 
-def differences(script: str, found: Outcomes) -> list[str]:
-    """Where this script saw something else than with Apache Kafka, or than at the first site if that is not there."""
+def differences(script: str, found: Outcomes, recorded: Mapping[str, Any] | None = None) -> list[str]:
+    """Where this script saw something else than with Kafka, now or as recorded; else, than at the first site."""
     outcomes = {site: outcomes[script] for site, outcomes in found.items() if script in outcomes}
     seen = {site: outcome.result for site, outcome in outcomes.items() if outcome.error is None}
     if not seen:
         return []
-    reference = next((site for site in seen if SITES[site].kafka), next(iter(seen)))
+    site_of_kafka = next((site for site in seen if SITES[site].kafka), None)
+    if site_of_kafka is None and recorded and script in recorded:
+        name, reference = "a recorded Kafka", recorded[script]
+    else:
+        name = site_of_kafka or next(iter(seen))
+        reference = seen[name]
     return [
-        f"{script} differs: {result!r:.800} with {site}, {seen[reference]!r:.800} with {reference}"
+        f"{script} differs: {result!r:.800} with {site}, {reference!r:.800} with {name}"
         for site, result in seen.items()
-        if result != seen[reference]
+        if result != reference
     ]
 
 
@@ -99,5 +105,14 @@ def _cell(times: Mapping[str, float] | None) -> str:
     return f"{times['seconds']:.1f} ({times['broker_cpu_seconds']:.1f})" if times else ""
 
 
-def write(kept: Mapping[str, Any], path: pathlib.Path = RESULT) -> None:
-    path.write_text(json.dumps(kept, indent=1) + "\n")
+def write(kept: Mapping[str, Any], found: Outcomes) -> None:
+    """Keep the summary, and what scripts saw with Apache Kafka."""
+    RESULT.write_text(json.dumps(kept, indent=1) + "\n")
+    seen = {
+        script: outcome.result
+        for site, outcomes in found.items()
+        if SITES[site].kafka
+        for script, outcome in outcomes.items()
+    }
+    rows = [f"{json.dumps(script)}: {json.dumps(result)}" for script, result in seen.items()]
+    SEEN_WITH_KAFKA.write_text("{\n" + ",\n".join(rows) + "\n}\n")  # a line for each script

@@ -1,6 +1,6 @@
-"""Spark's scripts against every kind of broker, and what is kept of them.
+"""Spark's scripts against one broker and against three, beside what is recorded of them with Apache Kafka.
 
-A kind of broker is started once, for all scripts that were chosen: `-k batch` runs those, `-k "barnabas-3"` that kind.
+Brokers are started once for all scripts that were chosen: `-k batch` runs those, `-k "barnabas-3"` those with three.
 """
 
 import json
@@ -14,23 +14,29 @@ from compat_tests.spark.run import Outcome, run_site
 from compat_tests.spark.scripts import CLUSTER_SCRIPTS, SCRIPTS
 from compat_tests.spark.sites import SITES
 
-AT_ONCE = 2  # kinds of broker; a session with Spark waits about as long as it works
-EVERY = [(site.name, script) for site in SITES.values() for script in site.scripts]
+OURS = [site for site in SITES.values() if not site.kafka]
+EVERY = [(site.name, script) for site in OURS for script in site.scripts]
 
 
 @pytest.fixture(scope="module")
 def outcomes_of(request):
-    """The outcomes of the scripts that were chosen, by kind of broker; kinds run side by side."""
+    """The outcomes of the scripts that were chosen, by kind of broker. Both kinds run at once: Spark often waits."""
     spark_python()
     connector_jars()
     chosen = [item.callspec.params for item in request.session.items if "outcomes_of" in item.fixturenames]
-    with ThreadPoolExecutor(AT_ONCE) as threads:
+    with ThreadPoolExecutor() as threads:
         running = {
             site.name: threads.submit(run_site, site, wanted)
-            for site in SITES.values()
+            for site in OURS
             if (wanted := [script for script in site.scripts if is_chosen(site, script, chosen)])
         }
         yield lambda site: running[site].result()
+
+
+@pytest.fixture(scope="module")
+def seen_with_kafka():
+    """By script; `make spark ARGS=--record` has written it."""
+    return json.loads(report.SEEN_WITH_KAFKA.read_text())
 
 
 def is_chosen(site, script, chosen):
@@ -44,9 +50,9 @@ def test_spark_finds_what_it_expects(site, script, outcomes_of):
 
 
 @pytest.mark.parametrize("script", [*SCRIPTS, *CLUSTER_SCRIPTS])
-def test_spark_sees_the_same_everywhere(script, outcomes_of):
-    sites = [site.name for site in SITES.values() if script in site.scripts]
-    assert report.differences(script, {site: outcomes_of(site) for site in sites}) == []
+def test_spark_sees_what_it_sees_with_kafka(script, outcomes_of, seen_with_kafka):
+    found = {site.name: outcomes_of(site.name) for site in OURS if script in site.scripts}
+    assert report.differences(script, found, seen_with_kafka) == []
 
 
 def test_the_connector_is_four_jars():
@@ -60,10 +66,12 @@ def test_the_connector_is_four_jars():
     ]
 
 
-def test_every_script_is_kept_with_its_times():
+def test_every_script_is_kept_with_its_times_and_what_it_saw_with_kafka(seen_with_kafka):
     kept = json.loads(report.RESULT.read_text())
     assert kept["complaints"] == []
-    assert {(site, script) for script, times in kept["scripts"].items() for site in times} == set(EVERY)
+    every = {(site.name, script) for site in SITES.values() for script in site.scripts}
+    assert {(site, script) for script, times in kept["scripts"].items() for site in times} == every
+    assert seen_with_kafka.keys() == kept["scripts"].keys()
     assert kept["pyspark"] == report.pinned("pyspark")
 
 
@@ -82,6 +90,14 @@ def test_results_that_agree_are_no_cause_for_complaint():
 def test_apache_kafka_is_right_where_results_differ():
     assert report.complaints(found(barnabas=[1], kafka=[2], kafka_3=[2])) == [
         "reads differs: [1] with barnabas, [2] with kafka"
+    ]
+
+
+def test_a_recorded_kafka_is_right_where_none_runs():
+    ours = {"barnabas": {"reads": Outcome("reads", 2.0, 1.0, [2])}}
+    assert report.differences("reads", ours, {"reads": [2]}) == []
+    assert report.differences("reads", ours, {"reads": [1]}) == [
+        "reads differs: [2] with barnabas, [1] with a recorded Kafka"
     ]
 
 

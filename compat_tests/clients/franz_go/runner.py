@@ -5,7 +5,7 @@ import os
 import pathlib
 import re
 
-from compat_tests.clients.client import Client, Outcome, Programs, Session, folder_of
+from compat_tests.clients.client import Client, Outcome, Programs, SecuredBrokers, SecuredSuite, Session, folder_of
 from compat_tests.clients.parsing import go_outcomes
 
 MODULE = "github.com/twmb/franz-go"
@@ -15,13 +15,29 @@ RECORDS = os.environ.get("KGO_TEST_RECORDS", "20000")  # without it the suite ta
 
 
 def run(session: Session) -> list[Outcome]:
+    return run_tests(session, session.bootstrap)
+
+
+def run_secured(session: Session, brokers: SecuredBrokers) -> list[Outcome]:
+    """All of them over TLS with a client's certificate, and those that log in."""
+    return run_tests(
+        session,
+        brokers.at("MTLS"),
+        KGO_TEST_TLS=f"ca:{brokers.authority},cert:{brokers.certificate},key:{brokers.key}",
+        KGO_TEST_SCRAM=f"{brokers.username}:{brokers.password}:512",
+        KGO_TEST_SCRAM_SEEDS=brokers.at("SASL_PLAINTEXT"),
+    )
+
+
+def run_tests(session: Session, bootstrap: str, **more: str) -> list[Outcome]:
     downloaded = json.loads(session.prepare("go", "mod", "download", "-json", MODULE, cwd=session.folder))
     sources = session.copy(pathlib.Path(downloaded["Dir"]), f"franz-go-{VERSION}") / "pkg" / "kgo"
     environment = {
-        "KGO_SEEDS": session.bootstrap,
+        "KGO_SEEDS": bootstrap,
         "KGO_TEST_RF": str(session.brokers),
         "KGO_TEST_RECORDS": RECORDS,
         "KGO_LOG_LEVEL": "none",
+        **more,
     }
     chosen = ["-run", session.only] if session.only else []
     command = ["go", "test", "-json", "-count=1", "-timeout=30m", *chosen]
@@ -42,5 +58,9 @@ CLIENT = Client(
     " static members, regular expressions, adding and removing partitions, transactions",
     run=run,
     secured=secured,
+    secured_suite=SecuredSuite(
+        covers="all tests of pkg/kgo over TLS with a client's certificate; logins with SCRAM, good and refused",
+        run=run_secured,
+    ),
     tools=("go",),
 )

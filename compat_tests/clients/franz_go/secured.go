@@ -22,6 +22,7 @@ import (
 
 const (
 	longest = 60 * time.Second
+	stay    = 10 * time.Minute // for a connection without requests: by default it is closed after 20 s
 	tried   = 10 * time.Second
 	pace    = 20 * time.Millisecond
 )
@@ -57,6 +58,7 @@ func connect(access settings, more ...kgo.Opt) *kgo.Client {
 		kgo.SeedBrokers(access.Bootstrap),
 		kgo.AllowAutoTopicCreation(),
 		kgo.UnknownTopicRetries(-1),
+		kgo.ConnIdleTimeout(stay),
 	}
 	if mechanism := login(access); mechanism != nil {
 		options = append(options, kgo.SASL(mechanism))

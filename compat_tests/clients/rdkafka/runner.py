@@ -29,7 +29,7 @@ def run(session: Session) -> list[Outcome]:
     for name, (theirs, ours) in WRITTEN.items():
         port = session.first.rpartition(":")[2]
         here = ours.format(bootstrap=session.bootstrap, port=port, replicas=session.brokers)
-        rewrite(sources / "tests" / f"{name}.rs", theirs, here)
+        rewrite(sources / "tests" / f"{name}.rs", {theirs: here})
     environment = {"KAFKA_HOST": session.bootstrap, "KAFKA_VERSION": "3.9", "RUST_LOG": "off"}
     outcomes = run_integration_tests(session, sources, TARGETS, environment)
     # Every file brings the same test of what they share along: it counts once.
