@@ -64,8 +64,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# A request that meets the markers of the transaction before waits for them so long. The client would pause for longer.
-COMPLETION_WAIT_SECONDS = 0.02
+# A request that meets the markers of the transaction before waits for them so long. An error would cost the client a
+# pause, of 20 ms as a rule, and a busy broker the same request again.
+COMPLETION_WAIT_SECONDS = 0.2
 PARTITIONS_INLINE_MAX = 1000  # of a transaction; a record with more is made in a thread
 IDS_AT_A_TIME = 200  # that are removed in one step, and so in one batch
 DECISIONS_AT_A_TIME = 50  # that are carried out in one step
