@@ -64,23 +64,19 @@ def run_integration_tests(
     targets: Sequence[str],
     environment: Mapping[str, str],
     only: Sequence[str] = (),
+    features: str = "",
 ) -> list[Outcome]:
-    """Build, then run each file of tests as a program of its own; `only` names some of its tests."""
+    """Build, with these features of the crate besides, and run each file of tests as a program of its own.
+
+    `only` names some of their tests.
+    """
     environment = {"CARGO_TARGET_DIR": str(session.work / "target"), **environment}
     chosen = [session.only] if session.only else only
-    session.prepare("cargo", "test", "--locked", "--no-run", "--tests", cwd=sources, **environment)
+    cargo_test = ["cargo", "test", "--locked", *(["--features", features] if features else [])]
+    session.prepare(*cargo_test, "--no-run", "--tests", cwd=sources, **environment)
     outcomes = []
     for target in targets:
-        command = [
-            "cargo",
-            "test",
-            "--quiet",
-            "--locked",
-            "--test",
-            target,
-            "--",
-            *chosen,
-        ]
+        command = [*cargo_test, "--quiet", "--test", target, "--", *chosen]
         listed = session.execute(*command, "--list", cwd=sources, **environment).output
         # One result a line, which libtest prints in its `pretty` format alone.
         printed = session.execute(

@@ -46,9 +46,9 @@ def run_secured(session: Session, brokers: SecuredBrokers) -> list[Outcome]:
         "TEST_INTEGRATION": "1",
         "TEST_BROKER_IMPL": "kafka",
         "KAFKA_CONNECT": brokers.at("MTLS"),
-        "KAFKA_SASL_CONNECT": brokers.at("SASL_PLAINTEXT"),
+        "KAFKA_SASL_CONNECT": brokers.at("SASL_PLAINTEXT").split(",")[0],  # it is taken as one address
     }
-    return run_integration_tests(session, sources, ("client",), environment, SECURED_TESTS)
+    return run_integration_tests(session, sources, ("client",), environment, SECURED_TESTS, "transport-tls")
 
 
 def prepared_sources(session: Session) -> pathlib.Path:
