@@ -206,8 +206,9 @@ def chart(lines: list[tuple[str, Line]]) -> str:
 
     Where lower is better the ratio is turned over, so that right is always good.
     """
-    values = {name: [better(ratio, line) for ratio in line.ratios()] for name, line in lines}
-    compiled = {name: [better(ratio, line) for ratio in line.ratios(COMPILED)] for name, line in lines}
+    # A difference of two measurements may be none, or less: it has no place on the scale.
+    values = {name: [better(ratio, line) for ratio in line.ratios() if ratio > 0] for name, line in lines}
+    compiled = {name: [better(ratio, line) for ratio in line.ratios(COMPILED) if ratio > 0] for name, line in lines}
     largest = max((max(value, 1 / value) for each in values.values() for value in each), default=2)
     decades = max(math.log10(largest), math.log10(2)) * 1.05
     lowest = min((min(each) for each in values.values()), default=1.0)

@@ -260,6 +260,8 @@ class TlsStream:
                 if part:
                     parts.append(part)
                     max_bytes -= len(part)
+                    # OpenSSL takes one record at a time, so it holds no other whole one. To ask would cost an exception.
+                    self._decrypted_all = not self._incoming.pending and not self._tls.pending()
                 else:  # a close_notify
                     self._ended = self._decrypted_all = True
         except ssl.SSLWantReadError:
@@ -348,8 +350,8 @@ class TlsStream:
 
     def _encrypt(self, piece: memoryview) -> None:
         try:
-            while piece:
-                piece = piece[self._tls.write(piece) :]
+            while (written := self._tls.write(piece)) < len(piece):
+                piece = piece[written:]
         except ssl.SSLError as error:
             raise self._failed(error, ConnectionLost) from error
 
