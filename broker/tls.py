@@ -260,7 +260,7 @@ class TlsStream:
                 if part:
                     parts.append(part)
                     max_bytes -= len(part)
-                    # OpenSSL takes one record at a time, so it holds no other whole one. To ask would cost an exception.
+                    # OpenSSL takes one record at a time: it holds no other whole one. To ask would cost an exception.
                     self._decrypted_all = not self._incoming.pending and not self._tls.pending()
                 else:  # a close_notify
                     self._ended = self._decrypted_all = True
