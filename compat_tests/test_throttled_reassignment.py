@@ -14,7 +14,7 @@ import pytest
 from barnabas.wire import messages as m
 from barnabas.wire.records import build_batch
 from compat_tests.brokers import BrokerProcess
-from compat_tests.differential.asking import metadata, produce_one
+from compat_tests.differential.asking import metadata, now_ms, produce_one
 from compat_tests.kafka import run_java_tool
 from compat_tests.raw import RawClient, ask, eventually
 from compat_tests.small_cluster import SmallCluster
@@ -63,7 +63,7 @@ class Beside:
         return self.seconds
 
     def _run(self) -> None:
-        batch = bytes(build_batch([(None, bytes(1000))], timestamp_ms=0).data)
+        batch = bytes(build_batch([(None, bytes(1000))], timestamp_ms=now_ms()).data)
         with RawClient(self._port) as client:
             while not self._over.wait(0.01):
                 began = time.monotonic()
@@ -85,7 +85,7 @@ def test_a_throttled_move_keeps_to_its_rate_and_clients_keep_theirs(tmp_path: Pa
         ]
         with RawClient(cluster.brokers[1].port) as client:
             ask(client, m.CreateTopicsRequest(topics=topics, timeout_ms=15_000), 5)
-            batch = bytes(build_batch([(None, os.urandom(BATCH_BYTES))], timestamp_ms=0).data)
+            batch = bytes(build_batch([(None, os.urandom(BATCH_BYTES))], timestamp_ms=now_ms()).data)
             for broker in cluster.brokers.values():
                 eventually(lambda broker=broker: leaders(broker.port), lambda found: found == {"moved": 1, "beside": 1})
             for _ in range(SIZE_BYTES // BATCH_BYTES):
