@@ -19,6 +19,7 @@ from compat_tests.differential.asking import alter_quotas, metadata, new_topic
 from compat_tests.differential.asking_clusters import create, delete, more_partitions
 from compat_tests.differential.sasl_brokers import OPEN, SaslBrokers
 from compat_tests.differential.sasl_side import LOGIN
+from compat_tests.kafka import SINGLE_BROKER
 from compat_tests.raw import RawClient, ask
 from compat_tests.secured import PASSWORD, create_scram_user, log_in
 
@@ -78,8 +79,8 @@ SPENDS_ALL = [
     Step(1.0, delete("m1"), 6),
     Step(1.5, more_partitions("m2", 21), 3),
     Step(2.0, create(new_topic("m6", 2)), 5),  # this version is made to wait, and not refused
-    Step(2.5, delete("m3"), 4),
-    Step(3.0, create(new_topic("m7", 1)), 6),
+    Step(2.5, m.DeleteTopicsRequest(topic_names=["m3"], timeout_ms=15_000), 4),
+    Step(2.75, create(new_topic("m7", 1)), 6),
     Step(6.5, create(new_topic("m8", 3)), 7),
     Step(7.0, create(new_topic("m9", 1)), 7),
 ]
@@ -154,7 +155,8 @@ def set_listener_rate(port: int, rate: int | None) -> None:
     Request = m.IncrementalAlterConfigsRequest
     name = f"listener.name.{LOGIN.lower()}.max.connection.creation.rate"
     operation = Request.AlterableConfig(name=name, config_operation=int(rate is None), value=str(rate or ""))
-    resource = Request.AlterConfigsResource(resource_type=BROKER, resource_name="0", configs=[operation])
+    broker_id = SINGLE_BROKER["broker.id"]
+    resource = Request.AlterConfigsResource(resource_type=BROKER, resource_name=broker_id, configs=[operation])
     with RawClient(port) as client:
         (row,) = ask(client, Request(resources=[resource]), 1).responses
     assert row.error_code == 0, row
@@ -183,8 +185,11 @@ def is_answered(port: int, address: str) -> bool:
         return True
 
 
-def test_requests_take_the_share_of_time_that_kafka_gives_them(brokers: SaslBrokers) -> None:
-    """Processor time of a broker, beyond that of an idle one, while a user with a request_percentage asks and asks."""
+def test_requests_take_their_share_of_time_and_no_more_than_with_kafka(brokers: SaslBrokers) -> None:
+    """Processor time of a broker, beyond that of an idle one, while a user with a request_percentage asks and asks.
+
+    Neither broker counts all of it: waking up for a request belongs to no request.
+    """
     user = "busy"
 
     def limit(ports: dict[str, int]) -> None:
@@ -195,7 +200,8 @@ def test_requests_take_the_share_of_time_that_kafka_gives_them(brokers: SaslBrok
     found = {}
     for kind, process in (("kafka", brokers.kafka.pid), ("barnabas", brokers.barnabas.pid)):
         found[kind] = busy_percent(brokers.ports(kind)[LOGIN], user, process)
-    assert found["barnabas"] == pytest.approx(BUSY_PERCENT, rel=BUSY_TOLERANCE), found
+    least, most = BUSY_PERCENT * (1 - BUSY_TOLERANCE), found["kafka"] * (1 + BUSY_TOLERANCE)
+    assert least <= found["barnabas"] <= most, found
 
 
 def busy_percent(port: int, user: str, process: int) -> float:
