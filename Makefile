@@ -31,9 +31,11 @@ endif
 # And the rest: more of the simulator, other languages' clients, Apache Kafka beside us, clusters under faults, Spark.
 test-all: test test-thorough
 
+# Continuous integration has less time: it leaves out what is long, and the differential suite in the compiled form.
+LEFT_OUT := security
 test-thorough: $(VENV)/made-dev $(KIO)/made $(SPARK)/made
-	$(BIN)/python -m pytest --numprocesses 2 -m "thorough and not security" tests
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder -m "thorough and not security" \
+	$(BIN)/python -m pytest --numprocesses 2 -m "thorough and not ($(LEFT_OUT))" tests
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder -m "thorough and not ($(LEFT_OUT))" \
 		--durations=40 compat_tests
 
 # The whole matrices of security, of which test-thorough runs samples: every API with each combination of ACLs, beside
@@ -44,15 +46,15 @@ security: $(VENV)/made-dev
 # The compiled form, as users get it: a wheel, installed in an environment of its own. Without ARGS the tests of what is
 # compiled, and clients of every kind; everything else is the same code in both forms, and `make test` runs it.
 COMPILED_UNITS := tests/test_form.py tests/wire tests/storage tests/broker
-COMPILED_BLACK_BOX := $(addprefix compat_tests/,test_behaviour.py test_hostile.py test_process.py test_roundtrip.py \
-	differential/test_differential.py)
+COMPILED_CLIENTS := $(addprefix compat_tests/,test_behaviour.py test_hostile.py test_process.py test_roundtrip.py)
+COMPILED_DIFFERENTIAL := compat_tests/differential/test_differential.py
 test-compiled: $(COMPILED_VENV)/made $(KIO)/made
 	$(COMPILED_VENV)/bin/barnabas version | grep -F '(compiled)'
 ifdef ARGS
 	$(COMPILED_VENV)/bin/python -m pytest $(ARGS)
 else
 	$(COMPILED_VENV)/bin/python -m pytest --numprocesses 2 -m "not thorough" $(COMPILED_UNITS)
-	$(COMPILED_VENV)/bin/python -m pytest --numprocesses 3 --dist loadfile $(COMPILED_BLACK_BOX)
+	$(COMPILED_VENV)/bin/python -m pytest --numprocesses 3 --dist loadfile $(COMPILED_CLIENTS) $(COMPILED_DIFFERENTIAL)
 endif
 
 # A wheel in dist/: pure Python, for every platform; with COMPILED=1 for this interpreter and platform.

@@ -22,9 +22,10 @@ from compat_tests.tools import require_tool
 SECONDS = 30.0
 RUNS = {101: "confluent", 102: "confluent", 103: "verifiable", 104: "transactions"}  # seeds
 SECURED = {102}
+LONG = {101, 103}
 
 
-@pytest.mark.parametrize("seed", RUNS)
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.long] * (seed in LONG)) for seed in RUNS])
 def test_what_brokers_answered_is_true_after_faults(seed, tmp_path):
     require_tool("java")
     is_secured = seed in SECURED and can_make_namespaces()

@@ -199,6 +199,7 @@ def test_a_word_of_a_verifiable_tool_that_is_not_true_is_found(verified, command
     assert (ran.status, json.loads(ran.stdout)["totals"]) == (1, {"lost": 1, "reordered": 1})
 
 
+@pytest.mark.long
 def test_histories_of_clusters_under_faults_are_clean(tmp_path):
     require_tool("java")
     jobs = []

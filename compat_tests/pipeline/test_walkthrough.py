@@ -12,6 +12,8 @@ from compat_tests.clients.client import ROOT
 from compat_tests.pipeline.jobs import SHORT_LIVED_JVM
 from compat_tests.spark.environment import spark_environment, spark_python
 
+pytestmark = pytest.mark.long
+
 PAGE = ROOT / "docs" / "spark.md"
 RECORDS = 100_000
 

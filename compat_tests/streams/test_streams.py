@@ -6,6 +6,7 @@ from compat_tests.streams.run import run
 from compat_tests.tools import require_tool
 
 
+@pytest.mark.long
 @pytest.mark.thorough
 def test_streams_deliver_every_record_once_although_broker_and_instance_are_killed(tmp_path):
     require_tool("java")

@@ -494,7 +494,8 @@ class RandomLife(Life):
 
 
 @pytest.mark.parametrize(
-    ("seed", "records"), [(1, 4000), (2, 4000), pytest.param(3, 200_000, marks=pytest.mark.thorough)]
+    ("seed", "records"),
+    [(1, 4000), (2, 4000), pytest.param(3, 200_000, marks=[pytest.mark.thorough, pytest.mark.long])],
 )
 def test_readers_see_the_last_committed_values_around_each_pass(new_world, seed, records):
     world = new_world(compacted=True, deletes=False, segment_bytes=20_000, delete_retention_ms=1000)
