@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from compat_tests.brokers import BrokerProcess
+from compat_tests.secured import Certificates
 
 # The files that need Python alone and are quick. `make test` runs them, `make test-all` everything.
 QUICK = {
@@ -48,6 +49,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.thorough)
     order = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.name, len(order)))
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from barnabas.wire.asking import Question, key_of, read_response, request_frame
 Response = TypeVar("Response", bound=m.Message)
 Seen = TypeVar("Seen")
 TIMEOUT_SECONDS = 20.0
+TOPIC, BROKER = 2, 4  # types of resources that have properties
 
 
 class RawClient:
@@ -96,6 +97,15 @@ def produce_request(topic: str, records: bytes, *, acks: int = -1, partition: in
             )
         ],
     )
+
+
+def alter_config(client: RawClient, resource_type: int, resource: str, name: str, value: str | None) -> None:
+    """Set one property of a resource; None removes it."""
+    Request = m.IncrementalAlterConfigsRequest
+    config = Request.AlterableConfig(name=name, config_operation=int(value is None), value=value)
+    altered = Request.AlterConfigsResource(resource_type=resource_type, resource_name=resource, configs=[config])
+    (row,) = ask(client, Request(resources=[altered]), 1).responses
+    assert row.error_code == 0, row
 
 
 def create_topic(port: int, topic: str, partitions: int = 1, **configs: str) -> None:

@@ -108,10 +108,15 @@ def jaas(listener: str) -> dict[str, str]:
     return {
         f"{prefix}.sasl.enabled.mechanisms": ",".join(MECHANISMS),
         f"{prefix}.plain.sasl.jaas.config": f"{PLAIN_MODULE} required {own} {users};",
-        f"{prefix}.scram-sha-256.sasl.jaas.config": f"{SCRAM_MODULE} required {own};",
-        f"{prefix}.scram-sha-512.sasl.jaas.config": f"{SCRAM_MODULE} required {own};",
+        f"{prefix}.scram-sha-256.sasl.jaas.config": scram_login(ADMIN, ADMIN_PASSWORD),
+        f"{prefix}.scram-sha-512.sasl.jaas.config": scram_login(ADMIN, ADMIN_PASSWORD),
         f"{prefix}.oauthbearer.sasl.jaas.config": f'{OAUTH_MODULE} required unsecuredLoginStringClaim_sub="{ADMIN}";',
     }
+
+
+def scram_login(user: str, password: str) -> str:
+    """As sasl.jaas.config has it."""
+    return f'{SCRAM_MODULE} required username="{user}" password="{password}";'
 
 
 def access_of(

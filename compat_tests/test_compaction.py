@@ -25,7 +25,7 @@ from barnabas.wire.topics import TopicPartition
 from compat_tests.brokers import BrokerProcess
 from compat_tests.kafka import KafkaProcess
 from compat_tests.log_dump import complaints, dump
-from compat_tests.raw import RawClient, create_topic, produce_request
+from compat_tests.raw import TOPIC, RawClient, alter_config, create_topic, produce_request
 
 Broker = BrokerProcess | KafkaProcess
 
@@ -53,17 +53,7 @@ def send(client: RawClient, topic: str, *pairs: object, **fields: int) -> None:
 
 def set_topic_config(client: RawClient, topic: str, name: str, value: str) -> None:
     """Set one property of a topic."""
-    request = m.IncrementalAlterConfigsRequest(
-        resources=[
-            m.IncrementalAlterConfigsRequest.AlterConfigsResource(
-                resource_type=2,
-                resource_name=topic,
-                configs=[m.IncrementalAlterConfigsRequest.AlterableConfig(name=name, config_operation=0, value=value)],
-            )
-        ]
-    )
-    (response,) = client.ask(request, 1, m.IncrementalAlterConfigsResponse).responses
-    assert response.error_code == 0, response
+    alter_config(client, TOPIC, topic, name, value)
 
 
 def await_clean(broker: Broker, topic: str) -> int:

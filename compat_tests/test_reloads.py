@@ -9,7 +9,7 @@ import pytest
 from cryptography import x509
 
 from barnabas.wire import messages as m
-from compat_tests.raw import RawClient, ask
+from compat_tests.raw import BROKER, RawClient, alter_config, ask
 from compat_tests.secured import Certificates, SecuredBroker
 
 pytestmark = pytest.mark.thorough
@@ -18,7 +18,6 @@ RELOADS = int(os.environ.get("RELOADS", "20"))
 CONNECTIONS = 50
 CERTIFICATES = 4  # that take turns
 LOCATION = "listener.name.ssl.ssl.keystore.location"
-BROKER, SET = 4, 0  # the resource type, and the operation
 NAMES = {"common_name": "broker", "organization_name": "Castle", "organization_unit_name": "Brokers"}
 
 
@@ -34,14 +33,6 @@ def shown_to(client: RawClient) -> int:
     certificate = client.socket.getpeercert()
     assert certificate
     return int(str(certificate["serialNumber"]), 16)
-
-
-def read_again(client: RawClient, store: Path) -> None:
-    Request = m.IncrementalAlterConfigsRequest
-    config = Request.AlterableConfig(name=LOCATION, config_operation=SET, value=str(store))
-    resource = Request.AlterConfigsResource(resource_type=BROKER, resource_name="0", configs=[config])
-    (row,) = ask(client, Request(resources=[resource]), 1).responses
-    assert row.error_code == 0, row
 
 
 def test_a_reload_loses_no_connection_and_new_ones_see_the_new_certificate(tmp_path: Path) -> None:
@@ -63,7 +54,7 @@ def test_a_reload_loses_no_connection_and_new_ones_see_the_new_certificate(tmp_p
         for number in range(1, RELOADS + 1):
             data, serial = issued[number % CERTIFICATES]
             store.write_bytes(data)
-            read_again(admin, store)
+            alter_config(admin, BROKER, "0", LOCATION, str(store))  # it is read again
             later = [connected(broker, context) for _ in range(CONNECTIONS)]
             assert {shown_to(client) for client in later} == {serial}
             for client in clients:

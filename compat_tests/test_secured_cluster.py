@@ -44,11 +44,6 @@ class SecuredKafka(KafkaProcess):
         self.at = model.at
 
 
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return Certificates(tmp_path_factory.mktemp("certificates"))
-
-
 @pytest.fixture(params=["barnabas", "kafka"])
 def brokers(
     request: pytest.FixtureRequest, certificates: Certificates, tmp_path: Path

@@ -13,12 +13,12 @@ from compat_tests.secured import (
     ADMIN,
     ADMIN_PASSWORD,
     PASSWORD,
-    SCRAM_MODULE,
     USER,
     Certificates,
     SecuredBroker,
     create_scram_user,
     jaas,
+    scram_login,
 )
 from compat_tests.test_secured import serial_number
 
@@ -30,11 +30,6 @@ TOPICS = "org.apache.kafka.tools.TopicCommand"
 NAMES = {"common_name": "broker", "organization_name": "Castle", "organization_unit_name": "Brokers"}
 
 Tool = Callable[..., str]
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +73,7 @@ def tool(broker: SecuredBroker, certificates: Certificates, tmp_path: Path) -> T
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": escaped,
         "sasl.mechanism": MECHANISM,
-        "sasl.jaas.config": f'{SCRAM_MODULE} required username="{ADMIN}" password="{ADMIN_PASSWORD}";',
+        "sasl.jaas.config": scram_login(ADMIN, ADMIN_PASSWORD),
     }
     file = tmp_path / "client.properties"
     file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))

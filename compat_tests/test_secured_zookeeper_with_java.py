@@ -23,11 +23,6 @@ Acls = dict[str, frozenset[ACL]]
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return Certificates(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) -> Iterator[SecuredZooKeeper]:
     server = SecuredZooKeeper(tmp_path_factory.mktemp("zookeeper"), certificates)
     server.start()

@@ -25,11 +25,11 @@ from compat_tests.secured import (
     ADMIN,
     ADMIN_PASSWORD,
     PASSWORD,
-    SCRAM_MODULE,
     USER,
     Certificates,
     SecuredBroker,
     create_scram_user,
+    scram_login,
 )
 from compat_tests.test_rolling_upgrade import TOPICS, Load
 from compat_tests.test_secured import serial_number
@@ -47,11 +47,6 @@ AUTHORIZER = {
 
 
 LOGIN = "listener.name.secured.scram-sha-512.sasl.jaas.config"
-
-
-def jaas(user: str, password: str) -> str:
-    """How brokers log in at each other."""
-    return f'{SCRAM_MODULE} required username="{user}" password="{password}";'
 
 
 class Cluster:
@@ -75,7 +70,7 @@ class Cluster:
             "inter.broker.listener.name": CLEAR,
             "sasl.mechanism.inter.broker.protocol": MECHANISM,
             "listener.name.secured.sasl.enabled.mechanisms": MECHANISM,
-            LOGIN: jaas(ADMIN, ADMIN_PASSWORD),
+            LOGIN: scram_login(ADMIN, ADMIN_PASSWORD),
             **self.certificates.pem_stores(),
         }
         return SecuredBroker(folder / f"broker-{number}", {CLEAR: "PLAINTEXT", SECURED: "SASL_SSL"}, properties)
@@ -155,7 +150,7 @@ def test_a_running_cluster_is_secured_without_an_interruption(cluster: Cluster) 
         # The file is read at the restart. The password has a user of its own, as brokers know only one of each.
         renewed = cluster.certificates.issue("localhost", "127.0.0.1")
         cluster.certificates.pem("broker.pem", renewed)
-        cluster.restart_each(SECURED, load=new, **{LOGIN: jaas(NEXT_ADMIN, NEXT_ADMIN_PASSWORD)})
+        cluster.restart_each(SECURED, load=new, **{LOGIN: scram_login(NEXT_ADMIN, NEXT_ADMIN_PASSWORD)})
         delete_scram_user(cluster.admin(SECURED, NEXT_ADMIN, NEXT_ADMIN_PASSWORD), ADMIN)
         new.await_progress()
     assert new.failures == []

@@ -20,12 +20,12 @@ from compat_tests.secured import (
     ADMIN_PASSWORD,
     PASSWORD,
     PLAIN_MODULE,
-    SCRAM_MODULE,
     STORE_PASSWORD,
     USER,
     Certificates,
     SecuredBroker,
     access_of,
+    scram_login,
 )
 from compat_tests.test_secured import serial_number, write_and_read
 from compat_tests.test_secured_cluster import SecuredKafka
@@ -72,7 +72,7 @@ def test_the_first_login_at_a_new_broker_is_by_scram(tmp_path: Path) -> None:
     store = ("--data-dir", str(directory / "data"))
     scram("add", ADMIN, *store, password=ADMIN_PASSWORD)
     scram("add", USER, *store, password=PASSWORD)
-    own = f'{SCRAM_MODULE} required username="{ADMIN}" password="{ADMIN_PASSWORD}";'
+    own = scram_login(ADMIN, ADMIN_PASSWORD)
     properties = {
         "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
         "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",

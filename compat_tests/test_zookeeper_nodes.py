@@ -15,7 +15,7 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from compat_tests.brokers import BrokerProcess
 from compat_tests.kafka import KafkaProcess, ZooKeeperProcess
-from compat_tests.raw import RawClient, ask, eventually
+from compat_tests.raw import RawClient, alter_config, ask, eventually
 
 CHANGING = [
     (r'"timestamp":"\d+"', '"timestamp":"NOW"'),
@@ -69,10 +69,10 @@ def use(port: int) -> None:
         create(client, "placed", assignment={0: [1], 1: [1]})
         create(client, "gone")
         grow(client, "plain", 3)
-        alter(client, 2, "plain", "segment.bytes", "2000000")
-        alter(client, 2, "configured", "retention.ms", None)
-        alter(client, 4, "", "log.retention.ms", "1000000")
-        alter(client, 4, "1", "log.cleaner.threads", "2")
+        alter_config(client, 2, "plain", "segment.bytes", "2000000")
+        alter_config(client, 2, "configured", "retention.ms", None)
+        alter_config(client, 4, "", "log.retention.ms", "1000000")
+        alter_config(client, 4, "1", "log.cleaner.threads", "2")
         set_quota(client, [("user", "u")], 1000.0)
         set_quota(client, [("user", None), ("client-id", "c")], 2000.0)
         set_quota(client, [("client-id", None)], 3000.0)
@@ -102,14 +102,6 @@ def create(
 def grow(client: RawClient, topic: str, count: int) -> None:
     grown = m.CreatePartitionsRequest.CreatePartitionsTopic(name=topic, count=count, assignments=None)
     (result,) = ask(client, m.CreatePartitionsRequest(topics=[grown], timeout_ms=15_000), 2).results
-    assert result.error_code == ErrorCode.NONE, result
-
-
-def alter(client: RawClient, kind: int, name: str, key: str, value: str | None) -> None:
-    request = m.IncrementalAlterConfigsRequest
-    entry = request.AlterableConfig(name=key, config_operation=1 if value is None else 0, value=value)
-    resource = request.AlterConfigsResource(resource_type=kind, resource_name=name, configs=[entry])
-    (result,) = ask(client, request(resources=[resource]), 1).responses
     assert result.error_code == ErrorCode.NONE, result
 
 

@@ -16,7 +16,7 @@ from compat_tests.clients.client import SecuredBrokers
 from compat_tests.clients.secured import SCRAM_MECHANISMS
 from compat_tests.kafka import ZooKeeperProcess
 from compat_tests.raw import RawClient, ask, eventually
-from compat_tests.secured import PASSWORD, SCRAM_MODULE, USER, Certificates, SecuredBroker, jaas, write_user
+from compat_tests.secured import PASSWORD, USER, Certificates, SecuredBroker, jaas, scram_login, write_user
 
 SUITE = "suite"  # instead of the name of a listener
 BROKERS = 3
@@ -67,7 +67,7 @@ def _known_at(port: int) -> int:
 
 
 def _broker(folder: pathlib.Path, certificates: Certificates, zookeeper: str, number: int) -> SecuredBroker:
-    own = f'{SCRAM_MODULE} required username="{INTER_BROKER}" password="{INTER_BROKER_PASSWORD}";'
+    own = scram_login(INTER_BROKER, INTER_BROKER_PASSWORD)
     properties = {
         **certificates.pem_stores(),
         **jaas("SASL_PLAINTEXT"),

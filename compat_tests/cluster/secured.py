@@ -13,7 +13,7 @@ from barnabas.wire import messages as m
 from compat_tests.clients.access import librdkafka_settings
 from compat_tests.cluster.network import Network
 from compat_tests.cluster.nodes import BROKER_PORT, ZOOKEEPER, party_of, write_properties
-from compat_tests.secured import SCRAM_MODULE, Certificates, access_of
+from compat_tests.secured import Certificates, access_of, scram_login
 from compat_tests.secured_zookeeper import LOGIN, PASSWORD, SERVER_JAAS, USER, client_properties, server_properties
 
 MECHANISM = "SCRAM-SHA-512"
@@ -123,4 +123,4 @@ class Secured:
 
 
 def jaas(user: str) -> str:
-    return f'{SCRAM_MODULE} required username="{user}" password="{PASSWORDS[user]}";'
+    return scram_login(user, PASSWORDS[user])

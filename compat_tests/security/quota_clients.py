@@ -49,9 +49,14 @@ DRIVEN_BY_DEFAULT = [Driven("default user", "of-nothing", ("unknown",), (("user"
 
 def alter_quota(port: int, entity: Entity, rate: float | None) -> None:
     """Set both quotas of bytes; None removes them."""
-    request = alter_quotas(entity, ("producer_byte_rate", rate), ("consumer_byte_rate", rate))
+    for name in ("producer_byte_rate", "consumer_byte_rate"):
+        set_quota(port, entity, name, rate)
+
+
+def set_quota(port: int, entity: Entity, name: str, value: float | None) -> None:
+    """None removes it."""
     with RawClient(port) as client:
-        (entry,) = ask(client, request, 1).entries
+        (entry,) = ask(client, alter_quotas(entity, (name, value)), 1).entries
     assert entry.error_code == 0, entry
 
 

@@ -15,13 +15,14 @@ import pytest
 from barnabas.broker.security.client import Credentials
 from barnabas.wire import messages as m
 from bench.processes import cpu_seconds_of
-from compat_tests.differential.asking import alter_quotas, metadata, new_topic
+from compat_tests.differential.asking import metadata, new_topic
 from compat_tests.differential.asking_clusters import create, delete, more_partitions
 from compat_tests.differential.sasl_brokers import OPEN, SaslBrokers
 from compat_tests.differential.sasl_side import LOGIN
 from compat_tests.kafka import SINGLE_BROKER
-from compat_tests.raw import RawClient, ask
+from compat_tests.raw import BROKER, RawClient, alter_config, ask
 from compat_tests.secured import PASSWORD, create_scram_user, log_in
+from compat_tests.security.quota_clients import set_quota
 
 pytestmark = pytest.mark.security
 
@@ -38,7 +39,6 @@ RATE_TOLERANCE = 0.1
 BUSY_PERCENT = 20.0  # of one thread's time
 IDLE_SECONDS, BURST_SECONDS, BUSY_SECONDS = 5, 15, 40
 BUSY_TOLERANCE = 0.2
-BROKER = 4  # the resource type
 
 
 class Step(NamedTuple):
@@ -64,12 +64,6 @@ def of_both(brokers: SaslBrokers, act: Callable[[dict[str, int]], Any]) -> tuple
     with ThreadPoolExecutor() as threads:
         theirs, ours = threads.map(act, [brokers.ports(kind) for kind in KINDS])
     return theirs, ours
-
-
-def set_quota(port: int, entity: tuple[tuple[str, str | None], ...], name: str, value: float | None) -> None:
-    with RawClient(port) as client:
-        (entry,) = ask(client, alter_quotas(entity, (name, value)), 1).entries
-    assert entry.error_code == 0, entry
 
 
 # Topics and partitions: a full bucket holds 11 seconds' worth, 44 partitions.
@@ -152,14 +146,9 @@ def test_connections_of_an_address_are_accepted_at_the_rate_of_kafka(brokers: Sa
 
 
 def set_listener_rate(port: int, rate: int | None) -> None:
-    Request = m.IncrementalAlterConfigsRequest
     name = f"listener.name.{LOGIN.lower()}.max.connection.creation.rate"
-    operation = Request.AlterableConfig(name=name, config_operation=int(rate is None), value=str(rate or ""))
-    broker_id = SINGLE_BROKER["broker.id"]
-    resource = Request.AlterConfigsResource(resource_type=BROKER, resource_name=broker_id, configs=[operation])
     with RawClient(port) as client:
-        (row,) = ask(client, Request(resources=[resource]), 1).responses
-    assert row.error_code == 0, row
+        alter_config(client, BROKER, SINGLE_BROKER["broker.id"], name, None if rate is None else str(rate))
 
 
 def connect_again_and_again(port: int, address: str) -> int:
