@@ -105,8 +105,11 @@ ConsumerPerformance of what it wrote, at both isolation levels. *Committed recor
 two on the same broker: there the column Barnabas is `read_committed`, and the ratio is to `read_uncommitted`. *One id
 after the other* is confluent-kafka in its default settings: begin, one record, commit. *50 ids at once* are in one
 process that costs little beside the broker and does what the Java producer does. A latency is that of a whole
-transaction, until the commit is confirmed. A broker that still writes the markers of a transaction refuses the next one
-of the same id, and clients pause for 20 ms then: Barnabas lets the request wait instead.
+transaction, until the commit is confirmed. *Commits beside a mock cluster's* has the same client at the cluster that
+librdkafka brings for its own tests. That one is written in C, runs in the client's process and stores nothing, so no
+broker can make this client much faster. There the column Barnabas is the broker that its row names. A broker that still
+writes the markers of a transaction refuses the next one of the same id, and clients pause for 20 ms then: Barnabas lets
+the request wait instead.
 
 How many ids a broker holds, how large a transaction may be, and how long a fail-over takes:
 `python -m bench.scale transactions` (see [bench/](../bench/README.md)).

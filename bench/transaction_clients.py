@@ -5,8 +5,9 @@
 Each runs in a process of its own and prints one line of JSON: the seconds that all transactions took, and the latency
 of each in ms, from its begin to the answer of EndTxn.
 
-`one-by-one` is confluent-kafka in its default settings. `at-once` has many ids in one process, so it uses plain sockets
-to cost little beside the broker; it sends what the Java producer sends, and pauses as that does.
+`one-by-one` is confluent-kafka in its default settings; `one-by-one-mocked` is the same at the mock cluster in its own
+process, which stores nothing, so no broker makes this client much faster. `at-once` has many ids in one process, so it
+uses plain sockets to cost little beside the broker; it sends what the Java producer sends, and pauses as that does.
 """
 
 import heapq
@@ -241,9 +242,19 @@ class Took(NamedTuple):
 
 def one_by_one(bootstrap: str, topic: str, ids: int, transactions: int) -> Took:
     """confluent-kafka: transactions of one record, one after the other."""
+    return confluent({"bootstrap.servers": bootstrap}, topic, transactions)
+
+
+def one_by_one_mocked(bootstrap: str, topic: str, ids: int, transactions: int) -> Took:
+    """The same at librdkafka's mock cluster, whatever `bootstrap` is."""
+    return confluent({"test.mock.num.brokers": 1, "log_level": 0}, topic, transactions)
+
+
+def confluent(config: dict[str, str | int], topic: str, transactions: int) -> Took:
+    """Transactions of one record, one after the other, with the cluster that `config` names."""
     from confluent_kafka import Producer
 
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-one-by-one"})
+    producer = Producer({**config, "transactional.id": f"{topic}-one-by-one"})
     producer.init_transactions(PATIENCE_SECONDS)
     latencies, began = [], 0.0
     for number in range(-FIRST_TRANSACTIONS, transactions):
@@ -322,6 +333,7 @@ def connected(port: int) -> Connection:
 
 PROGRAMS: dict[str, Callable[[str, str, int, int], Took]] = {
     "one-by-one": one_by_one,
+    "one-by-one-mocked": one_by_one_mocked,
     "at-once": at_once,
     "pings": pings,
 }

@@ -18,6 +18,7 @@ from bench.transaction_clients import FIRST_TRANSACTIONS, Took
 COMMIT_EVERY_MS = 100
 IDS, PARTITIONS = 50, 10
 READ_TARGET = 0.9  # a reader of committed records to one of all records, on the same broker
+MOCK = "mock cluster"
 READS = 2  # of the same records in one pair: one is too short
 
 
@@ -113,6 +114,25 @@ def one_by_one(run: Run, place: Place) -> None:
     measure(run, "one id after the other", "one-by-one", 1, place.one_by_one, place.one_by_one_target, p99_target=1.0)
 
 
+def beside_a_mock(run: Run, place: Place) -> None:
+    """The same client at librdkafka's mock cluster, which stores nothing: how much of a transaction is the client's."""
+    count = run.count(place.one_by_one)
+    for _ in range(run.pairs):
+        topic = run.new_topic(run.brokers)
+        mocked = commits_a_second(run, "one-by-one-mocked", run.brokers[0], topic, count)
+        for contender in run.brokers:
+            line = run.book.line("Commits beside a mock cluster's", contender.name, "per s", against=MOCK)
+            line.add(MOCK, mocked)
+            line.add(BARNABAS, commits_a_second(run, "one-by-one", contender, topic, count))
+        run.drop(topic, run.brokers)
+
+
+def commits_a_second(run: Run, program: str, contender: Contender, topic: str, count: int) -> float | None:
+    """Of one id, whose transactions follow each other."""
+    took: Took | None = run.attempt(program, lambda: run_client(program, contender, topic, 1, count))
+    return took and len(took.latencies_ms) / took.seconds
+
+
 def at_once(run: Run, place: Place) -> None:
     """Many ids at once."""
     measure(run, f"{IDS} ids at once", "at-once", IDS, place.at_once, place.at_once_target)
@@ -190,5 +210,8 @@ def cases_of(place: Place) -> Cases:
     }
 
 
-BROKER_CASES = cases_of(ONE_BROKER)
+BROKER_CASES = {
+    **cases_of(ONE_BROKER),
+    f"{ONE_BROKER.prefix}-mocked": lambda run: beside_a_mock(run, ONE_BROKER),
+}
 CLUSTER_CASES = cases_of(THREE_BROKERS)
