@@ -207,9 +207,10 @@ class TlsStream:
 
     def receive_now(self, max_bytes: int) -> bytes | None:
         for _ in range(FRUITLESS_RECEIVES_MAX):
-            data = self._decrypt(max_bytes)
-            if data is not None:
-                return data
+            if self._has_more():
+                data = self._decrypt(max_bytes)
+                if data is not None:
+                    return data
             arrived = self._raw.receive_now(max(max_bytes, RECEIVE_BYTES_MIN))
             if arrived is None:
                 return None
@@ -220,7 +221,7 @@ class TlsStream:
 
     async def receive_some(self, max_bytes: int) -> bytes:
         # The checkpoint comes before bytes are taken: a cancelled call has taken none.
-        if not self._decrypted_all or self._ended or self._failure is not None:
+        if self._has_more():
             await trio.lowlevel.checkpoint()
             data = self._decrypt(max_bytes)
             if data is not None:
@@ -230,6 +231,10 @@ class TlsStream:
             data = self._decrypt_arrived(arrived, max_bytes)
             if data is not None:
                 return data
+
+    def _has_more(self) -> bool:
+        """Whether the caller may get something before more arrives: records, the end, or a failure."""
+        return not self._decrypted_all or self._ended or self._failure is not None
 
     def _decrypt_arrived(self, arrived: bytes, max_bytes: int) -> bytes | None:
         """As `_decrypt`, after these bytes arrived. They are decrypted in portions, which bounds OpenSSL's buffer."""
