@@ -9,6 +9,7 @@ import base64
 import binascii
 import re
 import struct
+from functools import lru_cache
 from typing import NamedTuple
 
 ZERO_TOPIC_ID = bytes(16)
@@ -64,6 +65,8 @@ def names_collide(one: str, other: str) -> bool:
     return one.replace(".", "_") == other.replace(".", "_")
 
 
+# One transaction asks five times about its id. Names have up to 32 kB, so few are kept.
+@lru_cache(maxsize=256)
 def java_string_hash(text: str) -> int:
     """Java's `String.hashCode`: 31*h + c over UTF-16 code units, wrapped to 32 bits, signed."""
     # Java hashes UTF-16 code units: two for a character outside the basic plane. A lone surrogate counts as it is.
