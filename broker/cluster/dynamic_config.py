@@ -9,8 +9,6 @@ change is missed between the first read and the watch.
 
 New values need no distribution: all code reads `BrokerConfig` and `TopicConfig` at each use. Three properties need an
 action beside that: `min.insync.replicas`, `unclean.leader.election.enable` and `advertised.listeners`.
-
-A notification expires after 15 minutes; any broker removes it when it next looks.
 """
 
 import logging
@@ -34,7 +32,7 @@ from barnabas.controller.admin.entity_configs import (
 )
 from barnabas.controller.image.loading import numbered, parse
 from barnabas.controller.store import paths
-from barnabas.controller.store.following import Following
+from barnabas.controller.store.following import Following, remove_expired
 from barnabas.controller.store.paths import DEFAULT_ENTITY, ConfigChange
 from barnabas.controller.store.store import MetadataStore, NoNode, check_path
 
@@ -50,7 +48,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NOTIFICATION = paths.CONFIG_CHANGE_PREFIX.rpartition("/")[2]
-EXPIRY_MS = 15 * 60 * 1000
 APPLIED_SECONDS_MAX = 5.0  # an AlterConfigs response waits at most this long until this broker uses the new values
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
 
@@ -184,7 +181,7 @@ class DynamicConfig:
             self._seen = new[-1]
             self._applied.set()
             self._applied = trio.Event()
-        await self._remove_expired([numbers[number] for number in sorted(numbers)])
+        await remove_expired(self._store, paths.CONFIG_CHANGES, numbers, self._now_ms())
 
     async def _entity(self, name: str) -> str:
         """The entity that a notification names, as type/name; "" if the notification is gone or malformed."""
@@ -235,19 +232,6 @@ class DynamicConfig:
         if advertised != self._advertised and self._advertise is not None:
             await self._advertise()
             self._advertised = advertised
-
-    async def _remove_expired(self, names: list[str]) -> None:
-        """Remove the expired notifications among `names`, which are in ascending order of their numbers."""
-        for name in names:
-            path = f"{paths.CONFIG_CHANGES}/{name}"
-            stat = await self._store.exists(path)
-            # Later numbers are younger, so the first one that has not expired ends the search.
-            if stat is not None and self._now_ms() - stat.ctime_ms <= EXPIRY_MS:
-                return
-            try:
-                await self._store.delete(path)
-            except NoNode:
-                continue  # another broker was quicker
 
 
 def _decode_change(data: bytes | None, path: str) -> ConfigChange:

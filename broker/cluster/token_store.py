@@ -16,7 +16,7 @@ import trio
 from barnabas.broker.security.tokens import DelegationToken, DelegationTokens
 from barnabas.controller.image.loading import numbered, parse
 from barnabas.controller.store import paths
-from barnabas.controller.store.following import Following
+from barnabas.controller.store.following import Following, remove_expired
 from barnabas.controller.store.store import (
     Create,
     Delete,
@@ -32,7 +32,6 @@ from barnabas.controller.store.store import (
 logger = logging.getLogger(__name__)
 
 NOTIFICATION = paths.DELEGATION_TOKEN_CHANGE_PREFIX.rpartition("/")[2]
-EXPIRY_MS = 15 * 60 * 1000  # of a notification
 
 
 class TokenStore:
@@ -110,7 +109,7 @@ class TokenStore:
             for number in sorted(number for number in names if number > self._seen):
                 await self._take(names[number])
         self._seen = max(names, default=self._seen)
-        await self._remove_expired([names[number] for number in sorted(names)])
+        await remove_expired(self._store, paths.DELEGATION_TOKEN_CHANGES, names, self._now_ms())
 
     async def _create(self, path: str) -> None:
         try:
@@ -145,19 +144,6 @@ class TokenStore:
             self.known.remove(token_id)
         else:
             self.known.put(token)
-
-    async def _remove_expired(self, names: list[str]) -> None:
-        """Remove the expired notifications among `names`, which are in ascending order of their numbers."""
-        for name in names:
-            path = f"{paths.DELEGATION_TOKEN_CHANGES}/{name}"
-            stat = await self._store.exists(path)
-            # Later numbers are younger, so the first one that has not expired ends the search.
-            if stat is not None and self._now_ms() - stat.ctime_ms <= EXPIRY_MS:
-                return
-            try:
-                await self._store.delete(path)
-            except NoNode:
-                continue  # another broker was quicker
 
 
 def _notification(token_id: str) -> Create:

@@ -1,33 +1,48 @@
-"""OffsetCommit, OffsetFetch and OffsetDelete: the committed offsets of a group.
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch and OffsetDelete: the committed offsets of a group.
 
 Behaviour: a commit for a partition that does not exist is refused for that partition alone; all other partitions of a
     commit succeed or fail together, except for metadata that is too long, and beyond STORED_AT_A_TIME partitions, where
-    Kafka refuses what does not fit into one batch. A partition without a committed offset is fetched as offset -1
-    without an error. OffsetDelete works on groups without members; on consumer groups with members for topics that no
-    member subscribes to.
+    Kafka refuses what does not fit into one batch. The offsets of a TxnOffsetCommit are a transactional batch in
+    `__consumer_offsets`, and take effect when the transaction is committed; as in Produce, a batch that begins a
+    transaction there is verified first. Errors of the coordinators that clients could not act on become those that make
+    them look up the group coordinator, or retry. A partition without a committed offset is fetched as offset -1 without
+    an error. OffsetDelete works on groups without members; on consumer groups with members for topics that no member
+    subscribes to.
 Versions: version 0 of OffsetCommit and OffsetFetch keeps offsets in the metadata store, as clients of Kafka 0.8 did,
     and has no members; 1+ uses `__consumer_offsets`. OffsetCommit 1 has a timestamp per partition, 2-4 a retention
-    time; 6+ leader epochs; 7+ static members. OffsetFetch 2+ null means all partitions of the group, and the group's
-    error has its own field; before, each partition has it. 7+ may require stable offsets (KIP-447); 8+ names
-    several groups (KIP-709).
+    time; 6+ leader epochs; 7+ static members. TxnOffsetCommit 2+ leader epochs; 3+ members and generations, so that a
+    member that has lost its partitions cannot commit (KIP-447); 4+ TRANSACTION_ABORTABLE. OffsetFetch 2+ null means all
+    partitions of the group, and the group's error has its own field; before, each partition has it. 7+ may require
+    stable offsets (KIP-447); 8+ names several groups (KIP-709).
 """
 
 import logging
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from barnabas.broker.call import Broker, Call
+from barnabas.broker.cluster.topics import GROUP_TOPIC
 from barnabas.broker.freeing import emptied
-from barnabas.broker.groups.events import CommitAnswer, CommitOffsets, Waiting
+from barnabas.broker.groups.decisions import IN_TRANSACTION_NOT_STORED
+from barnabas.broker.groups.events import (
+    CommitAnswer,
+    CommitOffsets,
+    CommitOffsetsInTransaction,
+    Transaction,
+    Waiting,
+)
 from barnabas.broker.groups.offsets import ReadOffset, java_length, read_offset
 from barnabas.broker.groups.records import NO_EXPIRY, Commit
 from barnabas.broker.pacing import ROWS_AT_A_TIME, paced, pause_after, portions
 from barnabas.broker.repeats import Repeats, Seen
 from barnabas.broker.rows import Rows
+from barnabas.broker.transactions.state import Producer
+from barnabas.broker.transactions.verification import code_for
 from barnabas.controller.store.paths import consumer_offset
 from barnabas.controller.store.store import Create, NodeExists, NoNode, StoreError, with_ancestors
+from barnabas.storage.verification import Guard
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.sentinels import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
@@ -43,9 +58,13 @@ NO_METADATA = ""
 TIMESTAMP_MAX = (1 << 63) - 1
 STORED_AT_A_TIME = 2000  # offsets of a commit: they are appended and replayed in one step of the event loop
 COMMIT_COST, GROUP_COST = 2, 5  # in rows of `pacing.ROWS_AT_A_TIME`: the time to read a commit, to find a group
+ABORTABLE_VERSION = 4
+LOADING_VERSION = 2  # before, clients of TxnOffsetCommit do not know COORDINATOR_LOAD_IN_PROGRESS
 
 CommitRow = m.OffsetCommitResponse.OffsetCommitResponsePartition
 CommitTopic = m.OffsetCommitResponse.OffsetCommitResponseTopic
+TransactionalRow = m.TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
+TransactionalTopic = m.TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 FetchRow = m.OffsetFetchResponse.OffsetFetchResponsePartition
 FetchTopic = m.OffsetFetchResponse.OffsetFetchResponseTopic
 GroupRow = m.OffsetFetchResponse.OffsetFetchResponsePartitions
@@ -55,6 +74,23 @@ FetchedRow = TypeVar("FetchedRow", FetchRow, GroupRow)
 DeletedRow = m.OffsetDeleteResponse.OffsetDeleteResponsePartition
 DeletedTopic = m.OffsetDeleteResponse.OffsetDeleteResponseTopic
 
+
+class AskedPartition(Protocol):
+    """A partition in a request that commits offsets."""
+
+    partition_index: int
+
+
+AskedRow = TypeVar("AskedRow", bound=AskedPartition)
+
+
+class AskedTopic(Protocol[AskedRow]):
+    """A topic in a request that commits offsets."""
+
+    name: str
+    partitions: Sequence[AskedRow]
+
+
 # -- OffsetCommit
 
 
@@ -62,23 +98,7 @@ async def offset_commit(broker: Broker, call: Call, request: m.OffsetCommitReque
     """Commit offsets; one error code per partition. Raises Refuse(GROUP_AUTHORIZATION_FAILED)."""
     if not call.authorize("Read", "Group", request.group_id):
         raise Refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    now_ms = broker.world.now_ms()
-    # Keys keep the order of the request, which is the order of the response. Of a partition that is named twice the
-    # last commit counts, and it is answered once.
-    errors: dict[TopicPartition, ErrorCode] = {}
-    commits: dict[TopicPartition, Commit] = {}
-    async for topic in paced(request.topics):
-        may_read = call.authorize("Read", "Topic", topic.name)
-        async for row in paced(topic.partitions, COMMIT_COST):
-            key = TopicPartition(topic.name, row.partition_index)
-            errors[key] = ErrorCode.NONE
-            if not may_read:
-                errors[key] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            # No deletion of the partition would remove this offset: it would stay until it expires.
-            elif broker.metadata.partition(*key) is None:
-                errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            else:
-                commits[key] = _commit(request, row, now_ms)
+    errors, commits = await _asked_commits(broker, call, request.topics, partial(_commit, request))
     # Version 0 has no group members and no generation: each offset is a node of its own, and may fail on its own.
     if commits and call.version == STORE_VERSION:
         async for key, commit in paced(commits.items()):
@@ -106,6 +126,32 @@ async def offset_commit(broker: Broker, call: Call, request: m.OffsetCommitReque
     )
 
 
+async def _asked_commits(
+    broker: Broker, call: Call, topics: Sequence[AskedTopic[AskedRow]], commit_of: Callable[[AskedRow, int], Commit]
+) -> tuple[dict[TopicPartition, ErrorCode], dict[TopicPartition, Commit]]:
+    """What an OffsetCommit or TxnOffsetCommit asks for: the error of each partition, and what is to be committed.
+
+    `commit_of` makes the commit of a row, at this time (ms). Keys keep the order of the request, which is the order of
+    the response. Of a partition that is named twice the last commit counts, and it is answered once.
+    """
+    now_ms = broker.world.now_ms()
+    errors: dict[TopicPartition, ErrorCode] = {}
+    commits: dict[TopicPartition, Commit] = {}
+    async for topic in paced(topics):
+        may_read = call.authorize("Read", "Topic", topic.name)
+        async for row in paced(topic.partitions, COMMIT_COST):
+            key = TopicPartition(topic.name, row.partition_index)
+            errors[key] = ErrorCode.NONE
+            if not may_read:
+                errors[key] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            # No deletion of the partition would remove this offset: it would stay until it expires.
+            elif broker.metadata.partition(*key) is None:
+                errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                commits[key] = commit_of(row, now_ms)
+    return errors, commits
+
+
 def _commit(
     request: m.OffsetCommitRequest, row: m.OffsetCommitRequest.OffsetCommitRequestPartition, now_ms: int
 ) -> Commit:
@@ -130,12 +176,108 @@ def _event(request: m.OffsetCommitRequest, commits: dict[TopicPartition, Commit]
 
 def refuse_offset_commit(request: m.OffsetCommitRequest, version: int, code: ErrorCode) -> m.OffsetCommitResponse:
     """The same error for every partition. A partition that is named twice is answered once."""
-    named: dict[str, dict[int, CommitRow]] = {topic.name: {} for topic in request.topics}
-    for topic in request.topics:
-        for row in topic.partitions:
-            named[topic.name][row.partition_index] = CommitRow(partition_index=row.partition_index, error_code=code)
     return m.OffsetCommitResponse(
-        topics=[CommitTopic(name=name, partitions=list(rows.values())) for name, rows in named.items()]
+        topics=[
+            CommitTopic(name=name, partitions=[CommitRow(partition_index=index, error_code=code) for index in indexes])
+            for name, indexes in _named_partitions(request.topics).items()
+        ]
+    )
+
+
+def _named_partitions(topics: Sequence[AskedTopic[AskedRow]]) -> dict[str, dict[int, None]]:
+    """The partitions of each topic, each once, in the order of the request."""
+    named: dict[str, dict[int, None]] = {topic.name: {} for topic in topics}
+    for topic in topics:
+        named[topic.name].update(dict.fromkeys(row.partition_index for row in topic.partitions))
+    return named
+
+
+# -- TxnOffsetCommit
+
+
+async def txn_offset_commit(broker: Broker, call: Call, request: m.TxnOffsetCommitRequest) -> m.TxnOffsetCommitResponse:
+    """Store the offsets; one error code per partition.
+
+    Raises Refuse: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED.
+    """
+    if not call.authorize("Write", "TransactionalId", request.transactional_id):
+        raise Refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not call.authorize("Read", "Group", request.group_id):
+        raise Refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    errors, commits = await _asked_commits(broker, call, request.topics, _commit_in_transaction)
+    if commits:
+        answer = await _stored_in_transaction(broker, call, request, commits)
+        error = answer.error
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and call.version < LOADING_VERSION:
+            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        async for key in paced(commits):
+            errors[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE if key in answer.too_large else error
+    topics: dict[str, list[TransactionalRow]] = {}
+    async for (name, index), code in paced(errors.items()):
+        topics.setdefault(name, []).append(TransactionalRow(partition_index=index, error_code=code))
+    return m.TxnOffsetCommitResponse(
+        topics=[TransactionalTopic(name=name, partitions=rows) async for name, rows in paced(topics.items())]
+    )
+
+
+async def _stored_in_transaction(
+    broker: Broker, call: Call, request: m.TxnOffsetCommitRequest, commits: dict[TopicPartition, Commit]
+) -> CommitAnswer:
+    producer = Producer(request.producer_id, request.producer_epoch)
+    offsets = TopicPartition(GROUP_TOPIC, broker.groups.placement.partition_of(request.group_id))
+    if request.group_id == "":
+        return CommitAnswer(ErrorCode.INVALID_GROUP_ID)
+    guard = await _verify(broker, call, request.transactional_id, producer, offsets)
+    if isinstance(guard, ErrorCode):
+        return CommitAnswer(guard)
+    is_verifying = broker.config.transaction_partition_verification_enable
+    event = CommitOffsetsInTransaction(
+        waiting=Waiting(),
+        transaction=Transaction(*producer, guard, is_verifying=is_verifying),
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation=request.generation_id,
+        offsets=commits,
+    )
+    return await broker.groups.commit_in_transaction(request.group_id, event)
+
+
+async def _verify(
+    broker: Broker, call: Call, transactional_id: str, producer: Producer, offsets: TopicPartition
+) -> Guard | ErrorCode | None:
+    """The guard to append the batch with, None where none is needed, or the error."""
+    if not broker.config.transaction_partition_verification_enable:
+        return None
+    partition = broker.replicas.get(*offsets)
+    if isinstance(partition, ErrorCode):
+        return IN_TRANSACTION_NOT_STORED.get(partition, partition)
+    guard = partition.begin_verification(*producer, -1)
+    if isinstance(guard, ErrorCode):
+        return IN_TRANSACTION_NOT_STORED.get(guard, guard)
+    if guard is None:
+        return None
+    error = (await broker.verification.verify(transactional_id, producer, [offsets]))[offsets]
+    if not error:
+        return guard
+    code = code_for(error, knows_abortable=call.version >= ABORTABLE_VERSION)
+    return IN_TRANSACTION_NOT_STORED.get(code, code)
+
+
+def _commit_in_transaction(row: m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition, now_ms: int) -> Commit:
+    return Commit(row.committed_offset, row.committed_leader_epoch, row.committed_metadata or "", now_ms)
+
+
+def refuse_txn_offset_commit(
+    request: m.TxnOffsetCommitRequest, version: int, code: ErrorCode
+) -> m.TxnOffsetCommitResponse:
+    """The same error for every partition. A partition that is named twice is answered once."""
+    return m.TxnOffsetCommitResponse(
+        topics=[
+            TransactionalTopic(
+                name=name, partitions=[TransactionalRow(partition_index=index, error_code=code) for index in indexes]
+            )
+            for name, indexes in _named_partitions(request.topics).items()
+        ]
     )
 
 

@@ -17,7 +17,6 @@ So the authorizer never gets an older state of a pattern than it has.
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from random import Random
 from typing import NamedTuple
@@ -42,7 +41,7 @@ from barnabas.broker.security.acls import (
 from barnabas.broker.security.authorizer import Authorizer
 from barnabas.controller.image.loading import numbered, parse, read_nodes
 from barnabas.controller.store import paths
-from barnabas.controller.store.following import Following
+from barnabas.controller.store.following import Following, remove_expired
 from barnabas.controller.store.store import (
     BadVersion,
     Create,
@@ -60,7 +59,6 @@ from barnabas.wire.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
 
-EXPIRY_MS = 15 * 60 * 1000
 WRITE_ATTEMPTS = 10
 BACKOFF_SECONDS, BACKOFF_JITTER_SECONDS = 0.1, 0.05
 
@@ -148,9 +146,7 @@ class Authorization:
         # After all of them: if the store fails in between, the next round applies them again.
         if new:
             self._seen[folder] = new[-1]
-        for number in sorted(numbers):
-            if not await self._remove_expired(f"{folder}/{numbers[number]}"):
-                return
+        await remove_expired(self._store, folder, numbers, self._now_ms())
 
     async def _announced(self, path: str) -> ResourcePattern | None:
         """The pattern that an announcement names; None if it is gone or malformed."""
@@ -169,15 +165,6 @@ class Authorization:
             else:
                 entries = _readable(data, pattern.node)
             self.authorizer.replace(pattern, entries)
-
-    async def _remove_expired(self, path: str) -> bool:
-        """Whether this announcement is gone: it is removed if it has expired."""
-        stat = await self._store.exists(path)
-        if stat is not None and self._now_ms() - stat.ctime_ms <= EXPIRY_MS:
-            return False
-        with suppress(NoNode):  # another broker was quicker
-            await self._store.delete(path)
-        return True
 
     # -- changes
 

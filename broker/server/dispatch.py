@@ -40,7 +40,6 @@ from barnabas.broker.handlers import (
     scram,
     tokens,
     topics,
-    transactional_offsets,
     transactions,
     versions,
 )
@@ -109,7 +108,7 @@ HANDLERS: dict[int, Route] = {
     25: Route(transactions.add_offsets_to_txn),
     26: Route(transactions.end_txn),
     27: Route(markers.write_txn_markers, markers.refuse_write_txn_markers),
-    28: Route(transactional_offsets.txn_offset_commit, transactional_offsets.refuse_txn_offset_commit),
+    28: Route(group_offsets.txn_offset_commit, group_offsets.refuse_txn_offset_commit),
     29: Route(acls.describe_acls, acls.refuse_describe_acls),
     30: Route(acls.create_acls, acls.refuse_create_acls),
     31: Route(acls.delete_acls, acls.refuse_delete_acls),

@@ -1,13 +1,19 @@
-"""Follows a part of the store: looks at it, and looks again whenever one of its watches says that it has changed."""
+"""Follows a part of the store: looks at it, and looks again whenever one of its watches says that it has changed.
+
+What has changed is announced by *notifications*: sequential nodes in a folder, which any broker removes when they are
+older than EXPIRY_MS.
+"""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 
 import trio
 
-from barnabas.controller.store.store import MetadataStore, SessionExpired, StoreError
+from barnabas.controller.store.store import MetadataStore, NoNode, SessionExpired, StoreError
 
 RETRY_SECONDS = 1.0
+EXPIRY_MS = 15 * 60 * 1000  # as in Kafka
 
 Look = Callable[[Callable[[], None]], Awaitable[None]]  # takes what its watches call
 
@@ -56,3 +62,15 @@ class Following:
         except StoreError as error:
             self._logger.warning("no new session: %s", error, extra={"peer": "store"})
             await trio.sleep(RETRY_SECONDS)
+
+
+async def remove_expired(store: MetadataStore, folder: str, notifications: Mapping[int, str], now_ms: int) -> None:
+    """Remove those of the folder's notifications (number -> name) that have expired. StoreError."""
+    for number in sorted(notifications):
+        path = f"{folder}/{notifications[number]}"
+        stat = await store.exists(path)
+        # Later numbers are younger, so the first one that has not expired ends the search.
+        if stat is not None and now_ms - stat.ctime_ms <= EXPIRY_MS:
+            return
+        with suppress(NoNode):  # another broker was quicker
+            await store.delete(path)

@@ -7,10 +7,11 @@ import pytest
 import trio
 
 from barnabas.broker.security.acls import AccessControlEntry, AclBinding, AclFilter, ResourcePattern, encode_entries
-from barnabas.broker.security.authorization import EXPIRY_MS, UNREADABLE, Authorization
+from barnabas.broker.security.authorization import UNREADABLE, Authorization
 from barnabas.broker.security.authorizer import Authorizer
 from barnabas.broker.world import run_inline
 from barnabas.controller.store import paths
+from barnabas.controller.store.following import EXPIRY_MS
 from barnabas.controller.store.sqlitestore import open_sqlite_database
 from barnabas.controller.store.store import BadVersion, NodeExists, NoNode
 from barnabas.wire.errors import ErrorCode
