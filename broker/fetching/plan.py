@@ -11,6 +11,7 @@ connection sends with `sendfile`.
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.fetching.preferred_replica import RACK_AWARE_SELECTOR, choose_replica
 from barnabas.broker.pacing import complete
+from barnabas.broker.replication.confirmation import is_doubted_before
 from barnabas.broker.replication.fetch_sessions import Wanted
 from barnabas.broker.replication.isr import Pulse
 from barnabas.broker.replication.partition import Partition
@@ -89,6 +90,7 @@ class FetchPlan:
         self.has_slices = False  # whether a row may carry a file slice
         self._sealed: set[Wanted] = set()  # partitions whose records are a slice of a sealed segment
         self.planned_bytes = 0
+        self.doubted: dict[Wanted, None] = {}  # partitions whose leader waits for the follower's next fetches
         self.urgent = False  # an error, a diverging epoch or a preferred replica: answer without waiting
         # Set by the handler before it plans changed partitions again. From then on the request's fetch offsets are old:
         # they say nothing of the records that were appended during the wait.
@@ -100,6 +102,7 @@ class FetchPlan:
         if before is not None:
             self._take_back(wanted)
             self.left_over.pop(wanted, None)
+            self.doubted.pop(wanted, None)
         # The follower's progress counts only from valid fetches; `_note_progress` sets it again if this one is.
         if wanted.follower is not None and not self.has_waited:
             wanted.part()
@@ -113,6 +116,8 @@ class FetchPlan:
         except StorageError as error:
             self._take_back(wanted)
             self._fail(wanted, partition.fail_storage(error))
+        if self.replica_id >= 0 and is_doubted_before(partition, self.replica_id):
+            self.doubted[wanted] = None
         return partition
 
     def is_joining(self, wanted: Wanted) -> bool:

@@ -314,10 +314,11 @@ async def _select_rows(plan: FetchPlan, session: FetchSession, *, incremental: b
             or row.preferred_read_replica >= 0
         )
         # Fairness: a partition whose data found no room is planned before those that were served now, which may have
-        # more data. A follower outside the ISR joins by a fetch, so its partition is planned in every request.
+        # more data. A follower outside the ISR joins by a fetch, so its partition is planned in every request; that of
+        # a follower whose fetches confirm the leader, too.
         if has_news:
             served.append(wanted)
-        elif wanted in plan.left_over or plan.is_joining(wanted):
+        elif wanted in plan.left_over or wanted in plan.doubted or plan.is_joining(wanted):
             session.due[wanted] = None
         offsets = row.high_watermark, row.log_start_offset
         if has_news or not incremental or offsets != (wanted.sent_high_watermark, wanted.sent_log_start_offset):
@@ -371,7 +372,7 @@ async def _fill(plan: FetchPlan, named: Named, request: m.FetchRequest) -> None:
 
 
 def _enough(plan: FetchPlan, request: m.FetchRequest) -> bool:
-    return plan.urgent or plan.planned_bytes >= plan.min_bytes or request.max_wait_ms <= 0
+    return plan.urgent or plan.planned_bytes >= plan.min_bytes or request.max_wait_ms <= 0 or bool(plan.doubted)
 
 
 # -- requests and rows

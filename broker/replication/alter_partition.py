@@ -17,13 +17,14 @@ An error of the whole request repeats it for all its partitions.
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from enum import Enum, auto
+from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from barnabas.broker.pacing import paced, portions
-from barnabas.broker.replication.isr import LagLimits
-from barnabas.broker.replication.partition import RECOVERED, AskedIsr, Partition
+from barnabas.broker.replication.isr import AskedIsr, LagLimits
+from barnabas.broker.replication.partition import RECOVERED, Partition
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost, error_name
 from barnabas.wire.sentinels import UNKNOWN_BROKER_EPOCH
@@ -91,6 +92,7 @@ class AlterPartition:
         self._asking: dict[Partition, None] = {}
         self._awaiting_role: dict[Partition, tuple[AskedIsr, float]] = {}  # requested ISR, time of the repetition (s)
         self._wake = trio.Event()
+        self._marks = count(1)
 
     @property
     def limits(self) -> LagLimits:
@@ -100,6 +102,10 @@ class AlterPartition:
     def now_ms(self) -> float:
         """The monotonic time for the lag of followers."""
         return self._clock() * 1000
+
+    def mark(self) -> int:
+        """A number above all that were given before."""
+        return next(self._marks)
 
     def is_alive(self, broker_id: int) -> bool:
         """Whether the controller's metadata lists this broker as alive."""

@@ -47,10 +47,15 @@ class Follower:
     broker_epoch: int = UNKNOWN_BROKER_EPOCH
     leader_end_offset: int = UNKNOWN_OFFSET  # the leader's log end offset at the last fetch
     fetched_ms: float = NEVER  # the last fetch that named this partition or found it changed
+    arrived: int = 0  # the leader's mark when that fetch arrived: marks count up
+    followed_after: int = 0  # the mark of the fetch before, whose response the follower had when it sent that one
     pulse: Pulse = field(default_factory=Pulse)
 
-    def fetched(self, fetch_offset: int, leader_end_offset: int, now_ms: float, pulse: Pulse) -> None:
+    def fetched(self, fetch_offset: int, leader_end_offset: int, now_ms: float, pulse: Pulse, mark: int) -> None:
         """The follower fetched from `fetch_offset` while the leader's log ended at `leader_end_offset`."""
+        # A fetch may have been under way for long, also while this process was stopped. But a follower sends it after
+        # the response to the one before, and so after the arrival of that one.
+        self.followed_after, self.arrived = self.arrived, mark
         if fetch_offset >= leader_end_offset:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
         # On a busy partition a follower is always one fetch behind. It counts as caught up at its previous fetch, if it
@@ -86,6 +91,15 @@ class Follower:
         if self.log_end_offset >= self.leader_end_offset != UNKNOWN_OFFSET:
             return max(self.last_caught_up_ms, self.pulse.last_fetch_ms)
         return self.last_caught_up_ms
+
+
+class AskedIsr(NamedTuple):
+    """An ISR that the leader asks the controller for with AlterPartition."""
+
+    in_sync_replicas: list[int]
+    leader_epoch: int
+    partition_epoch: int  # of the state that the change is based on
+    broker_epochs: dict[int, int]  # follower id -> broker epoch of its Fetch; the controller refuses old ones (KIP-903)
 
 
 class LagLimits(NamedTuple):

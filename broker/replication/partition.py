@@ -16,8 +16,10 @@ import logging
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from barnabas.broker.replication.confirmation import confirm, settles_doubt
 from barnabas.broker.replication.isr import (
     UNKNOWN_OFFSET,
+    AskedIsr,
     Follower,
     LagLimits,
     Pulse,
@@ -70,15 +72,6 @@ class Role(NamedTuple):
     is_new: bool
 
 
-class AskedIsr(NamedTuple):
-    """An ISR that the leader asks the controller for with AlterPartition."""
-
-    in_sync_replicas: list[int]
-    leader_epoch: int
-    partition_epoch: int  # of the state that the change is based on
-    broker_epochs: dict[int, int]  # follower id -> broker epoch of its Fetch; the controller refuses old ones (KIP-903)
-
-
 class FollowerWatch(Protocol):
     """What a leader needs to judge its followers and to request a new ISR. Implemented by `AlterPartition`."""
 
@@ -87,6 +80,9 @@ class FollowerWatch(Protocol):
 
     def now_ms(self) -> float:
         """A monotonic clock in ms: the lag of followers must not depend on corrections of the wall clock."""
+
+    def mark(self) -> int:
+        """A number above all that were given before, from 1: what came first, a fetch or a read."""
 
     def is_alive(self, broker_id: int) -> bool:
         """Whether this broker is alive in the metadata that the controller sent."""
@@ -108,6 +104,7 @@ class Partition:
         "asked_isr",
         "config",
         "controller_epoch",
+        "doubt",
         "epoch_start_offset",
         "fetched_by_id",
         "followers",
@@ -159,6 +156,7 @@ class Partition:
         # A dict serves as an ordered set: the order of wake-ups must not depend on hashes, or no run is repeatable.
         self.waiters: dict[Waiter, None] = {}
         self._outstanding = Outstanding()
+        self.doubt = 0  # the mark of the last `confirm` that is not answered; 0: none
         self._broker_id = broker_id
         self._now_ms = now_ms
         self._flusher = flusher
@@ -423,7 +421,7 @@ class Partition:
             return None
         # The ISR may have shrunk below min.insync.replicas between the append and the commit. As in Kafka, the maximal
         # ISR counts here.
-        if self._lacks_replicas(sum(map(self._is_in_maximal_isr, self.replicas))):
+        if self._lacks_replicas(sum(map(self.is_in_maximal_isr, self.replicas))):
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return ErrorCode.NONE
 
@@ -437,6 +435,10 @@ class Partition:
         await decisions.wait(deadline)
         (outcome,) = decisions.decided
         return ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome
+
+    async def confirm(self, deadline: float) -> ErrorCode:
+        """Wait until it is certain that no other broker led this partition before the call (`confirmation.py`)."""
+        return await confirm(self, self._watch.mark(), deadline)
 
     def fail_storage(self, error: StorageError) -> ErrorCode:
         """Take the log directory offline after a failed read or append. Returns the error for clients."""
@@ -500,7 +502,7 @@ class Partition:
         log = self.log
         if follower is None or log is None:
             return None
-        follower.fetched(fetch_offset, log.log_end_offset, self._watch.now_ms(), pulse or Pulse())
+        follower.fetched(fetch_offset, log.log_end_offset, self._watch.now_ms(), pulse or Pulse(), self._watch.mark())
         # Before `_expand`, which sends it to the controller.
         follower.broker_epoch = broker_epoch
         if log_start_offset != follower.log_start_offset:
@@ -509,7 +511,8 @@ class Partition:
             wake(self)
         # The expansion comes first: the high watermark then waits for the new member.
         self._expand(follower)
-        if self._advance_high_watermark():
+        has_moved = self._advance_high_watermark()
+        if settles_doubt(self) or has_moved:
             # No records were added, so the waiting Fetches of other followers sleep on.
             wake(self, log_grew=False)
         return follower
@@ -577,7 +580,7 @@ class Partition:
         self.asked_isr = AskedIsr(in_sync_replicas, self.leader_epoch, self.partition_epoch, epochs)
         self._watch.ask(self)
 
-    def _is_in_maximal_isr(self, replica: int) -> bool:
+    def is_in_maximal_isr(self, replica: int) -> bool:
         """Whether the replica is in the ISR or in the requested ISR (the maximal ISR of KIP-497)."""
         # The controller may write the requested ISR and elect a leader from it before its response arrives here.
         asked = self.asked_isr
@@ -585,7 +588,7 @@ class Partition:
 
     def _is_awaited(self, follower: Follower) -> bool:
         """Whether the high watermark waits for this follower."""
-        if self._is_in_maximal_isr(follower.broker_id):
+        if self.is_in_maximal_isr(follower.broker_id):
             return True
         # A caught-up follower joins at a Fetch that reaches the high watermark. If the high watermark did not wait for
         # it, a busy leader that is alone in the ISR would always be ahead of it.

@@ -85,6 +85,10 @@ class ShardPartition(Watched, Protocol):
         """Wait until everything below `end_offset` is committed: NONE, or an error. `deadline`: trio's clock, s."""
         ...
 
+    async def confirm(self, deadline: float) -> "ErrorCode":
+        """Wait until it is certain that no other broker led before the call: NONE, or an error."""
+        ...
+
     def fail_storage(self, error: "StorageError") -> object:
         """Take the partition's log directory offline after a failed read."""
         ...

@@ -221,6 +221,17 @@ class Shards(Generic[State]):
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode.NOT_COORDINATOR
 
+    async def await_confirmed(self, shard: Shard[State], timeout_ms: int) -> ErrorCode:
+        """Wait until it is certain that no other broker has written to the shard before the call.
+
+        NONE, or what clients retry: COORDINATOR_LOAD_IN_PROGRESS if it takes too long, NOT_COORDINATOR after a change
+        of the leader.
+        """
+        outcome = await shard.partition.confirm(trio.current_time() + timeout_ms / 1000)
+        if outcome is ErrorCode.REQUEST_TIMED_OUT:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.NOT_COORDINATOR if outcome else ErrorCode.NONE
+
     # -- loading and unloading
 
     async def load(self) -> None:

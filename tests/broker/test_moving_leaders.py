@@ -166,6 +166,33 @@ async def test_no_committed_offset_is_lost_when_the_coordinator_goes(nursery, au
         assert await committed(client) == (0, 4)
 
 
+async def test_a_coordinator_that_has_not_heard_of_its_successor_does_not_answer_for_it(nursery, autojump_clock):
+    async with cluster(nursery, 3, **GROUPS) as machines:
+        coordinator = await with_group(machines)
+        old = await coordinator.connect()
+        assert await commit(old, 3) == 0
+        # As after a pause of its process: the session is over, another broker leads, and no role has arrived yet.
+        async with coordinator.broker.replicas.turn:
+            await coordinator.broker.store.expire()
+            left = [each for each in machines if each is not coordinator]
+            new = await (await leader_of(left, GROUP_TOPIC)).connect()
+            with trio.fail_after(10):
+                while await commit(new, 7) != 0:
+                    await trio.sleep(0.1)
+            assert await committed(old) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)
+        assert await committed(new) == (0, 7)
+
+
+async def test_to_read_offsets_takes_two_fetches_of_the_followers_and_not_their_wait(nursery, autojump_clock):
+    async with cluster(nursery, 3, **GROUPS, replica_fetch_wait_max_ms="10000") as machines:
+        client = await (await with_group(machines)).connect()
+        assert await commit(client, 3) == 0
+        await trio.sleep(2)  # the followers wait for records
+        began = trio.current_time()
+        assert await committed(client) == (0, 3)
+        assert trio.current_time() - began < 0.1
+
+
 async def test_a_coordinator_that_became_a_follower_knows_its_groups_no_more(nursery, autojump_clock):
     async with cluster(nursery, 3, **GROUPS) as machines:
         coordinator = await with_group(machines)

@@ -4,6 +4,7 @@
 log on an in-memory disk, in virtual time; every request and response goes through the codec.
 """
 
+import math
 import random
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -35,7 +36,9 @@ from barnabas.broker.groups.state import GroupState, forget
 from barnabas.broker.metadata import BrokerInfo, ClusterMetadata, PartitionInfo, TopicInfo
 from barnabas.broker.quotas.clients import Mutations
 from barnabas.broker.replication.alter_partition import AlterPartition
+from barnabas.broker.replication.confirmation import is_doubted_before
 from barnabas.broker.replication.partition import Partition, Role
+from barnabas.broker.replication.waiting import Waiter
 from barnabas.broker.server.dispatch import answer
 from barnabas.controller.store.paths import Endpoint
 from barnabas.storage.memdisk import MemDisk
@@ -258,6 +261,7 @@ class House:
         self.know_topic("t", 2)
         self.groups = GroupCoordinator(self.world, self.config, self.metadata)
         self.created = []
+        self.fetched_to = 0
         self.topics = SimpleNamespace(ensure_internal=self.ensure_internal)
         self.quotas = SimpleNamespace(mutations_of=lambda *user, strict: Mutations(None, lambda: 0, strict=strict))
         self.store = None
@@ -308,7 +312,17 @@ class House:
 
     def replicate(self):
         """Broker 1 has fetched everything."""
-        self.partition.follower_fetched(1, self.partition.log.log_end_offset, log_start_offset=0)
+        self.fetched_to = self.partition.log.log_end_offset
+        self.partition.follower_fetched(1, self.fetched_to, log_start_offset=0)
+
+    async def fetch_on(self):
+        """Broker 1 goes on fetching, and gets no records before `replicate`."""
+        waiter = Waiter()
+        waiter.register([self.partition])
+        while await waiter.wait(math.inf):
+            waiter.take_dirty()
+            while is_doubted_before(self.partition, 1):
+                self.partition.follower_fetched(1, self.fetched_to, log_start_offset=0)
 
     async def ask(self, request, version=None):
         """What the broker answers to a request of this version, after both went through the codec."""
@@ -326,6 +340,7 @@ async def open_house(nursery):
     async def open_one(disk=None, **options):
         house = House(disk, **options)
         await nursery.start(house.groups.run)
+        nursery.start_soon(house.fetch_on)
         return house
 
     return open_one
