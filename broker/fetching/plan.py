@@ -315,6 +315,7 @@ class FetchPlan:
             log_start_offset=wanted.log_start_offset,
             broker_epoch=self.broker_epoch,
             pulse=self.pulse,
+            connection=self.call.connection_number,
         )
         # This fetch may have raised both, and this response already carries them.
         row.high_watermark, row.last_stable_offset = partition.high_watermark, partition.last_stable_offset

@@ -5,8 +5,9 @@ and its state is old. But its successor was elected from the ISR, and followed t
 the ISR is awaited to fetch from this leader after the question came.
 
 A fetch that arrives may have been under way for long, also while this process was stopped. So what counts is not its
-arrival: a follower sends it after the response to its fetch before, and so after the arrival of that one. Two fetches
-of each follower are needed. They take milliseconds, as a follower that waits for records gets its response at once.
+arrival: on one connection a follower sends it after the response to its fetch before, and so after the arrival of that
+one. Two fetches of each follower are needed. They take milliseconds, as a follower that waits for records gets its
+response at once.
 """
 
 from typing import Protocol

@@ -36,6 +36,13 @@ class Pulse:
     broker_epoch: int = UNKNOWN_BROKER_EPOCH  # of that Fetch; a broker that registered again has a newer one
 
 
+class Arrival(NamedTuple):
+    """When a fetch arrived, by a number that counts up, and on which connection."""
+
+    mark: int
+    connection: int
+
+
 @dataclass(slots=True)
 class Follower:
     """What a leader knows of one follower of one partition in its current leader epoch."""
@@ -47,15 +54,17 @@ class Follower:
     broker_epoch: int = UNKNOWN_BROKER_EPOCH
     leader_end_offset: int = UNKNOWN_OFFSET  # the leader's log end offset at the last fetch
     fetched_ms: float = NEVER  # the last fetch that named this partition or found it changed
-    arrived: int = 0  # the leader's mark when that fetch arrived: marks count up
+    arrival: Arrival | None = None  # of that fetch
     followed_after: int = 0  # the mark of the fetch before, whose response the follower had when it sent that one
     pulse: Pulse = field(default_factory=Pulse)
 
-    def fetched(self, fetch_offset: int, leader_end_offset: int, now_ms: float, pulse: Pulse, mark: int) -> None:
+    def fetched(self, fetch_offset: int, leader_end_offset: int, now_ms: float, pulse: Pulse, arrival: Arrival) -> None:
         """The follower fetched from `fetch_offset` while the leader's log ended at `leader_end_offset`."""
-        # A fetch may have been under way for long, also while this process was stopped. But a follower sends it after
-        # the response to the one before, and so after the arrival of that one.
-        self.followed_after, self.arrived = self.arrived, mark
+        # A fetch may have been under way for long, also while this process was stopped. But on one connection each is
+        # sent after the response to the one before, and so after the arrival of that one (`confirmation.py`).
+        if self.arrival is not None and self.arrival.connection == arrival.connection:
+            self.followed_after = self.arrival.mark
+        self.arrival = arrival
         if fetch_offset >= leader_end_offset:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
         # On a busy partition a follower is always one fetch behind. It counts as caught up at its previous fetch, if it

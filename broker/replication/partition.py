@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from barnabas.broker.replication.confirmation import confirm, settles_doubt
 from barnabas.broker.replication.isr import (
     UNKNOWN_OFFSET,
+    Arrival,
     AskedIsr,
     Follower,
     LagLimits,
@@ -30,7 +31,7 @@ from barnabas.broker.replication.isr import (
     may_join,
 )
 from barnabas.broker.replication.outstanding import Outstanding
-from barnabas.broker.replication.waiting import Decisions, Waiter, wake
+from barnabas.broker.replication.waiting import Waiter, await_decisions, wake
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import Appended, PartitionLog
 from barnabas.storage.producers import Origin
@@ -430,10 +431,8 @@ class Partition:
 
         Returns NONE, the errors of `outcome`, or REQUEST_TIMED_OUT at `deadline` (trio's clock, s).
         """
-        leading_since = self.leading_since
-        decisions = Decisions([self], lambda _: self.outcome(end_offset, leading_since, ACKS_ALL))
-        await decisions.wait(deadline)
-        (outcome,) = decisions.decided
+        since = self.leading_since
+        (outcome,) = await await_decisions([self], lambda _: self.outcome(end_offset, since, ACKS_ALL), deadline)
         return ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome
 
     async def confirm(self, deadline: float) -> ErrorCode:
@@ -492,17 +491,18 @@ class Partition:
         log_start_offset: int,
         broker_epoch: int = UNKNOWN_BROKER_EPOCH,
         pulse: Pulse | None = None,
+        connection: int = 0,
     ) -> Follower | None:
         """Take over the position of a follower's valid Fetch: the follower has everything below `fetch_offset`.
 
         Called once per Fetch, when it arrives, and not when it is answered after a wait: the follower does not have the
         records that were appended meanwhile. `pulse` is the fetch session's. None if the broker is no replica.
         """
-        follower = self.followers.get(replica_id)
-        log = self.log
+        follower, log = self.followers.get(replica_id), self.log
         if follower is None or log is None:
             return None
-        follower.fetched(fetch_offset, log.log_end_offset, self._watch.now_ms(), pulse or Pulse(), self._watch.mark())
+        arrival = Arrival(self._watch.mark(), connection)
+        follower.fetched(fetch_offset, log.log_end_offset, self._watch.now_ms(), pulse or Pulse(), arrival)
         # Before `_expand`, which sends it to the controller.
         follower.broker_epoch = broker_epoch
         if log_start_offset != follower.log_start_offset:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from barnabas.broker.replication.isr import (
     NEVER,
+    Arrival,
     Follower,
     LagLimits,
     Pulse,
@@ -30,7 +31,7 @@ def fetching(*fetches: tuple[float, int, int], pulse: Pulse | None = None) -> Fo
     """A follower that fetched: (when, from which offset, where the leader's log ended)."""
     follower = Follower(2)
     for now_ms, fetch_offset, leader_end_offset in fetches:
-        follower.fetched(fetch_offset, leader_end_offset, now_ms, pulse or Pulse(), mark=0)
+        follower.fetched(fetch_offset, leader_end_offset, now_ms, pulse or Pulse(), Arrival(0, 0))
     return follower
 
 
@@ -59,9 +60,8 @@ def test_a_quiet_partition_is_caught_up_when_its_session_fetches_others():
     follower = fetching((5, 10, 10), pulse=pulse)
     pulse.last_fetch_ms = 900
     assert follower.caught_up_ms == 900
-    follower.fetched(
-        10, 11, 1000, pulse, mark=0
-    )  # a record came after that fetch, and the follower does not have it yet
+    # A record came after that fetch, and the follower does not have it yet.
+    follower.fetched(10, 11, 1000, pulse, Arrival(0, 0))
     assert follower.caught_up_ms == 900
     pulse.last_fetch_ms = 1000
     assert follower.caught_up_ms == 900
@@ -96,7 +96,7 @@ def test_no_one_is_caught_up_before_it_had_what_there_was_then(steps, start):
         now_ms += passed
         end_offset += appended
         reached = min(end_offset, reached + read)
-        follower.fetched(reached, end_offset, now_ms, Pulse(), mark=0)
+        follower.fetched(reached, end_offset, now_ms, Pulse(), Arrival(0, 0))
         ends.append((now_ms, end_offset))
     assert follower.caught_up_ms <= max((when for when, end in ends if end <= reached), default=NEVER)
 

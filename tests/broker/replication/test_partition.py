@@ -93,9 +93,9 @@ class Scene:
         self.log.flushed(plan)
         self.partition.flushed()
 
-    def caught_up(self, replica, offset) -> None:
+    def caught_up(self, replica, offset, connection=1) -> None:
         """A follower fetches from this offset on."""
-        self.partition.follower_fetched(replica, offset, log_start_offset=0)
+        self.partition.follower_fetched(replica, offset, log_start_offset=0, connection=connection)
 
 
 # -- roles
@@ -529,6 +529,12 @@ async def test_a_fetch_that_was_under_way_proves_nothing(autojump_clock):
     # The next one is sent after the response to that one.
     scene.caught_up(OTHER, 0)
     assert not is_doubted_before(scene.partition, OTHER)
+
+
+async def test_fetches_that_were_under_way_on_two_connections_prove_nothing(autojump_clock):
+    scene = Scene().lead(isr=(ME, OTHER))
+    fetched = [partial(scene.caught_up, OTHER, 0, connection) for connection in (1, 2)]
+    assert await confirmed(scene, *fetched) == ErrorCode.REQUEST_TIMED_OUT
 
 
 async def test_a_follower_outside_the_isr_is_not_awaited(autojump_clock):
