@@ -20,10 +20,13 @@ COMPARISONS = {
         *("cluster-1kB-10-partitions", "cluster-1kB-4-producers"),
         *("cluster-latency", "cluster-partitions"),
     ),
-    "transactions": tuple(
-        f"{place}-{case}"
-        for place in ("transactions", "transactions-cluster")
-        for case in ("100B", "1kB", "one-by-one", "at-once")
+    "transactions": (
+        *(
+            f"{place}-{case}"
+            for place in ("transactions", "transactions-cluster")
+            for case in ("100B", "1kB", "one-by-one", "at-once")
+        ),
+        "transactions-mocked",
     ),
     "tls": ("tls-1kB", "tls-10kB", "tls-requests", "tls-logins", "tls-idle"),
     "growth": ("connections", "one-by-one", "groups", "lookups", "keys", "many-partitions", "cold"),

@@ -17,6 +17,7 @@ ORDER = (
     "Consume",
     "Committed records beside all records",
     "Transactions of one record",
+    "Commits beside a mock cluster's",
     "End to end",
     "Python clients",
     "Start",

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from bench.contenders import Contender
@@ -117,6 +118,8 @@ def one_by_one(run: Run, place: Place) -> None:
 def beside_a_mock(run: Run, place: Place) -> None:
     """The same client at librdkafka's mock cluster, which stores nothing: how much of a transaction is the client's."""
     count = run.count(place.one_by_one)
+    one_by_one_at = partial(run_client, "one-by-one", ids=1, transactions=count)
+    run.warm_up("beside a mock cluster", run.brokers, one_by_one_at, spread=PACED_SPREAD)
     for _ in range(run.pairs):
         topic = run.new_topic(run.brokers)
         mocked = commits_a_second(run, "one-by-one-mocked", run.brokers[0], topic, count)
