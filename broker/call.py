@@ -12,7 +12,7 @@ import trio
 
 from barnabas.broker.response_memory import ResponseMemory
 from barnabas.broker.security.acls import CLUSTER_NAME, NUMBERS_OF_OPERATIONS, OPERATIONS_OF, address_text
-from barnabas.broker.transactions.connections import SenderConnections
+from barnabas.broker.transactions.connections import COMMITTERS_MAX, LatestConnections, SenderConnections
 from barnabas.wire.apis import APIS
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from barnabas.broker.time_spent import TimeSpent
     from barnabas.broker.transactions.coordinator import TransactionCoordinator
     from barnabas.broker.transactions.producer_ids import ProducerIds
+    from barnabas.broker.transactions.state import Producer
     from barnabas.broker.transactions.verification import Verification
     from barnabas.broker.world import World
     from barnabas.controller.candidate import Candidate
@@ -91,6 +92,8 @@ class Broker:
     secured: "SecuredListeners | None" = None  # None if every listener is of PLAINTEXT
     authorization: "Authorization | None" = None  # None without `authorizer.class.name`
     marker_senders: SenderConnections = field(default_factory=SenderConnections)
+    # The producers of TxnOffsetCommit.
+    committers: "LatestConnections[Producer]" = field(default_factory=lambda: LatestConnections(COMMITTERS_MAX))
     responses: ResponseMemory = field(default_factory=ResponseMemory)
     # Limits the threads that wait for data outside the page cache.
     cold_reads: trio.Semaphore = field(default_factory=lambda: trio.Semaphore(COLD_READS_MAX))

@@ -18,9 +18,16 @@ while they wait for the coordinator; the later one must not begin the transactio
 
 from typing import NamedTuple
 
+from barnabas.wire.record_batch import SEQUENCE_MAX
+
 # Entries of one partition, of 200 bytes each. An entry lives from the question to the append; but anyone who may write
 # can ask for any producer id, and the entry of a refused one stays until it expires. The oldest one makes room.
 ENTRIES_MAX = 1000
+
+
+def is_before(one: int, other: int) -> bool:
+    """Whether a sequence comes before another one. They wrap: it does if that is less than half of the range away."""
+    return 0 < (other - one) & SEQUENCE_MAX <= SEQUENCE_MAX // 2
 
 
 class Guard:
@@ -59,7 +66,8 @@ class Verifications:
             # coordinator's answer was about the epoch.
             entry = Entry(entry.guard, now_ms, epoch, base_sequence)
         elif epoch == entry.epoch:
-            entry = Entry(entry.guard, now_ms, epoch, min(base_sequence, entry.lowest_sequence))
+            lowest = base_sequence if is_before(base_sequence, entry.lowest_sequence) else entry.lowest_sequence
+            entry = Entry(entry.guard, now_ms, epoch, lowest)
         if len(self._entries) >= ENTRIES_MAX:
             del self._entries[next(iter(self._entries))]
         self._entries[producer_id] = entry
@@ -75,7 +83,7 @@ class Verifications:
         entry = self._entries.get(producer_id)
         # Of the same epoch only, unlike Kafka: the epoch of an entry is a client's claim, and a false one must not
         # refuse the batches of the real producer.
-        return entry is not None and entry.epoch == epoch and base_sequence > entry.lowest_sequence
+        return entry is not None and entry.epoch == epoch and is_before(entry.lowest_sequence, base_sequence)
 
     def end(self, producer_id: int) -> None:
         """A transactional batch of this producer id was appended: what was asked before it proves nothing more."""

@@ -38,6 +38,7 @@ from barnabas.broker.groups.records import NO_EXPIRY, Commit
 from barnabas.broker.pacing import ROWS_AT_A_TIME, paced, pause_after, portions
 from barnabas.broker.repeats import Repeats, Seen
 from barnabas.broker.rows import Rows
+from barnabas.broker.transactions.connections import given_up
 from barnabas.broker.transactions.state import Producer
 from barnabas.broker.transactions.verification import code_for
 from barnabas.controller.store.paths import consumer_offset
@@ -198,7 +199,8 @@ def _named_partitions(topics: Sequence[AskedTopic[AskedRow]]) -> dict[str, dict[
 async def txn_offset_commit(broker: Broker, call: Call, request: m.TxnOffsetCommitRequest) -> m.TxnOffsetCommitResponse:
     """Store the offsets; one error code per partition.
 
-    Raises Refuse: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED.
+    Raises Refuse: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED; ProtocolViolation for an
+    overtaken request.
     """
     if not call.authorize("Write", "TransactionalId", request.transactional_id):
         raise Refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -239,7 +241,15 @@ async def _stored_in_transaction(
         generation=request.generation_id,
         offsets=commits,
     )
-    return await broker.groups.commit_in_transaction(request.group_id, event)
+    # A client that gives a connection up repeats its request on a later one, and may begin the next transaction there:
+    # this request would set that one's offsets back. No checkpoint from here to the append.
+    if call.connection is not None and broker.committers.is_overtaken(producer, call.connection_number):
+        raise given_up(call.client_id)
+    answer = await broker.groups.commit_in_transaction(request.group_id, event)
+    # Only then: a request that is refused may come from anybody, and must not shut the producer out.
+    if not answer.error:
+        broker.committers.note(producer, call.connection_number)
+    return answer
 
 
 async def _verify(

@@ -283,8 +283,9 @@ async def _verify(
         partition = broker.replicas.get(*key)
         if not call.authorize("Write", "Topic", key.topic, is_filter=True):
             continue
-        # An error of the partition is found again by `_append`, which reports it.
+        # Kept for `_append`: until then this broker may host the partition, whose batch would lack a guard.
         if isinstance(partition, ErrorCode):
+            verified[key] = partition
             continue
         guard = partition.begin_verification(header.producer_id, header.producer_epoch, header.base_sequence)
         verified[key] = guard

@@ -14,6 +14,8 @@ from barnabas.broker.call import Broker, Call
 from barnabas.broker.pacing import paced
 from barnabas.broker.repeats import Repeats
 from barnabas.broker.rows import Rows
+from barnabas.broker.transactions.connections import given_up
+from barnabas.broker.transactions.coordinator import Overtaken
 from barnabas.broker.transactions.events import InitProducer
 from barnabas.broker.transactions.state import NO_PRODUCER, NO_PRODUCER_EPOCH, Producer
 from barnabas.storage.producers import Producer as ProducerState
@@ -35,7 +37,8 @@ async def init_producer_id(broker: Broker, call: Call, request: m.InitProducerId
     """A producer id and epoch, in the order of Kafka's checks (reference transactions, T.6).
 
     Raises Refuse: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED, INVALID_REQUEST,
-    INVALID_TRANSACTION_TIMEOUT, the errors of the coordinator, and of a request for the next block of ids.
+    INVALID_TRANSACTION_TIMEOUT, the errors of the coordinator, and of a request for the next block of ids;
+    ProtocolViolation if the client hangs up while the request waits for an earlier transaction.
     """
     name = request.transactional_id
     if name is not None and not call.authorize("Write", "TransactionalId", name):
@@ -56,7 +59,10 @@ async def init_producer_id(broker: Broker, call: Call, request: m.InitProducerId
     if not 0 < request.transaction_timeout_ms <= broker.config.transaction_max_timeout_ms:
         raise Refuse(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
     event = InitProducer(request.transaction_timeout_ms, None if expected == NO_PRODUCER else expected)
-    answer = await broker.transactions.init_producer(name, event, call.connection_number)
+    try:
+        answer = await broker.transactions.init_producer(name, event, call.connection_number, call.has_hung_up)
+    except Overtaken:
+        raise given_up(call.client_id) from None
     if answer.error is ErrorCode.PRODUCER_FENCED and call.version < FENCED_VERSION:
         raise Refuse(ErrorCode.INVALID_PRODUCER_EPOCH)
     if answer.error:

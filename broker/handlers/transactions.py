@@ -21,12 +21,13 @@ from barnabas.broker.call import Broker, Call
 from barnabas.broker.cluster.topics import GROUP_TOPIC, INTERNAL_TOPICS
 from barnabas.broker.pacing import paced
 from barnabas.broker.repeats import Repeats
+from barnabas.broker.transactions.connections import given_up
 from barnabas.broker.transactions.coordinator import Overtaken
 from barnabas.broker.transactions.descriptions import Description, Filters
 from barnabas.broker.transactions.events import AddPartitions, EndTransaction, VerifyPartitions
 from barnabas.broker.transactions.state import STATUS_NAMES, UNSTORED_STATUS_NAMES, Producer
 from barnabas.wire import messages as m
-from barnabas.wire.errors import ErrorCode, ProtocolViolation, Refuse
+from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.topics import TopicPartition
 
 SEVERAL_TRANSACTIONS_VERSION = 4  # of AddPartitionsToTxn
@@ -75,7 +76,7 @@ async def add_partitions_to_txn(
     async for key in _named(topics):
         errors[key] = _why_not_addable(broker, call, key)
     producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-    rows = await _add(broker, call, name, producer, topics, errors)
+    rows = await _add(broker, call, name, producer, topics, errors, call.connection_number)
     return m.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=rows)
 
 
@@ -106,7 +107,8 @@ async def _one_of_several(broker: Broker, call: Call, asked: AskedTransaction, d
     if asked.verify_only:
         rows = await _grouped({**errors, **await _verify(broker, name, producer, errors, deadline)})
     else:
-        rows = await _add(broker, call, name, producer, asked.topics, errors)
+        # A broker asks, on its own connection: that says nothing of the producer's.
+        rows = await _add(broker, call, name, producer, asked.topics, errors, None)
     return TransactionResult(transactional_id=name, topic_results=rows)
 
 
@@ -124,22 +126,28 @@ async def _verify(
 
 
 async def _add(  # one transaction of the request
-    broker: Broker, call: Call, name: str, producer: Producer, topics: Sequence[AskedTopic], errors: Errors
+    broker: Broker,
+    call: Call,
+    name: str,
+    producer: Producer,
+    topics: Sequence[AskedTopic],
+    errors: Errors,
+    connection: int | None,
 ) -> list[TopicResult]:
-    """Add the partitions, unless one of them may not be added."""
+    """Add the partitions, unless one of them may not be added. `connection`: the producer's; None if a broker asks."""
     if any(errors.values()):
         return await _grouped({key: error or ErrorCode.OPERATION_NOT_ATTEMPTED for key, error in errors.items()})
     code = ErrorCode.INVALID_REQUEST
     if name != "":
-        code = await _added(broker, call, name, AddPartitions(producer, dict.fromkeys(errors)))
+        code = await _added(broker, call, name, AddPartitions(producer, dict.fromkeys(errors)), connection)
     return await _all_alike(topics, code)
 
 
-async def _added(broker: Broker, call: Call, name: str, event: AddPartitions) -> ErrorCode:
+async def _added(broker: Broker, call: Call, name: str, event: AddPartitions, connection: int | None) -> ErrorCode:
     try:
-        error = await broker.transactions.add_partitions(name, event, call.connection_number)
+        error = await broker.transactions.add_partitions(name, event, connection)
     except Overtaken:
-        raise _overtaken(call) from None
+        raise given_up(call.client_id) from None
     return _for_version(error, call.version)
 
 
@@ -202,7 +210,7 @@ async def add_offsets_to_txn(
     offsets = TopicPartition(GROUP_TOPIC, broker.groups.placement.partition_of(request.group_id))
     producer = Producer(request.producer_id, request.producer_epoch)
     return m.AddOffsetsToTxnResponse(
-        error_code=await _added(broker, call, name, AddPartitions(producer, {offsets: None}))
+        error_code=await _added(broker, call, name, AddPartitions(producer, {offsets: None}), call.connection_number)
     )
 
 
@@ -218,17 +226,13 @@ async def end_txn(broker: Broker, call: Call, request: m.EndTxnRequest) -> m.End
         raise Refuse(ErrorCode.INVALID_REQUEST)
     # A client that has closed this connection asks again on another one, maybe after it has begun the next transaction.
     if call.has_hung_up():
-        raise _overtaken(call)
+        raise given_up(call.client_id)
     event = EndTransaction(Producer(request.producer_id, request.producer_epoch), request.committed)
     try:
         error = await broker.transactions.end(name, event, call.connection_number)
     except Overtaken:
-        raise _overtaken(call) from None
+        raise given_up(call.client_id) from None
     return m.EndTxnResponse(error_code=_for_version(error, call.version))
-
-
-def _overtaken(call: Call) -> ProtocolViolation:
-    return ProtocolViolation(f"client {call.client_id!r} has given this connection up: its request is not executed")
 
 
 def _for_version(error: ErrorCode, version: int) -> ErrorCode:

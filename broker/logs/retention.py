@@ -64,7 +64,8 @@ class Retention:
     async def expire_producers(self, expiration_ms: int) -> None:
         """Remove the state of producers that have written nothing for `expiration_ms`."""
         for log in self._directories.logs():
-            for some in portions(log.producers.ids(), PRODUCERS_AT_A_TIME):
+            # Once also without producers, because what is asked about a partition expires, too.
+            for some in [*portions(log.producers.ids(), PRODUCERS_AT_A_TIME)] or [()]:
                 # A truncation loads the producers again in a thread, so nothing may change them meanwhile. What is
                 # skipped here expires in the next run.
                 if not log.is_being_cut:

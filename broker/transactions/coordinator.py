@@ -202,10 +202,16 @@ class TransactionCoordinator:
 
     # -- requests
 
-    async def init_producer(self, name: str, event: InitProducer, connection: int) -> Answer:
-        """InitProducerId. COORDINATOR_LOAD_IN_PROGRESS also if there is no producer id to be had."""
+    async def init_producer(
+        self, name: str, event: InitProducer, connection: int, has_hung_up: Callable[[], bool]
+    ) -> Answer:
+        """InitProducerId. COORDINATOR_LOAD_IN_PROGRESS also if there is no producer id to be had.
+
+        Raises Overtaken if the client `has_hung_up` after a wait: it has repeated its request, and this one would fence
+        it.
+        """
         while True:
-            outcome = await self._ask(name, event, waits=True)
+            outcome = await self._ask(name, event, waits=True, has_hung_up=has_hung_up)
             if isinstance(outcome, Answer):
                 break
             fresh_id = await self._next_producer_id()
@@ -219,9 +225,12 @@ class TransactionCoordinator:
             note_connection(known, outcome.producer, connection)
         return outcome
 
-    async def add_partitions(self, name: str, event: AddPartitions, connection: int) -> ErrorCode:
-        """AddPartitionsToTxn, AddOffsetsToTxn. Raises Overtaken."""
-        return await self._ask_in_order(name, event, connection, waits=True)
+    async def add_partitions(self, name: str, event: AddPartitions, connection: int | None) -> ErrorCode:
+        """AddPartitionsToTxn, AddOffsetsToTxn. Raises Overtaken.
+
+        `connection` None: a broker asks in the producer's name, for several at once. It does not wait for markers.
+        """
+        return await self._ask_in_order(name, event, connection, waits=connection is not None)
 
     async def end(self, name: str, event: EndTransaction, connection: int) -> ErrorCode:
         """EndTxn: waits until the decision is committed, and not for its markers. Raises Overtaken."""
@@ -273,20 +282,28 @@ class TransactionCoordinator:
     # -- from an event to its consequences
 
     async def _ask_in_order(
-        self, name: str, event: AddPartitions | EndTransaction, connection: int, *, waits: bool
+        self, name: str, event: AddPartitions | EndTransaction, connection: int | None, *, waits: bool
     ) -> ErrorCode:
-        outcome = await self._ask(name, event, waits=waits, used=(event.producer, connection))
+        used = None if connection is None else (event.producer, connection)
+        outcome = await self._ask(name, event, waits=waits, used=used)
         if isinstance(outcome, NeedsProducerId):
             raise InvariantBroken(f"{event} needs no producer id")
         return outcome.error
 
     async def _ask(
-        self, name: str, event: Event, *, waits: bool, used: tuple[Producer, int] | None = None
+        self,
+        name: str,
+        event: Event,
+        *,
+        waits: bool,
+        used: tuple[Producer, int] | None = None,
+        has_hung_up: Callable[[], bool] = lambda: False,
     ) -> Answer | NeedsProducerId:
         """Decide about a request, and wait until its answer may be sent.
 
         With `waits` a request that comes too early waits a moment for the end of the transaction before. `used` is the
-        producer and its connection, where their order counts; raises Overtaken.
+        producer and its connection, where their order counts; raises Overtaken, also if the client `has_hung_up` during
+        that wait.
         """
         deadline = trio.current_time() + COMPLETION_WAIT_SECONDS
         while True:
@@ -305,6 +322,8 @@ class TransactionCoordinator:
             # Needs no wait for the record: the client asks again, whatever the state will be then.
             if not waits or not await self._settled(shard, name, deadline):
                 return answer
+            if has_hung_up():
+                raise Overtaken
 
     async def _happen(
         self, shard: TransactionShard, name: str, event: Event, used: tuple[Producer, int] | None = None
@@ -341,7 +360,8 @@ class TransactionCoordinator:
             if known is None or shard.refusal:
                 return True
             if not shard.is_committed(known.offset):
-                if await self._shards.await_committed(shard, known.offset, int(1000 * COMPLETION_WAIT_SECONDS)):
+                left_ms = int(1000 * (deadline - trio.current_time()))
+                if await self._shards.await_committed(shard, known.offset, left_ms):
                     return False
             elif known.recorded.status in PREPARED:
                 event = self._completions.setdefault(known, trio.Event())

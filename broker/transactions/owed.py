@@ -5,6 +5,7 @@ leaders, everything that is owed to a broker in one request. A partition has its
 then the marker is sent again, for ever: the decision cannot be reversed, and readers wait behind the open transaction.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
@@ -68,7 +69,8 @@ class Owed:
     """The markers that wait to be sent, by destination."""
 
     def __init__(self) -> None:
-        self._by_broker: dict[int, dict[Debt, Partitions]] = {}
+        # Ordered, because the first entry of a plain dict is found behind all those that were removed before it.
+        self._by_broker: dict[int, OrderedDict[Debt, Partitions]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._by_broker)
@@ -89,19 +91,20 @@ class Owed:
                 homeless[each] = None
             else:
                 destinations.add(leader)
-                self._by_broker.setdefault(leader, {}).setdefault(debt, {})[each] = None
+                self._by_broker.setdefault(leader, OrderedDict()).setdefault(debt, {})[each] = None
         return destinations, homeless
 
     def take(self, broker_id: int) -> Taken:
-        """The next markers for this broker, of at most SENT_AT_A_TIME partitions."""
-        waiting = self._by_broker.get(broker_id, {})
+        """The next markers for this broker, of at most SENT_AT_A_TIME partitions. None may be taken although some wait:
+        the rest of very many that are not owed any more."""
+        waiting = self._by_broker.get(broker_id, OrderedDict())
         taken: Taken = []
         left = SENT_AT_A_TIME
         while waiting and left > 0:
-            debt, partitions = next(iter(waiting.items()))
-            del waiting[debt]
+            debt, partitions = waiting.popitem(last=False)
             # It was paid or dropped since: another coordinator sends the markers now.
             if not debt.is_open:
+                left -= 1
                 continue
             some = list(islice(partitions, left))
             if len(some) < len(partitions):

@@ -5,6 +5,7 @@ A coordinator replays each record right after its append, and a new coordinator 
 same state, and nothing has to be rolled back: a record that could not be appended was not replayed.
 """
 
+from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from barnabas.broker.transactions.overdue import Overdue
@@ -20,7 +21,8 @@ class TransactionalIds:
     by_name: dict[str, TransactionalId] = field(default_factory=dict)
     # In Prepare*, oldest record first: that is the order in which the records are committed. The sender of the markers
     # takes the ids out; a coordinator that loads the log finds all of them here.
-    decided: dict[str, TransactionalId] = field(default_factory=dict)
+    # Ordered, because the first entry of a plain dict is found behind all those that were removed before it.
+    decided: OrderedDict[str, TransactionalId] = field(default_factory=OrderedDict)
     overdue: Overdue = field(default_factory=Overdue)
     forgotten_offset: int = NO_OFFSET  # of the newest tombstone; that an id is unknown rests on it
 

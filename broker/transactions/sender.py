@@ -117,7 +117,11 @@ class MarkerSender:
     async def _send_next(self, broker_id: int) -> bool:
         taken = self._owed.take(broker_id)
         if not taken:
-            return self._owed.is_owed(broker_id)
+            if not self._owed.is_owed(broker_id):
+                return False
+            # Very many are not owed any more.
+            await trio.lowlevel.checkpoint()
+            return True
         is_settled = False
         try:
             is_settled = await self._send(broker_id, taken)

@@ -12,6 +12,7 @@ from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.transactions.connections import SENDER_CLIENT_ID
 from barnabas.broker.transactions.coordinator import _build, _replay_all
 from barnabas.broker.transactions.records import TransactionRecord
+from barnabas.broker.transactions.sender import MarkerSender
 from barnabas.broker.transactions.state import Recorded, Status
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
@@ -341,3 +342,61 @@ async def test_a_transaction_that_does_not_fit_into_a_record_can_still_be_ended(
     assert await writer.end(commit=True) is ErrorCode.NONE
     await writer.completed()
     assert await committed(machines, "t") == [b"a"]
+
+
+async def test_markers_of_a_shard_that_was_given_up_are_dropped_in_short_steps(nursery, autojump_clock, monkeypatch):
+    (machine,) = machines = await one_broker(nursery)
+    await Writer(machines, "id").init()
+    send, answered = MarkerSender._send, trio.Event()
+
+    async def answer_late(self, broker_id, taken):
+        await answered.wait()
+        return await send(self, broker_id, taken)
+
+    monkeypatch.setattr(MarkerSender, "_send", answer_late)
+    for start in range(0, 4000, 1000):
+        prepared = [recorded(Status.PREPARE_COMMIT, [T0], producer_id=n) for n in range(start, start + 1000)]
+        plant(machine, *(TransactionRecord(f"{each.producer_id}", each) for each in prepared))
+    shard = shard_of(machine)
+    machine.broker.transactions._act(shard)
+    await until(lambda: not shard.state.decided, 600)
+    await (await machine.connect()).give_role(machine, TRANSACTION_TOPIC, leader=7)
+    with StepMeter() as meter:
+        answered.set()
+        await trio.sleep(5)
+    assert meter.longest.lines < 4 * LINES_MAX, meter.longest
+
+
+async def test_a_broker_that_adds_partitions_is_no_later_connection_of_the_producer(nursery, autojump_clock):
+    (machine,) = machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    client = await writer.client(machine)
+    broker = await machine.connect()
+    assert results(await broker.ask(asking(("id", writer.producer, [T0], False)))) == {"id": [0]}
+    assert (await client.ask(writer.ending(commit=True))).error_code == 0
+
+
+async def test_a_broker_that_adds_for_many_does_not_wait_for_the_markers_of_each(nursery, autojump_clock, monkeypatch):
+    (machine,) = machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    pretend(monkeypatch, "wide")  # it has no leader, so the transaction stays decided
+    assert await writer.add(("wide", 0)) is ErrorCode.NONE
+    await writer.end(commit=True)
+    began = trio.current_time()
+    await (await machine.connect()).ask(asking(*[("id", writer.producer, [T0], False)] * 1000))
+    assert trio.current_time() - began < 1
+
+
+async def test_what_was_asked_about_a_partition_without_producers_is_forgotten(nursery, autojump_clock):
+    often = {"producer_id_expiration_ms": "100000", "producer_id_expiration_check_interval_ms": "1000"}
+    (machine,) = machines = await one_broker(nursery, **often)
+    writer = Writer(machines, "id")
+    await writer.init()
+    await writer.add(T0)
+    assert await writer.write("u", b"a") is ErrorCode.TRANSACTION_ABORTABLE
+    producers = machine.broker.replicas.get("u", 0).log.producers
+    assert producers.verification_count == 1
+    await trio.sleep(300)
+    assert producers.verification_count == 0

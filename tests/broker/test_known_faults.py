@@ -42,6 +42,8 @@ FAULTS = {
         STORIES, "test_an_end_on_a_connection_given_up_does_not_end_the_next_transaction"),
     "KAFKA-17754: so does an AddPartitionsToTxn or AddOffsetsToTxn": (
         HERE, "test_a_request_on_a_connection_given_up_adds_nothing_to_the_next_transaction"),
+    "KAFKA-17754: a TxnOffsetCommit of an abandoned connection sets the offsets of the next transaction back": (
+        HERE, "test_offsets_on_a_connection_given_up_do_not_join_the_next_transaction"),
     "a delayed WriteTxnMarkers ends the next transaction": (
         STORIES, "test_markers_that_were_delayed_do_not_end_the_next_transaction"),
     "KAFKA-12671, 14402: a late Produce opens a transaction that never ends": (
@@ -146,6 +148,34 @@ async def test_a_request_on_a_connection_given_up_adds_nothing_to_the_next_trans
             await client.ask(request, version)
     (topic,) = (await writer.described()).topics
     assert (topic.topic, list(topic.partitions)) == ("t", [0])
+
+
+async def test_offsets_on_a_connection_given_up_do_not_join_the_next_transaction(nursery, autojump_clock):
+    machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    old = await machines[0].connect()
+    row = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
+        partition_index=0, committed_offset=10, committed_metadata=""
+    )
+    late = m.TxnOffsetCommitRequest(
+        transactional_id="id",
+        group_id="g",
+        producer_id=writer.producer_id,
+        producer_epoch=writer.producer_epoch,
+        topics=[m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name="t", partitions=[row])],
+    )
+    # It hangs on the way, and is repeated on a later connection.
+    writer._clients.clear()
+    assert await writer.send_offsets("g", {T0: 10}) is ErrorCode.NONE
+    await writer.end(commit=True)
+    await writer.completed()
+    assert await writer.send_offsets("g", {T0: 20}) is ErrorCode.NONE
+    with pytest.raises(GONE):
+        await old.ask(late)
+    await writer.end(commit=True)
+    await writer.completed()
+    assert await writer.committed_offset("g", T0) == 20
 
 
 async def with_stalled_followers(machines) -> tuple[Writer, Machine]:

@@ -4,11 +4,13 @@ import pytest
 import trio
 
 from barnabas.broker.cluster.topics import TRANSACTION_TOPIC
+from barnabas.broker.replication.replicas import Replicas
+from barnabas.broker.transactions.sender import MarkerSender
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.clusters import cluster, create_topic, leader_of, until
 from tests.broker.harness import Machine
-from tests.broker.requests import producers_request
+from tests.broker.requests import produce_many, producers_request
 from tests.broker.writers import GONE, Writer, committed, leader_in, read_committed, stable_offset
 
 THREE = {
@@ -394,6 +396,55 @@ async def _producer_of(machine, writer) -> tuple:
 # -- offsets of groups
 
 GROUPS = THREE | {"offsets_topic_replication_factor": "3", "offsets_topic_num_partitions": "1"}
+
+
+async def test_an_init_whose_client_has_gone_does_not_fence_its_repetition(nursery, autojump_clock, monkeypatch):
+    (machine,) = machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    await writer.transaction({T0: b"a"})
+    await writer.completed()
+    await writer.add(T0)
+    send = MarkerSender._send
+
+    async def slow(self, broker_id, taken):
+        await trio.sleep(0.1)
+        return await send(self, broker_id, taken)
+
+    monkeypatch.setattr(MarkerSender, "_send", slow)
+    await writer.end(commit=True)
+    before = (await writer.described()).producer_epoch
+    # It waits for the markers, and its client connects again meanwhile.
+    client = await machine.connect()
+    await client.send(m.InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000))
+    await trio.sleep(0.02)
+    client.close()
+    await writer.completed()
+    assert (await writer.described()).producer_epoch == before
+
+
+async def test_a_partition_that_arrives_while_another_is_verified_is_not_refused(nursery, autojump_clock, monkeypatch):
+    (machine,) = machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    await writer.add(T0, U0)
+    get, verify, hosted = Replicas.get, machine.broker.verification.verify, []
+
+    def get_late(self, topic, index):
+        """Its LeaderAndIsr comes during the verification."""
+        return get(self, topic, index) if topic != "u" or hosted else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    async def verify_long(*asked):
+        hosted.append(True)
+        return await verify(*asked)
+
+    monkeypatch.setattr(Replicas, "get", get_late)
+    monkeypatch.setattr(machine.broker.verification, "verify", verify_long)
+    batch = writer.producing("t", b"a").topic_data[0].partition_data[0].records
+    request = produce_many({T0: bytearray(batch), U0: bytearray(batch)}, name="id")
+    answer = await (await machine.connect()).ask(request)
+    codes = {topic.name: topic.partition_responses[0].error_code for topic in answer.responses}
+    assert codes == {"t": ErrorCode.NONE, "u": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 @pytest.mark.parametrize("commit", [True, False])

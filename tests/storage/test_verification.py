@@ -5,6 +5,7 @@ import pytest
 from barnabas.storage.producers import Duplicate, Origin, ProducerStates, encode_snapshot
 from barnabas.storage.verification import ENTRIES_MAX, Guard, Verifications
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.record_batch import SEQUENCE_MAX
 from barnabas.wire.records import ABORT, COMMIT, CONTROL, TRANSACTIONAL, BatchHeader, ControlRecord
 
 PRODUCER = 7
@@ -229,3 +230,11 @@ def test_a_log_refuses_what_its_producers_refuse_and_writes_nothing(world):
     assert log.log_end_offset == 0
     guard = log.producers.begin_verification(PRODUCER, 0, 0, world.now_ms)
     assert log.append_as_leader(world.batch(**fields), guard=guard, **options).base_offset == 0
+
+
+def test_sequences_wrap_between_two_batches_that_are_verified():
+    leader = Leader()
+    # The second one is behind the wrap. Both are refused, and sent again in order.
+    leader.begin(SEQUENCE_MAX)
+    leader.begin(0)
+    assert leader.append(SEQUENCE_MAX, leader.begin(SEQUENCE_MAX)) == ACCEPTED
