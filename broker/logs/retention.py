@@ -64,8 +64,11 @@ class Retention:
     async def expire_producers(self, expiration_ms: int) -> None:
         """Remove the state of producers that have written nothing for `expiration_ms`."""
         for log in self._directories.logs():
-            # Once also without producers, because what is asked about a partition expires, too.
-            for some in [*portions(log.producers.ids(), PRODUCERS_AT_A_TIME)] or [()]:
+            ids = log.producers.ids()
+            # What is asked about a partition expires also where no producer has written.
+            if not ids and not log.is_being_cut:
+                log.producers.expire(self._world.now_ms(), expiration_ms, ids)
+            for some in portions(ids, PRODUCERS_AT_A_TIME):
                 # A truncation loads the producers again in a thread, so nothing may change them meanwhile. What is
                 # skipped here expires in the next run.
                 if not log.is_being_cut:
