@@ -22,7 +22,7 @@ class TimeSpent:
         self._clock = clock
         self._seconds = 0.0
         self._step_began: float | None = None  # on the event loop; None between two steps
-        self.is_refused = False  # the caller may not act on the cluster
+        self.is_refused = False  # its time counts even if the quota exempts its API
 
     def take(self) -> float:
         """The seconds since the last `take`, the step that runs included."""

@@ -31,6 +31,7 @@ FRUITLESS_RECEIVES_MAX = 4
 # Of what is encrypted, with answers to the peer's key updates: a peer that reads is never that far behind.
 UNSENT_BYTES_MAX = 1 << 18
 HANDSHAKE_RECORD = 0x16
+RECORD_BYTES_MAX = 1 << 14  # in plaintext, as those of a handshake begin
 HEAD_BYTES = 5  # of a record: its type, a version, and its length in two bytes
 PEER_CLOSED = "the peer closed the connection"
 # A fatal alert, as Kafka answers a client without TLS: TLS 1.2, internal_error.
@@ -86,7 +87,13 @@ async def accept_tls(raw: Stream, context: ssl.SSLContext) -> "TlsStream":
     if begun[0] != HANDSHAKE_RECORD:
         raw.send_now(ALERT)
         raise HandshakeFailed("the client does not speak TLS")
-    while len(begun) < HEAD_BYTES or len(begun) < HEAD_BYTES + int.from_bytes(begun[HEAD_BYTES - 2 : HEAD_BYTES]):
+    while len(begun) < HEAD_BYTES:
+        begun += await _some(raw)
+    length = int.from_bytes(begun[HEAD_BYTES - 2 : HEAD_BYTES])
+    if length > RECORD_BYTES_MAX:
+        raw.send_now(ALERT)
+        raise HandshakeFailed(f"a record of {length} bytes")
+    while len(begun) < HEAD_BYTES + length:
         begun += await _some(raw)
     handshakes = _handshakes_of_run()
     async with handshakes.turn():

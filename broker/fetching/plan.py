@@ -386,6 +386,9 @@ def replica_id(call: Call, request: m.FetchRequest) -> int:
 def _find(broker: Broker, call: Call, wanted: Wanted, *, of_follower: bool) -> Partition | ErrorCode:
     # Followers read every topic, so they need the right of brokers, and Read does not suffice (CVE-2018-1288).
     if of_follower and not call.authorize("ClusterAction", "Cluster"):
+        # Anybody can call itself a follower, whose time no quota counts.
+        if call.spent is not None:
+            call.spent.is_refused = True
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if isinstance(wanted.topic, bytes):
         name = broker.replicas.topic_name(wanted.topic)

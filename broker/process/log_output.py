@@ -82,6 +82,17 @@ class QueueingHandler(logging.Handler):
                 return
 
 
+class OneLineFormatter(logging.Formatter):
+    """Escapes what is not printable in a message: with a line break in a topic name a client would forge a line."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the name is logging's
+        if not record.message.isprintable():
+            record.message = "".join(
+                each if each.isprintable() else each.encode("unicode_escape").decode() for each in record.message
+            )
+        return super().formatMessage(record)
+
+
 class RepeatFilter(logging.Filter):
     """Suppresses and counts repeated lines about the same peer."""
 
@@ -113,7 +124,7 @@ class RepeatFilter(logging.Filter):
 def logging_to(output: Output, level: str = "INFO") -> Iterator[QueueingHandler]:
     """Within the block, write all log records to `output`, and Python's warnings, which must not block either."""
     handler = QueueingHandler(output)
-    handler.setFormatter(logging.Formatter(FORMAT))
+    handler.setFormatter(OneLineFormatter(FORMAT))
     handler.addFilter(RepeatFilter())
     root = logging.getLogger()
     before = root.level

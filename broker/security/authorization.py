@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import trio
 
+from barnabas.broker.pacing import pause_after
 from barnabas.broker.security.acls import (
     LITERAL,
     PARENTS,
@@ -186,6 +187,7 @@ class Authorization:
         patterns.update((only, None) for each in filters if (only := each.only_pattern) is not None)
         found: list[list[Deleted]] = [[] for _ in filters]
         for pattern in patterns:
+            await pause_after(len(filters))
             concerned = [(place, each) for place, each in enumerate(filters) if each.fits_pattern(pattern)]
             if not concerned:
                 continue

@@ -102,7 +102,7 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
         if connection.login is not None and await _logs_in_again(connections, connection, reader, frame):
             continue
         # Before the handling: a request that may change something is cancelled neither by `finish` nor by the sweep.
-        connection.busy = True
+        connection.busy = connection.is_handling = True
         connections.hold(connection, len(frame) + reader.pending_bytes)
         handling = _answer_frame(broker, connection, charged, frame)
         answer = await (calling_before_wait(handling, connection.send_unsent) if connection.unsent else handling)
@@ -120,7 +120,7 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
                 await send(connections, connection, answer)
         if connection.muted_until:
             await _sit_out(connections, connection)
-        connection.busy = bool(delayed)
+        connection.busy, connection.is_handling = bool(delayed), False
         # Frames that are already in the buffer need no receive, and so no checkpoint: without this one, a client that
         # sends many small requests at once would keep the loop.
         if trio.current_time() - turn_began > TURN_SECONDS:
@@ -150,6 +150,10 @@ async def _logs_in_again(
 
     if must_be_answered_first(connection, frame):
         await _send_pipelined(connections, connection)
+        # From here on it waits for its client, and may be closed as any other that does.
+        connection.busy = False
+        if connections.finishing:
+            connection.scope.cancel()  # `finish` has skipped it
     return await log_in_again(connections, connection, reader, frame)
 
 

@@ -42,6 +42,7 @@ class Connection:
         "busy",
         "decoded_bytes",
         "held_bytes",
+        "is_handling",
         "listener",
         "login",
         "moved_at",
@@ -76,6 +77,7 @@ class Connection:
         self.pipelined = PipelinedResponses(stream)
         self.unsent = b""  # responses that leave with those of the next requests
         self.busy = False  # a request is being handled, or a response waits to be sent
+        self.is_handling = False  # a request is being handled: delayed responses alone do not count
         self.api_key = NO_REQUEST  # of the latest request
         self.rests = 0  # above 0 while the request only waits, e.g. a long poll (`resting.py`)
         self.sending = False  # a response is being sent: how long that takes depends on the client
@@ -278,7 +280,7 @@ class Connections:
             if connection.held_bytes < self._token_bytes + TOKEN_BYTES:
                 return now < self._token_ends_at or is_next
         # A holder whose request is being handled will free its bytes without its client, so it keeps the token.
-        elif not is_next or (token_holder is not None and (token_holder.busy or now < self._token_ends_at)):
+        elif not is_next or (token_holder is not None and (token_holder.is_handling or now < self._token_ends_at)):
             return False
         self._token_holder = connection
         self._token_ends_at, self._token_bytes = now + TOKEN_SECONDS, connection.held_bytes
@@ -288,10 +290,10 @@ class Connections:
         """Sleep until this connection may have become able to read."""
         if self._queue[connection].is_set():
             self._queue[connection] = trio.Event()
-        # Only the first in the queue can take the token, so only it sets a timer for the token's end. A busy holder
-        # keeps the token until its request is answered; `hold` wakes the first then.
+        # Only the first in the queue can take the token, so only it sets a timer for the token's end. A holder whose
+        # request is being handled keeps the token until then; `hold` wakes the first.
         is_first = next(iter(self._queue)) is connection
-        is_timed = is_first and self._token_holder is not None and not self._token_holder.busy
+        is_timed = is_first and self._token_holder is not None and not self._token_holder.is_handling
         with trio.move_on_at(self._token_ends_at if is_timed else math.inf):
             await self._queue[connection].wait()
 

@@ -18,6 +18,7 @@ from barnabas.wire.runtime import Message
 from tests.broker.clock import START_MS
 from tests.broker.harness import Machine
 from tests.broker.requests import produce_request
+from tests.broker.steps import StepMeter
 
 AUTHORIZER = {"authorizer_class_name": "kafka.security.authorizer.AclAuthorizer"}
 EVERYTHING = AclFilter("Any", None, "Any", None, None, "Any", "Any")
@@ -543,3 +544,16 @@ async def test_what_another_broker_writes_is_followed(nursery, autojump_clock):
     await trio.sleep(1)
     assert (await client.produce("t", b"x")).error_code == 0
     await store.close()
+
+
+async def test_filters_that_find_nothing_are_compared_in_short_steps(nursery, autojump_clock):
+    machine, client = await started(nursery, "Alter Cluster")
+    entries = frozenset([AccessControlEntry("User:other", "*", "Read", "Allow")])
+    for number in range(1000):
+        machine.broker.authorization.authorizer.replace(ResourcePattern("Topic", f"topic-{number}"), entries)
+    asked = {"resource_type_filter": 2, "pattern_type_filter": 3, "operation": 1, "permission_type": 1}
+    anyone = {"principal_filter": None, "host_filter": None}
+    filters = [{**asked, **anyone, "resource_name_filter": f"none-{number}"} for number in range(20)]
+    with StepMeter() as meter:
+        await client.ask(make("DeleteAcls", filters=filters))
+    assert meter.longest.lines < 20_000, meter.longest

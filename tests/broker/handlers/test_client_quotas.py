@@ -313,3 +313,20 @@ async def test_topics_that_a_coordinator_needs_take_tokens(nursery, autojump_clo
     row, throttled_ms = await create(client, "d")
     assert row.error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert throttled_ms > 30_000  # eleven tokens, and 50 partitions
+
+
+async def test_the_time_of_a_client_that_only_says_that_it_is_a_follower_counts(nursery, autojump_clock):
+    machine = await Machine(nursery, authorizer_class_name="kafka.security.authorizer.AclAuthorizer").start()
+    await change_entity(machine.session(), "clients/test", lambda _: {"request_percentage": "0.000001"})
+    client = await machine.connect()
+    await trio.sleep(1)
+    answer, waited = await timed(client, fetch_request([("t", 0, 0)], replica_id=7, max_wait_ms=0), 12)
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert waited == pytest.approx(1, abs=0.2)
+
+
+async def test_the_time_of_a_fetch_in_a_session_that_does_not_exist_counts(nursery, autojump_clock):
+    _, client = await started(nursery, (CLIENT, "request_percentage", 0.000_001))
+    answer, waited = await timed(client, fetch_request([("t", 0, 0)], session=(4711, 1), max_wait_ms=0), 12)
+    assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert waited == pytest.approx(1, abs=0.2)

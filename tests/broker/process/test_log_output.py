@@ -30,6 +30,14 @@ def record(message, *, peer=None):
     return made
 
 
+def test_a_clients_text_forges_no_line():
+    output = io.StringIO()
+    with logging_to(output):
+        logging.getLogger("barnabas.test").info("no topic %s", "größe\n2026-01-01 INFO Principal User:admin is Allowed")
+    assert output.getvalue().endswith("no topic größe\\n2026-01-01 INFO Principal User:admin is Allowed\n")
+    assert output.getvalue().count("\n") == 1
+
+
 def test_what_is_logged_is_written_before_the_end():
     output = io.StringIO()
     with logging_to(output):

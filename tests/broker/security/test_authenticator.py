@@ -1,6 +1,7 @@
 """The authenticator: each state with each request, both handshake versions, failures, lifetimes, re-authentication."""
 
 import struct
+import tracemalloc
 from types import SimpleNamespace
 
 import pytest
@@ -481,3 +482,25 @@ def test_a_wrong_token_and_another_request_fail_as_at_the_first_login():
     assert (wait, type(close)) == (WaitUntil(1000.1), Close)
     # A failed connection has no identity any more.
     assert not side.is_expired(1e12)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_token_that_is_too_long_is_not_copied(version):
+    settings = SaslSettings({"PLAIN": SaslMechanism(lambda: PlainServer({"alice": "pw"}), 5000)})
+    made = Authenticator(settings, ANSWERS)
+    shake = [memoryview(request_frame(m.SaslHandshakeRequest(mechanism="PLAIN"), each, 1, None))[4:] for each in (0, 1)]
+    made.receive(shake[1], START)
+    password = m.SaslAuthenticateRequest(auth_bytes=b"\0alice\0pw")
+    made.receive(memoryview(request_frame(password, 1, 1, None))[4:], START)
+    assert made.is_complete
+    made.reauthenticate(read_request_header(shake[version]), shake[version], START)
+    token = bytes(10 << 20)
+    frame = memoryview(token)
+    if version:
+        frame = memoryview(request_frame(m.SaslAuthenticateRequest(auth_bytes=token), 1, 1, None))[4:]
+    tracemalloc.start()
+    actions = made.receive(frame, START)
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert isinstance(actions[-1], Close)
+    assert most_bytes < len(token) // 10

@@ -236,3 +236,91 @@ async def test_users_in_a_jaas_file(nursery, autojump_clock, tmp_path, monkeypat
 async def test_what_is_wrong_is_refused_at_the_start(properties, why, nursery, autojump_clock):
     with pytest.raises(ConfigError, match=why.replace(".", r"\.")):
         await started(nursery, **properties)
+
+
+# -- what a client gets away with
+
+FOLLOWER = 2
+
+
+async def unacknowledged(nursery, **properties):
+    """A broker with sessions that end, and a client whose topic t acknowledges nothing before timeout_ms is over."""
+    sessions = {"listener.name.login.plain.connections.max.reauth.ms": "100000"}
+    machine = await started(nursery, **sessions, **properties)
+    client = await logged_in(machine)
+    await client.create_topic("t")
+    me = machine.serving.broker_id
+    admin = await machine.connect()
+    await admin.give_role(machine, "t", leader=me, isr=[me, FOLLOWER], replicas=[me, FOLLOWER])
+    return machine, client
+
+
+async def begin_login_behind_a_produce(client):
+    """The login does not go on."""
+    await client.send(produce_request("t", b"x", timeout_ms=1000), 9)
+    await client.send(m.SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    produced = await client.receive()
+    assert produced.responses[0].partition_responses[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert (await client.receive()).error_code == 0
+
+
+async def test_a_login_behind_a_delayed_response_is_closed_when_it_is_idle(nursery, autojump_clock):
+    _, client = await unacknowledged(nursery, **{"connections.max.idle.ms": "5000"})
+    await begin_login_behind_a_produce(client)
+    assert await client.is_closed(60)
+
+
+async def test_a_login_behind_a_delayed_response_does_not_hold_up_a_stop(nursery, autojump_clock):
+    machine, client = await unacknowledged(nursery)
+    await begin_login_behind_a_produce(client)
+    began = trio.current_time()
+    await machine.stop()
+    assert trio.current_time() - began < 5
+
+
+async def test_logins_behind_delayed_responses_do_not_keep_the_memory_for_requests(nursery, autojump_clock):
+    memory = {"socket.request.max.bytes": "100000", "queued.max.request.bytes": "100000"}
+    machine, client = await unacknowledged(nursery, **memory)
+    for each in (client, await logged_in(machine)):
+        await begin_login_behind_a_produce(each)
+        await each.send_bytes((90_000).to_bytes(4, "big") + bytes(60_000))
+        await trio.sleep(1)
+    other = await logged_in(machine)
+    frame = other.frame_of(m.MetadataRequest(topics=[]))
+    await other.send_bytes(len(frame).to_bytes(4, "big") + frame[:5])
+    await trio.sleep(1)
+    await other.send_bytes(frame[5:])
+    with trio.fail_after(1000):
+        await other.receive()
+
+
+async def test_a_client_to_which_only_a_delayed_response_is_owed_does_not_keep_the_memory(nursery, autojump_clock):
+    memory = {"socket.request.max.bytes": "100000", "queued.max.request.bytes": "100000"}
+    machine, _ = await unacknowledged(nursery, **memory)
+    other, holder = await machine.connect(), await machine.connect()
+    await other.send_bytes((90_000).to_bytes(4, "big") + bytes(60_000))
+    await holder.send(produce_request("t", b"x", timeout_ms=3_000_000), 9)
+    await holder.send_bytes((90_000).to_bytes(4, "big") + bytes(60_000))
+    await trio.sleep(1)
+
+    async def go_on_slowly():
+        for _ in range(150):
+            await trio.sleep(20)
+            for each in (holder, other):
+                await each.send_bytes(b"x")
+
+    nursery.start_soon(go_on_slowly)
+    client = await machine.connect()
+    frame = client.frame_of(m.MetadataRequest(topics=[]))
+    await client.send_bytes(len(frame).to_bytes(4, "big") + frame[:5])
+    await trio.sleep(1)
+    await client.send_bytes(frame[5:])
+    with trio.fail_after(2000):
+        await client.receive()
+
+
+async def test_a_record_longer_than_those_of_tls_is_not_awaited(nursery, autojump_clock):
+    client = await (await started(nursery)).connect("TLS")
+    await client.send_bytes(b"\x16\x03\x01\xff\xff")
+    assert await client.stream.receive_some(100) == ALERT
+    assert await client.is_closed(1)
