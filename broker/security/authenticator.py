@@ -45,8 +45,8 @@ from barnabas.wire.frame import RequestHeader, UnsupportedRequest, read_request_
 SASL_HANDSHAKE_KEY, SASL_AUTHENTICATE_KEY = 17, 36
 KAFKAS_KEYS_MAX = 87  # of 3.9, also those that this broker does not know
 HEADER_BYTES_MAX = 1 << 17  # of a request: its client id has at most 32 kB, and tagged fields are few
-# Of a request that is out of place: it is decoded only to be refused, on the event loop and for a stranger. A byte of it
-# may be answered with ninety.
+# Of a request that is out of place: it is decoded only to be refused, on the event loop and for a stranger. The answer
+# may have ninety times as many bytes.
 REFUSED_BYTES_MAX = 512
 REAUTHENTICATION_INTERVAL_SECONDS = 1.0
 
