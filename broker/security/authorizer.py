@@ -54,6 +54,8 @@ class AclCache:
 
     def __init__(self) -> None:
         self._entries: dict[ResourcePattern, frozenset[AccessControlEntry]] = {}
+        # The same by principal: a pattern may have thousands of entries, and a decision is about one principal.
+        self._by_principal: dict[ResourcePattern, dict[str, list[AccessControlEntry]]] = {}
         # How many prefixed patterns of a type have names of a length: only those beginnings of a name are looked up.
         self._lengths: dict[str, Counter[int]] = {}
 
@@ -72,8 +74,11 @@ class AclCache:
                 del lengths[len(pattern.name)]
         if entries:
             self._entries[pattern] = entries
+            grouped = self._by_principal[pattern] = {}
+            for entry in entries:
+                grouped.setdefault(entry.principal, []).append(entry)
         else:
-            del self._entries[pattern]
+            del self._entries[pattern], self._by_principal[pattern]
         return True
 
     def patterns(self) -> list[ResourcePattern]:
@@ -92,15 +97,19 @@ class AclCache:
                     if wanted.fits_entry(entry):
                         yield AclBinding(pattern, entry)
 
-    def about(self, resource_type: str, name: str) -> list[frozenset[AccessControlEntry]]:
-        """The entries of each pattern that concerns this resource."""
+    def about(self, resource_type: str, name: str, principal: str) -> list[list[AccessControlEntry]]:
+        """For each pattern that concerns this resource its entries for the principal, which may be none."""
         wanted = [ResourcePattern(resource_type, name), ResourcePattern(resource_type, WILDCARD)]
         wanted += [
             ResourcePattern(resource_type, name[:length], PREFIXED)
             for length in self._lengths.get(resource_type, ())
             if length <= len(name)
         ]
-        return [found for pattern in wanted if (found := self._entries.get(pattern)) is not None]
+        return [
+            [*found.get(principal, ()), *found.get(WILDCARD_PRINCIPAL, ())]
+            for pattern in wanted
+            if (found := self._by_principal.get(pattern)) is not None
+        ]
 
     def of_type(self, resource_type: str) -> Iterator[tuple[ResourcePattern, frozenset[AccessControlEntry]]]:
         """Each pattern of this type, with its entries."""
@@ -137,7 +146,7 @@ class Authorizer:
         principal, host, operation, resource_type, name = question
         allowed = principal in self._super_users
         if not allowed:
-            reach = reach_of(self.acls.about(resource_type, name), principal, host, operation)
+            reach = reach_of(self.acls.about(resource_type, name, principal), principal, host, operation)
             allowed = self._allow_everyone if reach is Reach.NO_ACL else reach is Reach.ALLOWED
         if len(name) <= REMEMBERED_NAME_MAX:
             if len(self._remembered) >= REMEMBERED_MAX:
@@ -189,7 +198,7 @@ class Authorizer:
         )
 
 
-def reach_of(patterns: Iterable[frozenset[AccessControlEntry]], principal: str, host: str, operation: str) -> Reach:
+def reach_of(patterns: Iterable[Iterable[AccessControlEntry]], principal: str, host: str, operation: str) -> Reach:
     """What the entries of all patterns about a resource say about an operation."""
     allowing = (operation, *IMPLIED_BY.get(operation, ()))
     reach = Reach.NO_ACL

@@ -557,3 +557,13 @@ async def test_filters_that_find_nothing_are_compared_in_short_steps(nursery, au
     with StepMeter() as meter:
         await client.ask(make("DeleteAcls", filters=filters))
     assert meter.longest.lines < 20_000, meter.longest
+
+
+async def test_many_entries_on_a_pattern_make_no_long_step(nursery, autojump_clock):
+    machine, client = await started(nursery)
+    entries = frozenset(AccessControlEntry(f"User:{number}", "*", "Read", "Allow") for number in range(1000))
+    machine.broker.authorization.authorizer.replace(ResourcePattern("Topic", "*"), entries)
+    topics = [{"name": f"n{number}", "partitions": [{"partition_index": 0, "timestamp": -1}]} for number in range(1000)]
+    with StepMeter() as meter:
+        await client.ask(make("ListOffsets", topics=topics))
+    assert meter.longest.lines < 20_000, meter.longest
