@@ -126,6 +126,7 @@ class Call:
     is_token_authenticated: bool = False  # by a delegation token
     authorizer: "Authorizer | None" = None  # None: everything is allowed
     spent: "TimeSpent | None" = None  # None while no quota of request time is set
+    audited: set[tuple[str, str]] | None = None  # operations and resources of which the audit log has a line
 
     @property
     def connection_number(self) -> int:
@@ -187,6 +188,12 @@ class Call:
         return self.principal, address_text(self.client_address), self.authorizer.changes
 
     def _log(self, operation: str, resource: str, *, allowed: bool) -> None:
+        # As in Kafka once, however often a request names it: a line takes longer than the four bytes of a partition.
+        if self.audited is None:
+            self.audited = set()
+        if (operation, resource) in self.audited:
+            return
+        self.audited.add((operation, resource))
         # Clients choose these texts, so they are escaped: a name with a line break must not forge a line.
         audit.log(
             logging.DEBUG if allowed else logging.INFO,

@@ -567,3 +567,12 @@ async def test_many_entries_on_a_pattern_make_no_long_step(nursery, autojump_clo
     with StepMeter() as meter:
         await client.ask(make("ListOffsets", topics=topics))
     assert meter.longest.lines < 20_000, meter.longest
+
+
+async def test_what_is_refused_is_one_line_of_the_audit_log_however_often_it_is_named(nursery, autojump_clock, caplog):
+    caplog.set_level("INFO", "kafka.authorizer.logger")
+    _, client = await started(nursery)
+    caplog.clear()
+    partitions = [{"partition": number, "partition_max_bytes": 100} for number in range(1000)]
+    await client.ask(make("Fetch", max_wait_ms=0, replica_id=7, topics=[{"topic": "t", "partitions": partitions}]), 12)
+    assert [each.name for each in caplog.records].count("kafka.authorizer.logger") == 1
