@@ -27,7 +27,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.storage.packed_table import PackedRows, PackedTable
-from barnabas.storage.verification import Guard, Verifications
+from barnabas.storage.verification import Guard, Verifications, is_before
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.record_batch import CONTROL, SEQUENCE_MAX, TRANSACTIONAL
 from barnabas.wire.sentinels import NO_OFFSET, NO_PRODUCER_ID
@@ -267,8 +267,8 @@ class ProducerStates:
         # Sequences of different epochs cannot be compared: each epoch starts again at 0.
         if producer is None or header.producer_epoch != producer.epoch:
             return False
-        # Sequences wrap, so "before" means: less than half of the number range behind the last sequence.
-        return (producer.last_sequence - header.last_sequence) & SEQUENCE_MAX <= SEQUENCE_MAX // 2
+        last = producer.last_sequence
+        return header.last_sequence == last or is_before(header.last_sequence, last)
 
     def _find_duplicate(self, header: "BatchHeader") -> Duplicate | None:
         """The remembered batch with the same first and last sequence."""
