@@ -11,7 +11,15 @@ from barnabas.broker.transactions.events import (
     Unused,
     refuse,
 )
-from barnabas.broker.transactions.state import AT_REST, EPOCH_MAX, PREPARED, Recorded, Status, TransactionalId
+from barnabas.broker.transactions.state import (
+    AT_REST,
+    EPOCH_MAX,
+    NO_PARTITIONS,
+    PREPARED,
+    Recorded,
+    Status,
+    TransactionalId,
+)
 from barnabas.wire.errors import ErrorCode
 
 
@@ -67,7 +75,8 @@ def decide_completion(known: TransactionalId, now_ms: int) -> Decision:
     if recorded.status not in PREPARED or known.unmarked:
         return NOTHING
     status = Status.COMPLETE_COMMIT if recorded.is_commit else Status.COMPLETE_ABORT
-    return Decision(record=recorded.entering(status, now_ms)._replace(partitions={}), previous=known.previous)
+    complete = recorded.entering(status, now_ms)._replace(partitions=NO_PARTITIONS)
+    return Decision(record=complete, previous=known.previous)
 
 
 def decide_unused(known: TransactionalId, event: Unused, now_ms: int, *, pending: bool) -> Decision:

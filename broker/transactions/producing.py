@@ -12,6 +12,7 @@ from barnabas.broker.transactions.events import (
 )
 from barnabas.broker.transactions.state import (
     EXHAUSTED_EPOCH,
+    NO_PARTITIONS,
     NO_PRODUCER,
     NO_PRODUCER_EPOCH,
     NO_TIME,
@@ -61,14 +62,14 @@ def _first(event: InitProducer, now_ms: int) -> Decision:
     # What the client expects does not count, as in Kafka: its id has expired here.
     if event.fresh_id is None:
         return Decision(NeedsProducerId())
-    return _give(Recorded(event.fresh_id, 0, event.timeout_ms, Status.EMPTY, {}, now_ms), NO_PRODUCER)
+    return _give(Recorded(event.fresh_id, 0, event.timeout_ms, Status.EMPTY, NO_PARTITIONS, now_ms), NO_PRODUCER)
 
 
 def _next(known: TransactionalId, event: InitProducer, now_ms: int) -> Decision:
     """Of an id without an open transaction."""
     recorded, expected, owner = known.recorded, event.expected, known.producer
     empty = recorded.entering(Status.EMPTY, now_ms)
-    empty = empty._replace(partitions={}, timeout_ms=event.timeout_ms, start_ms=NO_TIME)
+    empty = empty._replace(partitions=NO_PARTITIONS, timeout_ms=event.timeout_ms, start_ms=NO_TIME)
     is_owner = expected is None or expected.producer_epoch == owner.producer_epoch
     # The request is a repetition: the client has not received the answer. Of one that names no epoch this is not known,
     # and it gets a higher epoch.

@@ -6,7 +6,7 @@ tombstone. Value version 1, which a broker of a KRaft cluster writes, is read; v
 
 from typing import NamedTuple
 
-from barnabas.broker.transactions.state import Partitions, Recorded, Status
+from barnabas.broker.transactions.state import NO_PARTITIONS, Partitions, Recorded, Status
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.topics import TopicPartition
@@ -79,7 +79,7 @@ def _decode_value(value: bytes) -> Recorded:
         producer_epoch=stored.producer_epoch,
         timeout_ms=stored.transaction_timeout_ms,
         status=status,
-        partitions=partitions,
+        partitions=partitions or NO_PARTITIONS,
         last_update_ms=stored.transaction_last_update_timestamp_ms,
         start_ms=stored.transaction_start_timestamp_ms,
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from barnabas.broker.transactions.overdue import Overdue
 from barnabas.broker.transactions.records import TransactionRecord
-from barnabas.broker.transactions.state import PREPARED, Status, TransactionalId
+from barnabas.broker.transactions.state import NO_PARTITIONS, PREPARED, Status, TransactionalId
 from barnabas.wire.sentinels import NO_OFFSET
 
 
@@ -43,7 +43,7 @@ def replay(ids: TransactionalIds, record: TransactionRecord, offset: int) -> Non
     elif known.producer != (recorded.producer_id, recorded.producer_epoch):
         known.connection = 0
     known.recorded, known.offset = recorded, offset
-    known.unmarked = {}
+    known.unmarked = NO_PARTITIONS
     if recorded.status is Status.ONGOING:
         ids.overdue.watch(known)
     elif recorded.status in PREPARED:

@@ -40,6 +40,8 @@ EPOCH_MAX = (1 << 15) - 1
 EXHAUSTED_EPOCH = EPOCH_MAX - 1  # from it on, InitProducerId gives a new producer id
 
 Partitions = Mapping[TopicPartition, None]  # a value: never changed in place
+# One for all ids that have none: at rest, an id would have two empty dicts of 64 bytes.
+NO_PARTITIONS: dict[TopicPartition, None] = {}
 
 
 class Status(IntEnum):
@@ -126,7 +128,7 @@ class TransactionalId:
         # The producer that the last InitProducerId named and replaced: it may repeat that request (KIP-360).
         self.previous = NO_PRODUCER
         # In Prepare*: the partitions that have not confirmed their marker to this coordinator.
-        self.unmarked: dict[TopicPartition, None] = {}
+        self.unmarked = NO_PARTITIONS
         self.connection = 0  # the latest connection that used this producer id and epoch (`connections.py`)
 
     def __repr__(self) -> str:
