@@ -374,6 +374,7 @@ BUGS: dict[str, Callable[[], list[Replacement]]] = {
 KIND_OF: dict[str, str] = {
     **dict.fromkeys(TRANSACTION_BUGS, "transactions"),
     **dict.fromkeys(SECURED_BUGS, "secured"),
+    "outdated_offsets": "stranded",
     "empty_log": "directories",
     "forgotten_batches": "directories",
     "distrusted_all": "crowds",

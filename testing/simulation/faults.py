@@ -36,6 +36,7 @@ from barnabas.testing.simulation.transaction_faults import (
     late_markers,
     late_proofs,
     pause_decider,
+    strand_coordinator,
 )
 
 RATE_SECONDS_MIN, RATE_SECONDS_MAX = 1.0, 9.0  # the mean time between two faults of a history
@@ -497,6 +498,7 @@ KINDS: Mapping[str, Kind] = {
     "isolate-decider": Kind(12.0, 1.0, isolate_decider),
     "late-markers": Kind(20.0, 2.0, late_markers),
     "late-proofs": Kind(25.0, 1.5, late_proofs),
+    "strand-coordinator": Kind(25.0, 1.0, strand_coordinator),
 }
 EXTRAORDINARY = (  # see kinds.py
     "directory-error",
@@ -511,4 +513,5 @@ EXTRAORDINARY = (  # see kinds.py
     "isolate-decider",
     "late-markers",
     "late-proofs",
+    "strand-coordinator",
 )

@@ -8,6 +8,7 @@ administrator. The rules are the same. Kinds do not change a seed's history with
     crowds        faults of one broker happen to all, or to two at once; long pauses; short timeouts
     moments       faults at bad moments: power fails while there is no controller, a directory during a truncation
     transactions  writers with transactional ids, some of them two at once, and readers of committed records
+    stranded      the same; the coordinator of a group hears clients only, and another one takes its place
     twice         names and ids are used twice: topics are recreated all the time; producers have the ids of others
     secured       all clients log in, sessions end, ACLs and credentials change; some have no right, or a wrong password
 """
@@ -120,6 +121,13 @@ def _with_transactions(plan: RunPlan, rng: random.Random) -> RunPlan:
     )
 
 
+def _stranded(plan: RunPlan, rng: random.Random) -> RunPlan:
+    """Members of a group stay members of the stranded coordinator and of its successor."""
+    plan = _with_transactions(plan, rng)
+    properties = plan.properties | {"offsets.topic.num.partitions": "1", "zookeeper.session.timeout.ms": "2000"}
+    return plan._replace(properties=properties, processor_session_ms=20_000)
+
+
 KINDS: Mapping[str, Kind] = {
     "directories": Kind(
         _with_directories,
@@ -137,6 +145,11 @@ KINDS: Mapping[str, Kind] = {
     "transactions": Kind(
         _with_transactions,
         faults=("hold-connections", "delay", "pause-decider", "isolate-decider", "late-markers", "late-proofs"),
+        operations={"delete_records": 0, "grow": 0, "recreate": 0},
+    ),
+    "stranded": Kind(
+        _stranded,
+        faults=("strand-coordinator",),
         operations={"delete_records": 0, "grow": 0, "recreate": 0},
     ),
     "secured": Kind(_secured, faults=("leave-store", "expire-session", "late-watches", "lose-store-answer")),

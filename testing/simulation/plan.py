@@ -45,6 +45,7 @@ class RunPlan(NamedTuple):
     directories: tuple[str, ...] = ()  # between which the administrator moves replicas
     transactional_ids: int = 0  # of writers
     processors: int = 0  # that read, process and write
+    processor_session_ms: int = 3000  # as members of their group
     rivals: int = 0  # how many of them have a rival of the same id
     transaction_timeout_ms: int = 60_000
     has_bookkeeper: bool = False  # that deletes pending offsets

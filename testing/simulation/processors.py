@@ -24,7 +24,6 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 
 SLOW_SHARE = 0.06  # of the transactions, at each of two places
-SESSION_MS = 3000
 SLOW_SECONDS = (1.0, 6.0)
 COMMIT_SECONDS = 5.0  # after which a commit of offsets has failed
 ABORT_SHARE = 0.15
@@ -51,8 +50,9 @@ class Processor(Member):
         ownership: TellOwner,
         writer: TransactionalWriter,
         tell_read: TellRead,
+        session_ms: int,
     ) -> None:
-        super().__init__(party, history, group, topic, ownership, session_ms=SESSION_MS)
+        super().__init__(party, history, group, topic, ownership, session_ms=session_ms)
         self._writer = writer
         self._rules = writer.rules
         self._tell_read = tell_read

@@ -271,7 +271,9 @@ class Run:
             writing = TransactionalPlan(f"processor-{number}", outputs, plan.transaction_timeout_ms)
             # With connections of its own, as the producer of an application has.
             writer = TransactionalWriter(self._party(cluster, f"{party.name}-producer"), history, writing, rules)
-            processor = Processor(party, history, "processors", STEADY, checks.owns, writer, checks.read_committed)
+            session_ms = plan.processor_session_ms
+            tell_read = checks.read_committed
+            processor = Processor(party, history, "processors", STEADY, checks.owns, writer, tell_read, session_ms)
             clients.members.append(processor)
         if plan.has_bookkeeper:
             party = self._party(cluster, "bookkeeper")

@@ -34,6 +34,7 @@ any_generation     take offsets of members that the group has replaced
 forgotten_opener   producers with an open transaction expire like others
 lost_markers       compaction removes an ABORT marker together with the data
 hiding_aborted     an aborted record hides older records of its key from compaction
+outdated_offsets   answer with committed offsets although another broker may be the coordinator by now
 unstable_offsets   answer with committed offsets while a transaction may replace them
 """
 
@@ -493,6 +494,14 @@ def _hiding_aborted() -> list[Replacement]:
     return [(Compaction, "_is_committed_data", is_committed_data)]
 
 
+def _outdated_offsets() -> list[Replacement]:
+    async def await_confirmed(self: "Shards[object]", shard: "Shard[object]", timeout_ms: int) -> ErrorCode:
+        """A leader leads."""
+        return ErrorCode.NONE
+
+    return [(Shards, "await_confirmed", await_confirmed)]
+
+
 TRANSACTION_BUGS: dict[str, Callable[[], list[Replacement]]] = {
     "hasty_markers": _hasty_markers,
     "hasty_successor": _hasty_successor,
@@ -525,5 +534,6 @@ TRANSACTION_BUGS: dict[str, Callable[[], list[Replacement]]] = {
     "forgotten_opener": _forgotten_opener,
     "lost_markers": _lost_markers,
     "hiding_aborted": _hiding_aborted,
+    "outdated_offsets": _outdated_offsets,
     "unstable_offsets": _unstable_offsets,
 }

@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from barnabas.broker.cluster.topics import GROUP_TOPIC
 from barnabas.testing.simulation.moments import DECIDED, OPENED, PREPARED, Moment
+from barnabas.testing.simulation.store import STORE
 from barnabas.wire import messages as m
 from barnabas.wire.asking import key_of
 
@@ -34,6 +36,14 @@ def cut_links(net: "SimNet", pairs: Sequence[tuple[str, str]]) -> Undo:
             net.mend(source, target)
 
     return undo
+
+
+def _others(harm: "Harm", node: "Node") -> list[str]:
+    return [each.name for each in harm.cluster.nodes.values() if each is not node]
+
+
+def _cut_off(harm: "Harm", node: "Node", others: Sequence[str]) -> Undo:
+    return cut_links(harm.cluster.net, [pair for other in others for pair in ((node.name, other), (other, node.name))])
 
 
 def _at(harm: "Harm", kind: str, apply: "Callable[[Node, Moment], Undo | None]", *, in_its_step: bool = False) -> Undo:
@@ -72,11 +82,18 @@ def isolate_decider(harm: "Harm", fault: "Fault") -> Undo:
     """A coordinator is cut off from the other brokers when it has written a decision that is not replicated yet."""
 
     def isolate(node: "Node", _: Moment) -> Undo:
-        others = [each.name for each in harm.cluster.nodes.values() if each is not node]
-        pairs = [pair for other in others for pair in ((node.name, other), (other, node.name))]
-        return cut_links(harm.cluster.net, pairs)
+        return _cut_off(harm, node, _others(harm, node))
 
     return _at(harm, PREPARED, isolate)
+
+
+def strand_coordinator(harm: "Harm", fault: "Fault") -> Undo | None:
+    """The coordinator of a group hears clients only, and goes on serving them when another broker has its place."""
+    for node in harm.cluster.nodes.values():
+        hosted = () if node.broker is None else node.broker.replicas
+        if any(each.topic_partition.topic == GROUP_TOPIC and each.is_leader for each in hosted):
+            return _cut_off(harm, node, [STORE, *_others(harm, node)])
+    return None
 
 
 def late_markers(harm: "Harm", fault: "Fault") -> Undo:
