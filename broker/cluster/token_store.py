@@ -54,24 +54,38 @@ class TokenStore:
 
     # -- changes
 
-    async def write(self, token: DelegationToken) -> None:
-        """Create or change a token. StoreError."""
+    async def create(self, token: DelegationToken) -> None:
+        """Store a new token. StoreError."""
         path = paths.delegation_token(token.token_id)
-        exists = await self._store.exists(path) is not None
-        op = SetData(path, token.encode()) if exists else Create(path, token.encode())
-        await self._store.multi([op, _notification(token.token_id)])
+        await self._store.multi([Create(path, token.encode()), _notification(token.token_id)])
         # At once: the answer must not be older than what this broker knows.
         self.known.put(token)
 
+    async def change(self, token: DelegationToken) -> bool:
+        """Change a token: False if another broker has removed it. It does not come back then. StoreError."""
+        path = paths.delegation_token(token.token_id)
+        was_there = await self._apply(SetData(path, token.encode()), token.token_id)
+        if was_there:
+            self.known.put(token)
+        else:
+            self.known.remove(token.token_id)
+        return was_there
+
     async def remove(self, token_id: str) -> None:
         """Remove a token; nothing happens if another broker was quicker. StoreError."""
+        await self._apply(Delete(paths.delegation_token(token_id)), token_id)
+        self.known.remove(token_id)
+
+    async def _apply(self, op: SetData | Delete, token_id: str) -> bool:
+        """Change or delete the node of a token, and notify the brokers: False if there is none."""
         try:
-            await self._store.multi([Delete(paths.delegation_token(token_id)), _notification(token_id)])
+            await self._store.multi([op, _notification(token_id)])
         except NoNode as error:
             # Without the folder of notifications nothing can work.
-            if error.path != paths.delegation_token(token_id):
+            if error.path != op.path:
                 raise
-        self.known.remove(token_id)
+            return False
+        return True
 
     async def sweep(self) -> None:
         """Remove tokens that have ended, until cancelled."""

@@ -10,7 +10,7 @@ Versions: Create and Describe 0-3, Renew and Expire 0-2. Create 3 may name anoth
 
 import logging
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.pacing import paced
@@ -20,8 +20,11 @@ from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.sentinels import NO_TIMESTAMP
 
 if TYPE_CHECKING:
+    from barnabas.broker.cluster.token_store import TokenStore
     from barnabas.broker.security.principals import KafkaPrincipal
     from barnabas.broker.security.tokens import DelegationToken
+
+Written = TypeVar("Written")
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +61,7 @@ async def create_delegation_token(
         token = rules.create_token(
             store.known.rules, owner, requester, renewers, request.max_lifetime_ms, token_id, now_ms
         )
-        await _changed(store.write(token))
+        await _stored(store.create(token))
     except Refuse as refusal:
         return _not_created(call.version, refusal.code, owner, requester)
     logger.info("%s has created the delegation token %s of %s", requester, token_id, owner)
@@ -78,7 +81,7 @@ async def renew_delegation_token(
     caller, store = _caller(call), broker.tokens()
     found, now_ms = store.known.with_hmac(bytes(request.hmac)), broker.world.now_ms()
     token = renew_token(store.known.rules, found, caller, request.renew_period_ms, now_ms)
-    await _changed(store.write(token))
+    await _change(store, token)
     return m.RenewDelegationTokenResponse(expiry_timestamp_ms=token.expires_at_ms)
 
 
@@ -91,7 +94,10 @@ async def expire_delegation_token(
     caller, store = _caller(call), broker.tokens()
     found, now_ms = store.known.with_hmac(bytes(request.hmac)), broker.world.now_ms()
     token, is_removed = expire_token(store.known.rules, found, caller, request.expiry_time_period_ms, now_ms)
-    await _changed(store.remove(token.token_id) if is_removed else store.write(token))
+    if is_removed:
+        await _stored(store.remove(token.token_id))
+    else:
+        await _change(store, token)
     return m.ExpireDelegationTokenResponse(expiry_timestamp_ms=token.expires_at_ms)
 
 
@@ -133,10 +139,16 @@ def _caller(call: Call) -> "KafkaPrincipal":
     return caller
 
 
-async def _changed(write: Awaitable[None]) -> None:
-    """Wait until the token is changed in the store. Raises Refuse(UNKNOWN_SERVER_ERROR)."""
+async def _change(store: "TokenStore", token: "DelegationToken") -> None:
+    """Raises Refuse, with DELEGATION_TOKEN_NOT_FOUND if another broker has removed the token."""
+    if not await _stored(store.change(token)):
+        raise Refuse(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
+
+
+async def _stored(write: Awaitable[Written]) -> Written:
+    """Wait until the change is in the store. Raises Refuse(UNKNOWN_SERVER_ERROR)."""
     try:
-        await write
+        return await write
     except StoreError as error:
         logger.warning("a delegation token cannot be changed: %s", error, extra={"peer": "metadata store"})
         raise Refuse(ErrorCode.UNKNOWN_SERVER_ERROR) from None

@@ -177,6 +177,22 @@ async def test_the_store_has_kafkas_nodes_and_another_brokers_changes_are_follow
     await store.close()
 
 
+@pytest.mark.parametrize(
+    "request_", [m.RenewDelegationTokenRequest(), m.ExpireDelegationTokenRequest(expiry_time_period_ms=DAY_MS)]
+)
+async def test_a_token_that_another_broker_has_removed_does_not_come_back(nursery, autojump_clock, request_):
+    machine = await Machine(nursery, **SECRET).start()
+    created = await asked(machine, to_create())
+    store = machine.session()
+    # This broker does not hear of it before it is asked.
+    await store.delete(paths.delegation_token(created.token_id))
+    request_.hmac = created.hmac
+    assert (await asked(machine, request_)).error_code == 62
+    assert await store.exists(paths.delegation_token(created.token_id)) is None
+    assert await described(machine) == []
+    await store.close()
+
+
 async def test_tokens_outlive_the_broker_and_malformed_nodes_are_left_out(nursery, autojump_clock):
     machine = await Machine(nursery, **SECRET).start()
     created = await asked(machine, to_create())
