@@ -67,5 +67,17 @@ def parse_connection_limits(text: str) -> dict[str, int]:
         host, _, count = pair.rpartition(":")
         if not host or not count.strip().isascii() or not count.strip().isdigit():
             raise ValueError(f"Unable to parse {pair} as host:count")
-        limits[host.strip().strip("[]")] = int(count)
+        limits[_as_peers_have_it(host.strip().strip("[]"))] = int(count)
     return limits
+
+
+def _as_peers_have_it(host: str) -> str:
+    """An IPv6 address in its short form; anything else as it is."""
+    if ":" not in host:
+        return host
+    import ipaddress  # imported here: such limits are rare
+
+    try:
+        return str(ipaddress.IPv6Address(host))
+    except ValueError:
+        return host

@@ -54,7 +54,7 @@ NETWORK_PROPERTIES = (
     row("max.connections.per.ip", INT, INT_MAX, at_least(0), CLUSTER_WIDE, SERVED,
         "How many connections one client address may hold."),
     row("max.connections.per.ip.overrides", STRING, "", None, CLUSTER_WIDE, SERVED,
-        "Exceptions to max.connections.per.ip: host:count, comma separated."),
+        "Exceptions to max.connections.per.ip: address:count, comma separated; host names are not resolved."),
     row("max.connections", INT, INT_MAX, at_least(0), CLUSTER_WIDE, SERVED,
         "How many connections the broker holds in all."),
     row("max.connection.creation.rate", INT, INT_MAX, at_least(0), CLUSTER_WIDE, SERVED,

@@ -131,5 +131,5 @@ def test_listeners_of_other_names_are_served_when_they_map_to_plaintext():
 
 
 def test_connection_limits_are_kept_by_host():
-    config = BrokerConfig({"max.connections.per.ip.overrides": "127.0.0.1:5, [::1]:6"})
-    assert config.connection_limits == {"127.0.0.1": 5, "::1": 6}
+    config = BrokerConfig({"max.connections.per.ip.overrides": "127.0.0.1:5, [::1]:6, fe80:0:0:0:0:0:0:A:7"})
+    assert config.connection_limits == {"127.0.0.1": 5, "::1": 6, "fe80::a": 7}
