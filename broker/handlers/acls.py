@@ -70,7 +70,7 @@ async def describe_acls(broker: Broker, call: Call, request: m.DescribeAclsReque
     if broker.authorization is None:
         return m.DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER_ON_BROKER)
     found: dict[ResourcePattern, list[Description]] = {}
-    async for pattern, entry in paced(broker.authorization.matching(_filter(request))):
+    async for pattern, entry in paced(await broker.authorization.matching(_filter(request))):
         # An operation of another version of Kafka has no number; a client could not read it.
         if entry.operation in NUMBERS["operation"] and entry.permission_type in NUMBERS["permission"]:
             found.setdefault(pattern, []).append(

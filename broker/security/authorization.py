@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import trio
 
-from barnabas.broker.pacing import pause_after
+from barnabas.broker.pacing import paced, pause_after
 from barnabas.broker.security.acls import (
     LITERAL,
     PARENTS,
@@ -169,9 +169,16 @@ class Authorization:
 
     # -- changes
 
-    def matching(self, wanted: AclFilter) -> list[AclBinding]:
+    async def matching(self, wanted: AclFilter) -> list[AclBinding]:
         """The ACLs that a filter finds, as this broker knows them."""
-        return list(self.authorizer.acls.matching(wanted))
+        known = self.authorizer.acls
+        return [
+            AclBinding(pattern, entry)
+            async for pattern in paced(known.patterns())
+            if wanted.fits_pattern(pattern)
+            async for entry in paced(known.entries(pattern))
+            if wanted.fits_entry(entry)
+        ]
 
     async def create(self, bindings: Sequence[AclBinding]) -> dict[ResourcePattern, ErrorCode]:
         """Add ACLs; those that exist already are no error. The outcome of each pattern."""

@@ -24,8 +24,6 @@ from barnabas.broker.security.acls import (
     WILDCARD,
     WILDCARD_PRINCIPAL,
     AccessControlEntry,
-    AclBinding,
-    AclFilter,
     ResourcePattern,
 )
 
@@ -54,8 +52,9 @@ class AclCache:
 
     def __init__(self) -> None:
         self._entries: dict[ResourcePattern, frozenset[AccessControlEntry]] = {}
-        # The same by principal: a pattern may have thousands of entries, and a decision is about one principal.
-        self._by_principal: dict[ResourcePattern, dict[str, list[AccessControlEntry]]] = {}
+        # The same by type and principal: there may be thousands of patterns, and one of them may have thousands of
+        # entries, but a decision is about one principal.
+        self._of_principals: dict[tuple[str, str], dict[ResourcePattern, list[AccessControlEntry]]] = {}
         # How many prefixed patterns of a type have names of a length: only those beginnings of a name are looked up.
         self._lengths: dict[str, Counter[int]] = {}
 
@@ -72,13 +71,18 @@ class AclCache:
             lengths[len(pattern.name)] += 1 if entries else -1
             if not lengths[len(pattern.name)]:
                 del lengths[len(pattern.name)]
+        for principal in {entry.principal for entry in before}:
+            key = pattern.resource_type, principal
+            del self._of_principals[key][pattern]
+            if not self._of_principals[key]:
+                del self._of_principals[key]
+        for entry in entries:
+            key = pattern.resource_type, entry.principal
+            self._of_principals.setdefault(key, {}).setdefault(pattern, []).append(entry)
         if entries:
             self._entries[pattern] = entries
-            grouped = self._by_principal[pattern] = {}
-            for entry in entries:
-                grouped.setdefault(entry.principal, []).append(entry)
         else:
-            del self._entries[pattern], self._by_principal[pattern]
+            del self._entries[pattern]
         return True
 
     def patterns(self) -> list[ResourcePattern]:
@@ -89,14 +93,6 @@ class AclCache:
         """The entries of one pattern."""
         return self._entries.get(pattern, frozenset())
 
-    def matching(self, wanted: AclFilter) -> Iterator[AclBinding]:
-        """The ACLs that fit a filter."""
-        for pattern, entries in self._entries.items():
-            if wanted.fits_pattern(pattern):
-                for entry in entries:
-                    if wanted.fits_entry(entry):
-                        yield AclBinding(pattern, entry)
-
     def about(self, resource_type: str, name: str, principal: str) -> list[list[AccessControlEntry]]:
         """For each pattern that concerns this resource its entries for the principal, which may be none."""
         wanted = [ResourcePattern(resource_type, name), ResourcePattern(resource_type, WILDCARD)]
@@ -105,15 +101,23 @@ class AclCache:
             for length in self._lengths.get(resource_type, ())
             if length <= len(name)
         ]
-        return [
-            [*found.get(principal, ()), *found.get(WILDCARD_PRINCIPAL, ())]
-            for pattern in wanted
-            if (found := self._by_principal.get(pattern)) is not None
-        ]
+        own, everyones = self._for_principal(resource_type, principal)
+        return [[*own.get(pattern, ()), *everyones.get(pattern, ())] for pattern in wanted if pattern in self._entries]
 
-    def of_type(self, resource_type: str) -> Iterator[tuple[ResourcePattern, frozenset[AccessControlEntry]]]:
-        """Each pattern of this type, with its entries."""
-        return ((pattern, entries) for pattern, entries in self._entries.items() if pattern[0] == resource_type)
+    def of_type(self, resource_type: str, principal: str) -> Iterator[tuple[ResourcePattern, list[AccessControlEntry]]]:
+        """Patterns of this type, with entries for the principal. A pattern may come twice."""
+        for found in self._for_principal(resource_type, principal):
+            yield from found.items()
+
+    def _for_principal(
+        self, resource_type: str, principal: str
+    ) -> tuple[Mapping[ResourcePattern, list[AccessControlEntry]], Mapping[ResourcePattern, list[AccessControlEntry]]]:
+        """By pattern: the entries that name the principal, and those for everyone."""
+        of_principals = self._of_principals
+        return (
+            of_principals.get((resource_type, principal), {}),
+            of_principals.get((resource_type, WILDCARD_PRINCIPAL), {}),
+        )
 
 
 class Authorizer:
@@ -169,7 +173,7 @@ class Authorizer:
     def _decide_any(self, principal: str, host: str, operation: str, resource_type: str) -> bool:
         # Names by (permission, pattern type). Here no operation implies another one, as in Kafka.
         found: dict[tuple[str, str], set[str]] = {}
-        for pattern, entries in self.acls.of_type(resource_type):
+        for pattern, entries in self.acls.of_type(resource_type, principal):
             for entry in entries:
                 if _matches(entry, principal, host, (operation,)):
                     found.setdefault((entry.permission_type, pattern.pattern_type), set()).add(pattern.name)

@@ -576,3 +576,19 @@ async def test_what_is_refused_is_one_line_of_the_audit_log_however_often_it_is_
     partitions = [{"partition": number, "partition_max_bytes": 100} for number in range(1000)]
     await client.ask(make("Fetch", max_wait_ms=0, replica_id=7, topics=[{"topic": "t", "partitions": partitions}]), 12)
     assert [each.name for each in caplog.records].count("kafka.authorizer.logger") == 1
+
+
+@pytest.mark.parametrize("asked", ["DescribeAcls", "InitProducerId"])
+async def test_many_patterns_make_no_long_step(nursery, autojump_clock, asked):
+    """A description goes through all of them; whether a principal may write to any topic depends on its own."""
+    machine, client = await started(nursery, "Describe Cluster")
+    entries = frozenset([AccessControlEntry("User:other", "*", "Write", "Allow")])
+    for number in range(10_000):
+        machine.broker.authorization.authorizer.replace(ResourcePattern("Topic", f"topic-{number}"), entries)
+    nothing = {"resource_type_filter": 2, "pattern_type_filter": 3, "operation": 1, "permission_type": 1}
+    nothing |= {"resource_name_filter": "none", "principal_filter": None, "host_filter": None}
+    request = make(asked, **(nothing if asked == "DescribeAcls" else {"transactional_id": None}))
+    with StepMeter() as meter:
+        answer = await client.ask(request)
+    assert answer.error_code == (ErrorCode.NONE if asked == "DescribeAcls" else ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    assert meter.longest.lines < 20_000, meter.longest

@@ -51,7 +51,8 @@ async def house(nursery):
 
 
 def known(authorization):
-    return set(authorization.matching(EVERYTHING))
+    acls = authorization.authorizer.acls
+    return {AclBinding(pattern, entry) for pattern in acls.patterns() for entry in acls.entries(pattern)}
 
 
 async def test_what_one_broker_creates_another_knows_and_a_third_finds_at_its_start(house, autojump_clock):
