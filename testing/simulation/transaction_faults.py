@@ -87,13 +87,16 @@ def isolate_decider(harm: "Harm", fault: "Fault") -> Undo:
     return _at(harm, PREPARED, isolate)
 
 
-def strand_coordinator(harm: "Harm", fault: "Fault") -> Undo | None:
+def strand_coordinator(harm: "Harm", fault: "Fault") -> Undo:
     """The coordinator of a group hears clients only, and goes on serving them when another broker has its place."""
-    for node in harm.cluster.nodes.values():
-        hosted = () if node.broker is None else node.broker.replicas
-        if any(each.topic_partition.topic == GROUP_TOPIC and each.is_leader for each in hosted):
-            return _cut_off(harm, node, [STORE, *_others(harm, node)])
-    return None
+    coordinators = (each for each in harm.cluster.nodes.values() if _is_group_coordinator(each))
+    node = next(coordinators, harm.node(fault.target))
+    return _cut_off(harm, node, [STORE, *_others(harm, node)])
+
+
+def _is_group_coordinator(node: "Node") -> bool:
+    hosted = () if node.broker is None else node.broker.replicas
+    return any(each.topic_partition.topic == GROUP_TOPIC and each.is_leader for each in hosted)
 
 
 def late_markers(harm: "Harm", fault: "Fault") -> Undo:
