@@ -4,7 +4,6 @@ The codes of refusals, and what is stored of odd batches, were measured on Apach
 """
 
 import struct
-from dataclasses import dataclass
 
 import aiokafka.record.default_records as aiokafka_records
 import kafka.record.default_records as kafka_records
@@ -35,25 +34,11 @@ from barnabas.wire.records import (
 )
 from barnabas.wire.topics import TopicPartition
 from tests.wire.bombs import memory_below
+from tests.wire.topic_rules import LONG_MAX, Rules
 
 NOW_MS = 1_700_000_000_000
-LONG_MAX = 2**63 - 1
 CODECS = list(Codec)
 NAMES = ["uncompressed", "gzip", "snappy", "lz4", "zstd"]
-
-
-@dataclass
-class Rules:
-    max_message_bytes: int = 1_048_588
-    segment_bytes: int = 1 << 30
-    compression_type: str = "producer"
-    compression_gzip_level: int = -1
-    compression_lz4_level: int = 9
-    compression_zstd_level: int = 3
-    message_timestamp_type: str = "CreateTime"
-    message_timestamp_before_max_ms: int = LONG_MAX
-    message_timestamp_after_max_ms: int = LONG_MAX
-    compacted: bool = False
 
 
 HERE = TopicPartition("t", 0)

@@ -9,7 +9,6 @@ import json
 import pathlib
 import tracemalloc
 import zlib
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
@@ -31,26 +30,12 @@ from barnabas.wire.records import (
 )
 from barnabas.wire.topics import TopicPartition
 from barnabas.wire.upconvert import INNER_MESSAGE_MAX_BYTES, check_old_produced
+from tests.wire.topic_rules import Rules
 
 NOW_MS = 1_700_000_000_000
-LONG_MAX = 2**63 - 1
 MIB = 1 << 20
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4]
 RECORDED = json.loads((pathlib.Path(__file__).parent / "old_formats.json").read_text())
-
-
-@dataclass
-class Rules:
-    max_message_bytes: int = 1_048_588
-    segment_bytes: int = 1 << 30
-    compression_type: str = "producer"
-    compression_gzip_level: int = -1
-    compression_lz4_level: int = 9
-    compression_zstd_level: int = 3
-    message_timestamp_type: str = "CreateTime"
-    message_timestamp_before_max_ms: int = LONG_MAX
-    message_timestamp_after_max_ms: int = LONG_MAX
-    compacted: bool = False
 
 
 def steps_of(data: bytes, rules: Rules | None = None):
