@@ -16,13 +16,13 @@ Result = TypeVar("Result")
 class TimeSpent:
     """The time of one request. `clock` gives the processor time of the thread that calls it, in seconds."""
 
-    __slots__ = ("_clock", "_seconds", "_step_began", "is_refused")
+    __slots__ = ("_clock", "_seconds", "_step_began", "is_never_exempt")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._seconds = 0.0
         self._step_began: float | None = None  # on the event loop; None between two steps
-        self.is_refused = False  # its time counts even if the quota exempts its API
+        self.is_never_exempt = False  # it counts even if the quota exempts its API
 
     def take(self) -> float:
         """The seconds since the last `take`, the step that runs included."""

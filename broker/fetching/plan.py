@@ -388,7 +388,7 @@ def _find(broker: Broker, call: Call, wanted: Wanted, *, of_follower: bool) -> P
     if of_follower and not call.authorize("ClusterAction", "Cluster"):
         # Anybody can call itself a follower, whose time no quota counts.
         if call.spent is not None:
-            call.spent.is_refused = True
+            call.spent.is_never_exempt = True
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if isinstance(wanted.topic, bytes):
         name = broker.replicas.topic_name(wanted.topic)

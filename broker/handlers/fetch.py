@@ -63,7 +63,7 @@ async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchR
     if isinstance(opened, ErrorCode):
         # A consumer's Fetch records its own time at its end.
         if call.spent is not None and replica_id(call, request) < 0:
-            call.spent.is_refused = True
+            call.spent.is_never_exempt = True
         return m.FetchResponse(error_code=opened)
     session, named, incremental = opened
     # `_open` may have closed sessions. Freeing one of 50,000 partitions takes milliseconds, so it is done in steps.

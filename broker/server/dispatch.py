@@ -239,7 +239,7 @@ def _note_use(
 def _note_time(broker: Broker, call: Call) -> int:
     """Record the processor time of a request since this was called last; how long its client is throttled for it."""
     # A caller that may not act on the cluster is not one of its brokers, so the time of the refusal counts.
-    if call.spent is None or (call.api_key in UNTIMED_KEYS and not call.spent.is_refused):
+    if call.spent is None or (call.api_key in UNTIMED_KEYS and not call.spent.is_never_exempt):
         return 0
     return broker.quotas.note_time(*call.quota_user, call.spent.take())
 
@@ -319,7 +319,7 @@ async def _handle(
     except Refuse as refusal:
         code = refusal.code
         if call.spent is not None:
-            call.spent.is_refused = code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            call.spent.is_never_exempt = code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     # A malformed request closes its connection, as in Kafka.
     except ProtocolViolation:
         raise
