@@ -10,7 +10,9 @@ ListOffsets answers the offset for a timestamp, or for one of these special time
     without an error. Any other negative timestamp, or one newer than the request's version, is UNSUPPORTED_VERSION. A
     partition named twice is INVALID_REQUEST. A search by time reads the log in slices in threads (`logs/gate.py`).
 OffsetForLeaderEpoch answers the largest leader epoch up to the requested one, and its end offset (reference C.3); -1
-    and -1, without an error, outside the known epochs.
+    and -1, without an error, outside the known epochs. A consumer then takes its offset for lost and begins elsewhere,
+    so this broker first makes sure that it is no leader of the past, which has not heard of the requested epoch: else
+    NOT_LEADER_OR_FOLLOWER.
 DeleteRecords raises the log start offset; -1 means up to the high watermark. Retention deletes the segments later. The
     response has the low watermark. It waits until every live replica has the new log start offset, or `timeout_ms`
     passes (REQUEST_TIMED_OUT). A topic with cleanup.policy=compact alone is POLICY_VIOLATION, an internal topic
@@ -43,6 +45,8 @@ from barnabas.wire.topics import TopicPartition
 MAX_TIMESTAMP = -3
 SINCE_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 CONSUMER_REPLICA_ID = -1
+CONSUMERS_VERSION = 2  # of OffsetForLeaderEpoch
+CONFIRMED_SECONDS = 1.0  # the followers of a leader confirm it within milliseconds
 DEBUGGING_REPLICA_ID = -2  # Kafka's replica verification tool: followers answer it, too
 ONE_OFFSET_VERSION = 1
 LEADER_EPOCH_VERSION = 4
@@ -220,6 +224,9 @@ async def offset_for_leader_epoch(
     broker: Broker, call: Call, request: m.OffsetForLeaderEpochRequest
 ) -> m.OffsetForLeaderEpochResponse:
     """The end offset of each requested leader epoch, or an error."""
+    # Followers say who they are from version 3 on, and never send version 2. They are those who confirm.
+    is_consumer = call.version == CONSUMERS_VERSION or request.replica_id == CONSUMER_REPLICA_ID
+    confirmed_by = trio.current_time() + CONFIRMED_SECONDS if is_consumer else None
     topics = []
     async for topic in paced(request.topics):
         # Followers send this request before they truncate, consumers to detect truncation (KIP-320).
@@ -229,7 +236,7 @@ async def offset_for_leader_epoch(
         rows = []
         async for asked in paced(topic.partitions):
             refused = EpochRow(partition=asked.partition, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            rows.append(_epoch_end(broker, topic.topic, asked) if may_ask else refused)
+            rows.append(await _epoch_end(broker, topic.topic, asked, confirmed_by) if may_ask else refused)
         topics.append(m.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic, partitions=rows))
     return m.OffsetForLeaderEpochResponse(topics=topics)
 
@@ -249,7 +256,12 @@ def refuse_offset_for_leader_epoch(
     )
 
 
-def _epoch_end(broker: Broker, topic: str, asked: m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition) -> EpochRow:
+async def _epoch_end(
+    broker: Broker,
+    topic: str,
+    asked: m.OffsetForLeaderEpochRequest.OffsetForLeaderPartition,
+    confirmed_by: float | None,
+) -> EpochRow:
     row = EpochRow(partition=asked.partition)
     partition = broker.replicas.get(topic, asked.partition)
     if isinstance(partition, ErrorCode):
@@ -258,6 +270,10 @@ def _epoch_end(broker: Broker, topic: str, asked: m.OffsetForLeaderEpochRequest.
     log = partition.leader_log(asked.current_leader_epoch)
     if isinstance(log, ErrorCode):
         row.error_code = log
+        return row
+    is_unheard_of = asked.leader_epoch > partition.leader_epoch
+    if is_unheard_of and confirmed_by is not None and await partition.confirm(confirmed_by):
+        row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return row
     row.leader_epoch, row.end_offset = log.epochs.end_offset_for(asked.leader_epoch, log.log_end_offset)
     return row
