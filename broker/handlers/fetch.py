@@ -9,8 +9,9 @@ Behaviour: the response is sent when at least `min_bytes` are planned, a partiti
     stable offset with read_committed. Followers read up to the log end offset; their fetch offset is their progress,
     from which the leader derives the ISR and the high watermark (`Partition.follower_fetched`). Since version 11 a
     consumer may read from a follower, up to the follower's high watermark; with `replica.selector.class` the response
-    names a preferred replica (KIP-392). Small reads travel inside the response, large ones as file slices that the
-    connection sends; data that the page cache lacks is read ahead in a thread.
+    names a preferred replica (KIP-392). An offset behind the log's end is OFFSET_OUT_OF_RANGE for a consumer only if
+    this broker is certain to be the leader, else NOT_LEADER_OR_FOLLOWER. Small reads travel inside the response, large
+    ones as file slices that the connection sends; data that the page cache lacks is read ahead in a thread.
 Versions: 0-3 get records in the message formats before 0.11, unless `message.downconversion.enable` forbids it
     (UNSUPPORTED_VERSION); they get at least one complete message whatever the limit, where Kafka truncates it for 0-2.
     7+ sessions (KIP-227); 9+ leader epochs are checked; 12+ diverging epochs; 13+ topic ids instead of names; 16+ the
@@ -35,6 +36,7 @@ from barnabas.broker.fetching.plan import (
 )
 from barnabas.broker.freeing import emptied, emptied_by_topic
 from barnabas.broker.pacing import paced, pause_after, portions
+from barnabas.broker.replication.confirmation import CONFIRMED_SECONDS
 from barnabas.broker.replication.fetch_sessions import FetchSession, Named, Topic, Wanted
 from barnabas.broker.replication.waiting import Waiter, Watched
 from barnabas.wire import messages as m
@@ -133,6 +135,8 @@ async def _answer(
             await _fill_from_session(plan, session, request)
         else:
             await _fill(plan, named, request)
+        if plan.urgent and plan.replica_id < 0:
+            await _confirm_log_ends(plan)
         # `sendfile` runs on the event loop and would block it for data that is not in the page cache.
         if plan.has_slices:
             await plan.warm()
@@ -165,6 +169,19 @@ async def _answer(
             if row.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
                 row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     return response
+
+
+async def _confirm_log_ends(plan: FetchPlan) -> None:
+    """Make sure that this broker is no leader of the past where an offset is behind the log's end: the log of its
+    successor may reach further, and OFFSET_OUT_OF_RANGE makes a consumer begin elsewhere."""
+    confirmed_by = trio.current_time() + CONFIRMED_SECONDS
+    async for wanted, row in paced(plan.rows.items()):
+        if row.error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
+            continue
+        partition = plan.partitions[wanted]
+        is_below = partition.log is not None and wanted.fetch_offset < partition.log.log_start_offset
+        if partition.is_leader and not is_below and await partition.confirm(confirmed_by):
+            row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def refuse_fetch(request: m.FetchRequest, version: int, code: ErrorCode) -> m.FetchResponse:

@@ -30,6 +30,7 @@ from barnabas.broker.freeing import emptied
 from barnabas.broker.logs.directory import LogDirectory
 from barnabas.broker.pacing import complete_inline, paced
 from barnabas.broker.repeats import counted
+from barnabas.broker.replication.confirmation import CONFIRMED_SECONDS
 from barnabas.broker.replication.partition import Deletion, Partition
 from barnabas.broker.replication.waiting import await_decisions
 from barnabas.storage.disk import StorageError
@@ -46,7 +47,6 @@ MAX_TIMESTAMP = -3
 SINCE_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
 CONSUMER_REPLICA_ID = -1
 CONSUMERS_VERSION = 2  # of OffsetForLeaderEpoch
-CONFIRMED_SECONDS = 1.0  # the followers of a leader confirm it within milliseconds
 DEBUGGING_REPLICA_ID = -2  # Kafka's replica verification tool: followers answer it, too
 ONE_OFFSET_VERSION = 1
 LEADER_EPOCH_VERSION = 4

@@ -16,6 +16,9 @@ from barnabas.broker.replication.isr import Follower
 from barnabas.broker.replication.waiting import Decisions, Watched, wake
 from barnabas.wire.errors import ErrorCode
 
+# For answers that make a consumer begin elsewhere. A leader needs milliseconds, and one of the past never succeeds.
+CONFIRMED_SECONDS = 1.0
+
 
 class Confirmed(Watched, Protocol):
     """What this file needs of a `Partition`."""

@@ -119,7 +119,7 @@ FAULTS = {
         "test_a_coordinator_that_has_not_heard_of_its_successor_does_not_answer_for_it"),
     "a leader that was stopped makes a consumer of its successor begin again": (
         "broker/test_moving_leaders.py",
-        "test_a_leader_of_the_past_does_not_say_that_a_later_epoch_was_lost"),
+        "test_a_leader_of_the_past_does_not_say_that_a_position_is_lost"),
     "a marker counts as a record": (HERE, "test_a_marker_is_no_record_of_its_producer"),
 }  # fmt: skip
 

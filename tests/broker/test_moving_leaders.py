@@ -8,7 +8,7 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.clusters import cluster, create_topic, leader_of, until
 from tests.broker.harness import Machine
-from tests.broker.requests import epoch_request
+from tests.broker.requests import epoch_request, fetch_request
 
 LAG = {"replica_lag_time_max_ms": "10000", "replica_fetch_wait_max_ms": "500", "min_insync_replicas": "2"}
 GROUPS = {"offsets_topic_replication_factor": "3", "offsets_topic_num_partitions": "1"}
@@ -109,28 +109,39 @@ async def test_consumers_of_a_cut_off_epoch_are_fenced(nursery, autojump_clock):
         assert (await client.fetch("t", leader_epoch=epoch + 9)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-@pytest.mark.parametrize(("version", "replica_id"), [(2, -2), (4, -1)])
-async def test_a_leader_of_the_past_does_not_say_that_a_later_epoch_was_lost(
-    nursery, autojump_clock, version, replica_id
+def with_later_epoch(replica_id: int) -> m.OffsetForLeaderEpochRequest:
+    request = epoch_request(("t", 0, 1))
+    request.replica_id = replica_id
+    return request
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "lost"),
+    [
+        (with_later_epoch(-2), 2, ErrorCode.NONE),  # and the end offset -1
+        (with_later_epoch(-1), 4, ErrorCode.NONE),
+        (fetch_request([("t", 0, 5)]), 12, ErrorCode.OFFSET_OUT_OF_RANGE),
+    ],
+)
+async def test_a_leader_of_the_past_does_not_say_that_a_position_is_lost(
+    nursery, autojump_clock, request_, version, lost
 ):
     async with cluster(nursery, 3) as machines:
         await create_topic(await machines[0].connect(), "t", [2, 3, 1])  # the controller is another
         old = await leader_of(machines, "t")
         consumer = await old.connect()
-        request = epoch_request(("t", 0, 1))
-        request.replica_id = replica_id
 
-        async def asked() -> tuple[int, int]:
-            answer = await consumer.ask(request, version)
-            (row,) = answer.topics[0].partitions
-            return row.error_code, row.end_offset
+        async def asked() -> int:
+            answer = await consumer.ask(request_, version)
+            (topic,) = answer.responses if isinstance(answer, m.FetchResponse) else answer.topics
+            return topic.partitions[0].error_code
 
-        # Epoch 1 was never: it is of a topic of the past, say.
-        assert await asked() == (0, -1)
+        # The position is of a topic of this name that was deleted, say.
+        assert await asked() == lost
         async with old.broker.replicas.turn:
             await old.broker.store.expire()
             await leader_of([each for each in machines if each is not old], "t")
-            assert await asked() == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+            assert await asked() == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 # -- groups
