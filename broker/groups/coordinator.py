@@ -8,7 +8,7 @@ A request waits in the task of its connection. If that is cancelled, the answer 
 its session ends.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -212,10 +212,13 @@ class GroupCoordinator:
             group = self._groups.create(shard, group_id)
         return await self._commit(shard, group, commit)
 
-    async def commit_in_transaction(self, group_id: str, commit: CommitOffsetsInTransaction) -> CommitAnswer:
+    async def commit_in_transaction(
+        self, group_id: str, commit: CommitOffsetsInTransaction, is_given_up: Callable[[], bool]
+    ) -> CommitAnswer | None:
         """TxnOffsetCommit: waits until the offsets are stored, as pending ones of their transaction.
 
-        INVALID_REQUEST if the transaction has too many pending offsets.
+        INVALID_REQUEST if the transaction has too many pending offsets. None, and nothing is stored, if the request
+        `is_given_up` by then.
         """
         commit.made = await self._made_for_commit(group_id, commit, commit.transaction)
         shard = self._shard_for(group_id, may_be_blank=False)
@@ -229,6 +232,9 @@ class GroupCoordinator:
             if not self._groups.room_bytes:
                 return CommitAnswer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             group = self._groups.create(shard, group_id)
+        # In the step that appends, because the request may have waited.
+        if is_given_up():
+            return None
         return await self._commit(shard, group, commit)
 
     async def _made_for_commit(

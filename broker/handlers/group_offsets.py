@@ -241,11 +241,17 @@ async def _stored_in_transaction(
         generation=request.generation_id,
         offsets=commits,
     )
-    # A client that gives a connection up repeats its request on a later one, and may begin the next transaction there:
-    # this request would set that one's offsets back. No checkpoint from here to the append.
-    if call.connection is not None and broker.committers.is_overtaken(producer, call.connection_number):
+
+    def is_given_up() -> bool:
+        # A client that gives a connection up repeats its request on a later one, and may begin the next transaction
+        # there: this request would set that one's offsets back, or add to them.
+        if call.connection is None:
+            return False
+        return call.has_hung_up() or broker.committers.is_overtaken(producer, call.connection_number)
+
+    answer = await broker.groups.commit_in_transaction(request.group_id, event, is_given_up)
+    if answer is None:
         raise given_up(call.client_id)
-    answer = await broker.groups.commit_in_transaction(request.group_id, event)
     # Only then: a request that is refused may come from anybody, and must not shut the producer out.
     if not answer.error:
         broker.committers.note(producer, call.connection_number)

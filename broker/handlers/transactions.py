@@ -224,12 +224,9 @@ async def end_txn(broker: Broker, call: Call, request: m.EndTxnRequest) -> m.End
         raise Refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if name == "":
         raise Refuse(ErrorCode.INVALID_REQUEST)
-    # A client that has closed this connection asks again on another one, maybe after it has begun the next transaction.
-    if call.has_hung_up():
-        raise given_up(call.client_id)
     event = EndTransaction(Producer(request.producer_id, request.producer_epoch), request.committed)
     try:
-        error = await broker.transactions.end(name, event, call.connection_number)
+        error = await broker.transactions.end(name, event, call.connection_number, call.has_hung_up)
     except Overtaken:
         raise given_up(call.client_id) from None
     return m.EndTxnResponse(error_code=_for_version(error, call.version))

@@ -69,6 +69,7 @@ logger = logging.getLogger(__name__)
 COMPLETION_WAIT_SECONDS = 0.2
 PARTITIONS_INLINE_MAX = 1000  # of a transaction; a record with more is made in a thread
 IDS_AT_A_TIME = 200  # that are removed in one step, and so in one batch
+CONFIRMED_MS = 1000  # for an answer without a record
 DECISIONS_AT_A_TIME = 50  # that are carried out in one step
 ID_COST, ABORT_COST = 2, 20  # in rows of `pacing.ROWS_AT_A_TIME`: the time to list an id, to abort its transaction
 
@@ -119,6 +120,7 @@ class _Outcome(NamedTuple):
 
     answer: Answer | NeedsProducerId
     after_offset: int
+    rests_on_memory: bool = False  # no record was written for it
 
 
 class TransactionCoordinator:
@@ -207,8 +209,7 @@ class TransactionCoordinator:
     ) -> Answer:
         """InitProducerId. COORDINATOR_LOAD_IN_PROGRESS also if there is no producer id to be had.
 
-        Raises Overtaken if the client `has_hung_up` after a wait: it has repeated its request, and this one would fence
-        it.
+        Raises Overtaken if the client `has_hung_up`: it has repeated its request, and this one would fence it.
         """
         while True:
             outcome = await self._ask(name, event, waits=True, has_hung_up=has_hung_up)
@@ -232,9 +233,15 @@ class TransactionCoordinator:
         """
         return await self._ask_in_order(name, event, connection, waits=connection is not None)
 
-    async def end(self, name: str, event: EndTransaction, connection: int) -> ErrorCode:
-        """EndTxn: waits until the decision is committed, and not for its markers. Raises Overtaken."""
-        return await self._ask_in_order(name, event, connection, waits=False)
+    async def end(
+        self, name: str, event: EndTransaction, connection: int, has_hung_up: Callable[[], bool]
+    ) -> ErrorCode:
+        """EndTxn: waits until the decision is committed, and not for its markers.
+
+        Raises Overtaken, also if the client `has_hung_up`: it asks again on another connection, maybe when it has begun
+        the next transaction.
+        """
+        return await self._ask_in_order(name, event, connection, waits=False, has_hung_up=has_hung_up)
 
     async def verify(self, name: str, event: VerifyPartitions, deadline: float) -> Answer:
         """AddPartitionsToTxn of a partition leader.
@@ -282,10 +289,16 @@ class TransactionCoordinator:
     # -- from an event to its consequences
 
     async def _ask_in_order(
-        self, name: str, event: AddPartitions | EndTransaction, connection: int | None, *, waits: bool
+        self,
+        name: str,
+        event: AddPartitions | EndTransaction,
+        connection: int | None,
+        *,
+        waits: bool,
+        has_hung_up: Callable[[], bool] = lambda: False,
     ) -> ErrorCode:
         used = None if connection is None else (event.producer, connection)
-        outcome = await self._ask(name, event, waits=waits, used=used)
+        outcome = await self._ask(name, event, waits=waits, used=used, has_hung_up=has_hung_up)
         if isinstance(outcome, NeedsProducerId):
             raise InvariantBroken(f"{event} needs no producer id")
         return outcome.error
@@ -302,33 +315,35 @@ class TransactionCoordinator:
         """Decide about a request, and wait until its answer may be sent.
 
         With `waits` a request that comes too early waits a moment for the end of the transaction before. `used` is the
-        producer and its connection, where their order counts; raises Overtaken, also if the client `has_hung_up` during
-        that wait.
+        producer and its connection, where their order counts; raises Overtaken, also if the client `has_hung_up`.
         """
         deadline = trio.current_time() + COMPLETION_WAIT_SECONDS
         while True:
             shard = self._shards.find(self.placement.partition_of(name))
             if isinstance(shard, ErrorCode):
                 return Answer(shard)
-            outcome = await self._happen(shard, name, event, used)
+            outcome = await self._happen(shard, name, event, used, has_hung_up)
             # The shard was dropped meanwhile.
             if outcome is None:
                 continue
-            answer, after_offset = outcome
+            answer = outcome.answer
             if isinstance(answer, NeedsProducerId):
                 return answer
             if answer.error is not ErrorCode.CONCURRENT_TRANSACTIONS:
-                return await self._held(shard, answer, after_offset)
+                return await self._held(shard, answer, outcome)
             # Needs no wait for the record: the client asks again, whatever the state will be then.
             if not waits or not await self._settled(shard, name, deadline):
                 return answer
-            if has_hung_up():
-                raise Overtaken
 
     async def _happen(
-        self, shard: TransactionShard, name: str, event: Event, used: tuple[Producer, int] | None = None
+        self,
+        shard: TransactionShard,
+        name: str,
+        event: Event,
+        used: tuple[Producer, int] | None = None,
+        has_hung_up: Callable[[], bool] = lambda: False,
     ) -> _Outcome | None:
-        """Decide, append and replay, in one step; None if the shard is dropped before. `used` as in `_ask`."""
+        """Decide, append and replay, in one step; None if the shard is dropped before. The rest as in `_ask`."""
         while not shard.refusal:
             made = await self._make(shard, name, event)
             # It was made in a thread.
@@ -336,6 +351,8 @@ class TransactionCoordinator:
                 break
             known = shard.state.by_name.get(name)
             # In the step that appends, because the request may have waited.
+            if has_hung_up():
+                raise Overtaken
             if used is not None and known is not None:
                 if is_overtaken(known, *used):
                     raise Overtaken
@@ -345,8 +362,15 @@ class TransactionCoordinator:
                 return outcome
         return None
 
-    async def _held(self, shard: TransactionShard, answer: Answer, after_offset: int) -> Answer:
+    async def _held(self, shard: TransactionShard, answer: Answer, outcome: _Outcome) -> Answer:
         """The answer when the record is committed, or why it cannot be given."""
+        # From memory alone: a successor that this coordinator has not heard of may know a later transaction, which is
+        # lost if its EndTxn gets the answer for the one before.
+        if outcome.rests_on_memory:
+            error = await self._shards.await_confirmed(shard, CONFIRMED_MS)
+            if error:
+                return Answer(error)
+        after_offset = outcome.after_offset
         if shard.is_committed(after_offset):
             return answer
         # The record stays in the log even if it is not committed in time, so it may take effect after an error.
@@ -400,7 +424,9 @@ class TransactionCoordinator:
             decision, batch = made.decision, made.batch
         answer = decision.answer or Answer(ErrorCode.NONE)
         if decision.record is None:
-            return _Outcome(answer, state.forgotten_offset if known is None else known.offset)
+            after_offset = state.forgotten_offset if known is None else known.offset
+            # A leader's question comes with the first batch of a transaction in a partition, too often to be confirmed.
+            return _Outcome(answer, after_offset, rests_on_memory=not isinstance(event, VerifyPartitions))
         stored = self._store(shard, name, decision, batch)
         if stored.error_code:
             return _Outcome(Answer(TRANSACTION_NOT_STORED.get(stored.error_code, stored.error_code)), NO_OFFSET)

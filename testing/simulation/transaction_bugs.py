@@ -300,10 +300,10 @@ def _set_back() -> list[Replacement]:
     right = TransactionCoordinator._held
 
     async def held(
-        self: TransactionCoordinator, shard: "TransactionShard", answer: "Answer", after_offset: int
+        self: TransactionCoordinator, shard: "TransactionShard", answer: "Answer", outcome: coordinator._Outcome
     ) -> "Answer":
         """As Kafka: what is answered as failed did not happen."""
-        answered = await right(self, shard, answer, after_offset)
+        answered, after_offset = await right(self, shard, answer, outcome), outcome.after_offset
         for known in shard.state.by_name.values():
             if answered.error and known.offset == after_offset and known.recorded.status in PREPARED:
                 known.recorded = known.recorded._replace(
@@ -316,7 +316,13 @@ def _set_back() -> list[Replacement]:
 
 
 def _early_decision() -> list[Replacement]:
-    async def end(self: TransactionCoordinator, name: str, event: EndTransaction, connection: int) -> ErrorCode:
+    async def end(
+        self: TransactionCoordinator,
+        name: str,
+        event: EndTransaction,
+        connection: int,
+        has_hung_up: Callable[[], bool],
+    ) -> ErrorCode:
         """The record is written; what is there to wait for?"""
         shard = self._shards.find(self.placement.partition_of(name))
         if isinstance(shard, ErrorCode):
