@@ -75,6 +75,7 @@ DELETED_AT_A_TIME = 200  # offsets of an OffsetDelete in one step, and so in one
 # appends the marker, in 2 ms.
 PENDING_MAX = 4_000
 Wanted = Mapping[str, Sequence[int]]  # partition indexes by topic, each once
+Confirmations = dict[GroupShard, ErrorCode]  # whether it is certain that no other broker leads, once it was asked
 
 
 class GroupCoordinator:
@@ -269,19 +270,20 @@ class GroupCoordinator:
         return self._groups.end_transaction(shard, marker, producer_id, committed=committed)
 
     async def fetch_offsets(
-        self, group_id: str, wanted: Wanted | None, *, require_stable: bool
+        self, group_id: str, wanted: Wanted | None, confirmed: Confirmations, *, require_stable: bool
     ) -> OffsetsView | ErrorCode:
         """OffsetFetch, in any state of the group; `wanted` None means all partitions with an offset.
 
         Waits until the offsets that it returns are committed, and until it is certain that no other coordinator has
-        committed later ones; COORDINATOR_LOAD_IN_PROGRESS if that takes too long.
+        committed later ones; COORDINATOR_LOAD_IN_PROGRESS if that takes too long. `confirmed` is shared by all groups
+        of a request: it is certain, or takes too long, for each partition once.
         """
         shard = self._shard_for(group_id, may_be_blank=True)
         if isinstance(shard, ErrorCode):
             return shard
         group = shard.state.by_id.get(group_id)
         if group is None:
-            return await self._current(shard, NO_OFFSET) or NO_OFFSETS
+            return await self._current(shard, NO_OFFSET, confirmed) or NO_OFFSETS
         # The view is a copy, taken in one step: its rows fit together although the loops below have checkpoints.
         stable_below = shard.partition.high_watermark if require_stable else None
         if wanted is None:
@@ -290,7 +292,7 @@ class GroupCoordinator:
             for keys in portions(list(view.offsets), ROWS_AT_A_TIME):
                 after_offset = max(after_offset, rests_on(view, keys))
                 await pause_after(len(keys))
-            return await self._current(shard, after_offset) or view
+            return await self._current(shard, after_offset, confirmed) or view
         # To copy all offsets is fast. To look up very many by name would make the step too long.
         few = None if sum(map(len, wanted.values())) > ROWS_AT_A_TIME else _named(wanted)
         view = offsets_view(group, few, stable_below=stable_below)
@@ -299,7 +301,7 @@ class GroupCoordinator:
             for some in portions(indexes, ROWS_AT_A_TIME):
                 after_offset = max(after_offset, rests_on(view, [TopicPartition(topic, each) for each in some]))
                 await pause_after(len(some))
-        return await self._current(shard, after_offset) or view
+        return await self._current(shard, after_offset, confirmed) or view
 
     async def describe(self, group_id: str) -> Description | ErrorCode:
         """DescribeGroups for one group. A group that does not exist is described as Dead, as in Kafka."""
@@ -439,13 +441,15 @@ class GroupCoordinator:
             return ErrorCode.NONE
         return await self._shards.await_readable(shard, after_offset, self._config.offsets_commit_timeout_ms)
 
-    async def _current(self, shard: GroupShard, after_offset: int) -> ErrorCode:
+    async def _current(self, shard: GroupShard, after_offset: int, confirmed: Confirmations) -> ErrorCode:
         """As `_readable`, for an answer with which a consumer begins: an old one would make it read records again that
         its group has committed, in a transaction too."""
         if self._config.offsets_commit_required_acks != ACKS_ALL:
             return ErrorCode.NONE
-        timeout_ms = self._config.offsets_commit_timeout_ms
-        return await self._shards.await_confirmed(shard, timeout_ms) or await self._readable(shard, after_offset)
+        if shard not in confirmed:
+            timeout_ms = self._config.offsets_commit_timeout_ms
+            confirmed[shard] = await self._shards.await_confirmed(shard, timeout_ms)
+        return confirmed[shard] or await self._readable(shard, after_offset)
 
 
 def _exceeds(pending: Collection[PendingKey], group_id: str, offsets: Collection[TopicPartition]) -> bool:

@@ -25,6 +25,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.cluster.topics import GROUP_TOPIC
 from barnabas.broker.freeing import emptied
+from barnabas.broker.groups.coordinator import Confirmations
 from barnabas.broker.groups.decisions import IN_TRANSACTION_NOT_STORED
 from barnabas.broker.groups.events import (
     CommitAnswer,
@@ -309,12 +310,12 @@ async def offset_fetch(broker: Broker, call: Call, request: m.OffsetFetchRequest
     if call.version >= SEVERAL_GROUPS_VERSION:
         groups = []
         # "All partitions" of one group may be hundreds of kilobytes, for a few bytes of the request.
-        repeats = Repeats()
+        repeats, confirmed = Repeats(), Confirmations()
         async for asked in paced(request.groups, GROUP_COST):
             repeats.note(asked.group_id)
-            groups.append(await _fetch_group(broker, call, request, asked))
+            groups.append(await _fetch_group(broker, call, request, asked, confirmed))
         return m.OffsetFetchResponse(groups=groups)
-    read = await _fetch(broker, call, request, request.group_id, request.topics)
+    read = await _fetch(broker, call, request, request.group_id, request.topics, Confirmations())
     if isinstance(read, ErrorCode):
         raise Refuse(read)
     # `Rows` makes each row when it is encoded: as objects, 100,000 rows would need ten times the request's memory.
@@ -328,8 +329,9 @@ async def _fetch_group(
     call: Call,
     request: m.OffsetFetchRequest,
     asked: m.OffsetFetchRequest.OffsetFetchRequestGroup,
+    confirmed: Confirmations,
 ) -> GroupResult:
-    read = await _fetch(broker, call, request, asked.group_id, asked.topics)
+    read = await _fetch(broker, call, request, asked.group_id, asked.topics, confirmed)
     if isinstance(read, ErrorCode):
         return GroupResult(group_id=asked.group_id, error_code=read)
     return GroupResult(
@@ -357,6 +359,7 @@ async def _fetch(
     topics: Sequence[m.OffsetFetchRequest.OffsetFetchRequestTopic]
     | Sequence[m.OffsetFetchRequest.OffsetFetchRequestTopics]
     | None,
+    confirmed: Confirmations,
 ) -> _Read | ErrorCode:
     """The committed offsets of the named partitions, or of all (`topics` None), or the error of the group.
 
@@ -365,7 +368,7 @@ async def _fetch(
     if not call.authorize("Describe", "Group", group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     if topics is None:
-        view = await broker.groups.fetch_offsets(group_id, None, require_stable=request.require_stable)
+        view = await broker.groups.fetch_offsets(group_id, None, confirmed, require_stable=request.require_stable)
         if isinstance(view, ErrorCode):
             return view
         committed = await _by_topic(view.offsets)
@@ -384,7 +387,7 @@ async def _fetch(
         stored = {key: await _fetch_from_store(broker, group_id, key) async for key in paced(keys)}
         read = stored.__getitem__
     else:
-        view = await broker.groups.fetch_offsets(group_id, seen, require_stable=request.require_stable)
+        view = await broker.groups.fetch_offsets(group_id, seen, confirmed, require_stable=request.require_stable)
         if isinstance(view, ErrorCode):
             return view
         read = partial(read_offset, view)

@@ -10,10 +10,14 @@ one. Two fetches of each follower are needed. They take milliseconds, as a follo
 response at once.
 """
 
+from collections import OrderedDict
 from typing import Protocol
 
+import trio
+
 from barnabas.broker.replication.isr import Follower
-from barnabas.broker.replication.waiting import Decisions, Watched, wake
+from barnabas.broker.replication.waiting import Waiter, Watched, wake
+from barnabas.broker.resting import resting
 from barnabas.wire.errors import ErrorCode
 
 # For answers that make a consumer begin elsewhere. A leader needs milliseconds, and one of the past never succeeds.
@@ -23,7 +27,7 @@ CONFIRMED_SECONDS = 1.0
 class Confirmed(Watched, Protocol):
     """What this file needs of a `Partition`."""
 
-    doubt: int  # the mark of the last `confirm` that is not answered; 0: none
+    confirmation: "Confirmation | None"  # None before the first question
 
     @property
     def is_leader(self) -> bool: ...
@@ -37,46 +41,93 @@ class Confirmed(Watched, Protocol):
         ...
 
 
+class _Question:
+    __slots__ = ("answered", "outcome")
+
+    def __init__(self) -> None:
+        self.answered = trio.Event()
+        self.outcome = ErrorCode.REQUEST_TIMED_OUT
+
+    def answer(self, outcome: ErrorCode) -> None:
+        self.outcome = outcome
+        self.answered.set()
+
+
+class Confirmation(Waiter):
+    """The questions that wait at one partition. It is woken in their place: there may be thousands of them."""
+
+    __slots__ = ("_leading_since", "_partition", "_questions", "doubt")
+
+    def __init__(self, partition: Confirmed) -> None:
+        super().__init__()
+        self._partition = partition
+        self._leading_since = partition.leading_since
+        self._questions: OrderedDict[int, _Question] = OrderedDict()  # by their marks, which count up
+        # The mark of the last question, 0 if a follower's next fetch need not come soon. It outlasts a question that
+        # waits no more: the next one is asked soon, and a follower that is silent leaves the ISR.
+        self.doubt = 0
+
+    async def ask(self, mark: int, deadline: float) -> ErrorCode:
+        """As `confirm`."""
+        if not self.doubt:
+            self._leading_since = self._partition.leading_since
+        self.doubt, question = mark, _Question()
+        self._questions[mark] = question
+        try:
+            self.look()
+            if not question.answered.is_set():
+                wake(self._partition)  # the followers' fetches that wait are answered (`is_doubted_before`)
+            with trio.move_on_at(deadline), resting():
+                await question.answered.wait()
+        finally:
+            self._questions.pop(mark, None)
+        return question.outcome
+
+    def act_on(self, changed: Watched) -> None:
+        """Answer what can be answered, in the step of the change."""
+        self.look()
+
+    def touch(self, changed: Watched) -> None:
+        """The same."""
+        self.look()
+
+    def look(self) -> None:
+        """Answer the questions after which each follower has followed; all of them if the role is over."""
+        partition, questions = self._partition, self._questions
+        leads = partition.is_leader and partition.leading_since == self._leading_since
+        # The maximal ISR: a leader may be elected from these.
+        followed = [
+            each.followed_after for replica, each in partition.followers.items() if partition.is_in_maximal_isr(replica)
+        ]
+        settled = min(followed, default=self.doubt + 1) if leads else self.doubt + 1
+        while questions and next(iter(questions)) < settled:
+            _, question = questions.popitem(last=False)
+            question.answer(ErrorCode.NONE if leads else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if self.doubt < settled:
+            self.doubt = 0
+        else:
+            partition.waiters[self] = None
+
+
 async def confirm(partition: Confirmed, mark: int, deadline: float) -> ErrorCode:
     """Wait until no other broker can have led the partition before the mark. The caller must be the leader.
 
     NONE, NOT_LEADER_OR_FOLLOWER, or REQUEST_TIMED_OUT at `deadline` (trio's clock, s).
     """
-    leading_since = partition.leading_since
+    if partition.confirmation is None:
+        partition.confirmation = Confirmation(partition)
+    return await partition.confirmation.ask(mark, deadline)
 
-    def outcome(_: int) -> ErrorCode | None:
-        if not partition.is_leader or partition.leading_since != leading_since:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return ErrorCode.NONE if _is_followed_after(partition, mark) else None
 
-    decisions = Decisions([partition], outcome)
-    if not decisions.look():
-        partition.doubt = mark
-        wake(partition)  # the followers' fetches that wait are answered (`is_doubted_before`)
-        await decisions.wait(deadline)
-    (decided,) = decisions.decided
-    return ErrorCode.REQUEST_TIMED_OUT if decided is None else decided
+def doubt_of(partition: Confirmed) -> int:
+    """The mark of the last question; 0 if no fetch of a follower is missing."""
+    return 0 if partition.confirmation is None else partition.confirmation.doubt
 
 
 def is_doubted_before(partition: Confirmed, replica_id: int) -> bool:
     """Whether `confirm` waits for another fetch of this follower, which is therefore answered at once."""
-    follower = partition.followers.get(replica_id)
-    is_awaited = follower is not None and follower.followed_after < partition.doubt
-    return is_awaited and partition.is_in_maximal_isr(replica_id)
-
-
-def settles_doubt(partition: Confirmed) -> bool:
-    """Whether `confirm` need not wait any more, after a follower's fetch."""
-    if not partition.doubt or not _is_followed_after(partition, partition.doubt):
+    if partition.confirmation is None:
         return False
-    partition.doubt = 0
-    return True
-
-
-def _is_followed_after(partition: Confirmed, mark: int) -> bool:
-    """Whether each follower from which a leader may be elected followed this leader after the mark."""
-    return all(
-        each.followed_after > mark
-        for replica, each in partition.followers.items()
-        if partition.is_in_maximal_isr(replica)
-    )
+    follower = partition.followers.get(replica_id)
+    is_awaited = follower is not None and follower.followed_after < partition.confirmation.doubt
+    return is_awaited and partition.is_in_maximal_isr(replica_id)

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from barnabas.broker.replication.confirmation import confirm, settles_doubt
+from barnabas.broker.replication.confirmation import Confirmation, confirm, doubt_of
 from barnabas.broker.replication.isr import (
     UNKNOWN_OFFSET,
     Arrival,
@@ -104,8 +104,8 @@ class Partition:
         "_watch",
         "asked_isr",
         "config",
+        "confirmation",
         "controller_epoch",
-        "doubt",
         "epoch_start_offset",
         "fetched_by_id",
         "followers",
@@ -157,7 +157,7 @@ class Partition:
         # A dict serves as an ordered set: the order of wake-ups must not depend on hashes, or no run is repeatable.
         self.waiters: dict[Waiter, None] = {}
         self._outstanding = Outstanding()
-        self.doubt = 0  # the mark of the last `confirm` that is not answered; 0: none
+        self.confirmation: Confirmation | None = None
         self._broker_id = broker_id
         self._now_ms = now_ms
         self._flusher = flusher
@@ -444,13 +444,8 @@ class Partition:
         self._fail(self, error)
         return ErrorCode.KAFKA_STORAGE_ERROR
 
-    def flushed(self) -> None:
-        """A flush ended, so the acknowledgeable offset may have risen, and with it the high watermark."""
-        self._advance_high_watermark()
-        wake(self)
-
-    def reconfigured(self) -> None:
-        """The configuration changed: with a lower min.insync.replicas the high watermark may rise."""
+    def look_again(self) -> None:
+        """A flush ended, or the configuration changed, maybe min.insync.replicas: the high watermark may rise."""
         self._advance_high_watermark()
         wake(self)
 
@@ -512,7 +507,9 @@ class Partition:
         # The expansion comes first: the high watermark then waits for the new member.
         self._expand(follower)
         has_moved = self._advance_high_watermark()
-        if settles_doubt(self) or has_moved:
+        if self.confirmation is not None:
+            self.confirmation.look()
+        if has_moved:
             # No records were added, so the waiting Fetches of other followers sleep on.
             wake(self, log_grew=False)
         return follower
@@ -529,9 +526,10 @@ class Partition:
         # One change at a time: the response brings the partition epoch that the next request needs.
         if self.asked_isr is not None:
             return
-        watch = self._watch
-        left = decide_shrunk(self.in_sync_replicas, self.followers, log.log_end_offset, watch.now_ms(), watch.limits)
-        if len(left) < len(self.in_sync_replicas):
+        watch, in_sync = self._watch, self.in_sync_replicas
+        limits, doubt = watch.limits, doubt_of(self)
+        left = decide_shrunk(in_sync, self.followers, log.log_end_offset, watch.now_ms(), limits, doubt)
+        if len(left) < len(in_sync):
             self._ask_isr(left)
 
     def isr_changed(

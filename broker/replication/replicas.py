@@ -305,13 +305,13 @@ class Replicas:
         # A move to another directory may have replaced the log while the flush ran.
         if partition is not None and partition.log is log:
             with contained(logger, "%s does not go on after a flush", log):
-                partition.flushed()
+                partition.look_again()
 
     def reconfigured(self, topic: str | None) -> None:
         """The configuration of a topic changed, or the broker's (None)."""
         for partition in self:
             if topic in (None, partition.topic_partition.topic):
-                partition.reconfigured()
+                partition.look_again()
         if topic is None:
             self._fetchers.reconfigured()
 

@@ -117,6 +117,15 @@ FAULTS = {
     "a coordinator that was stopped answers with offsets from before those that its successor has committed": (
         "broker/test_moving_leaders.py",
         "test_a_coordinator_that_has_not_heard_of_its_successor_does_not_answer_for_it"),
+    "and says that a transaction is committed, of the one before": (
+        "broker/test_moving_leaders.py",
+        "test_a_coordinator_that_has_not_heard_of_its_successor_ends_no_transaction"),
+    "a late InitProducerId of a connection that is given up fences the client that has asked again": (
+        "broker/test_given_up_connections.py",
+        "test_a_late_init_does_not_fence_the_client_that_has_asked_again"),
+    "offsets of an aborted transaction that come late are committed with the next": (
+        "broker/test_given_up_connections.py",
+        "test_late_offsets_of_an_aborted_transaction_are_not_committed_with_the_next"),
     "a leader that was stopped makes a consumer of its successor begin again": (
         "broker/test_moving_leaders.py",
         "test_a_leader_of_the_past_does_not_say_that_a_position_is_lost"),

@@ -3,12 +3,15 @@
 import pytest
 import trio
 
-from barnabas.broker.cluster.topics import GROUP_TOPIC
+from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.clusters import cluster, create_topic, leader_of, until
 from tests.broker.harness import Machine
 from tests.broker.requests import epoch_request, fetch_request
+from tests.broker.test_transactions import T0, THREE, decided
+from tests.broker.writers import Writer
+from tests.broker.writers import committed as committed_values
 
 LAG = {"replica_lag_time_max_ms": "10000", "replica_fetch_wait_max_ms": "500", "min_insync_replicas": "2"}
 GROUPS = {"offsets_topic_replication_factor": "3", "offsets_topic_num_partitions": "1"}
@@ -277,3 +280,31 @@ async def test_groups_go_on_when_their_topic_was_deleted_and_made_again(nursery,
         await trio.sleep(0.1)
     assert await commit(client, 2) == 0
     assert await committed(client) == (0, 2)
+
+
+# -- transactions
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_a_coordinator_that_has_not_heard_of_its_successor_ends_no_transaction(nursery, autojump_clock, commit):
+    async with cluster(nursery, 3, **THREE) as machines:
+        writer = Writer(machines, "id")
+        await writer.init()
+        old = await writer.coordinator()
+        left = [each for each in machines if each is not old]
+        await create_topic(await machines[0].connect(), "t", [each.serving.broker_id for each in left])
+        await writer.transaction({T0: b"one"}, commit=commit)
+        await writer.completed()
+        async with old.broker.replicas.turn:
+            await old.broker.store.expire()
+            await leader_of(left, TRANSACTION_TOPIC)
+            writer.machines = left
+            assert await writer.add(T0) is ErrorCode.NONE
+            assert await writer.write("t", b"two") is ErrorCode.NONE
+            # It knows the end of the transaction before, of the same producer and epoch, with the same result.
+            answer = await (await old.connect()).ask(writer.ending(commit=commit))
+            assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            assert await writer.end(commit=commit) is ErrorCode.NONE
+        writer.machines = machines
+        await decided(machines)
+        assert await committed_values(machines, "t") == ([b"one", b"two"] if commit else [])

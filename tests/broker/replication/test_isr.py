@@ -127,7 +127,13 @@ def test_a_burst_puts_a_follower_out_of_sync_by_the_old_rule_of_messages():
 
 def test_the_isr_shrinks_by_the_stuck_and_the_slow_and_keeps_its_order():
     followers = {2: at(9, 2, 0), 3: at(10, 3), 4: at(9, 4, 95_000)}
-    assert decide_shrunk([4, 2, 1, 3], followers, 10, 100_000, LIMITS) == [4, 1, 3]
+    assert decide_shrunk([4, 2, 1, 3], followers, 10, 100_000, LIMITS, 0) == [4, 1, 3]
+
+
+def test_a_silent_follower_with_the_whole_log_leaves_the_isr_if_a_question_waits_for_it():
+    followers = {2: at(10, 2, 0), 3: at(10, 3, 95_000), 4: at(10, 4, 0)}
+    followers[4].followed_after = 7
+    assert decide_shrunk([1, 2, 3, 4], followers, 10, 100_000, LIMITS, 7) == [1, 3, 4]
 
 
 @pytest.mark.parametrize(

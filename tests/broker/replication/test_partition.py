@@ -8,7 +8,6 @@ import trio
 
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.replication.acknowledgements import AppendedUpTo, acknowledgements
-from barnabas.broker.replication.confirmation import is_doubted_before
 from barnabas.broker.replication.isr import LagLimits
 from barnabas.broker.replication.partition import Deletion, Partition, Role
 from barnabas.broker.replication.waiting import Waiter
@@ -91,7 +90,7 @@ class Scene:
         plan = self.log.flush_plan()
         plan.sync()
         self.log.flushed(plan)
-        self.partition.flushed()
+        self.partition.look_again()
 
     def caught_up(self, replica, offset, connection=1) -> None:
         """A follower fetches from this offset on."""
@@ -490,66 +489,3 @@ async def test_a_cancelled_wait_leaves_no_waiter_behind(autojump_clock):
     with trio.move_on_after(1):
         await scene.partition.await_high_watermark(1, trio.current_time() + 10)
     assert scene.partition.waiters == {}
-
-
-# -- certainty about the leadership
-
-
-async def confirmed(scene: Scene, *steps) -> ErrorCode:
-    """The outcome of `confirm` within 10 s, with a step taken after each second of it."""
-    async with trio.open_nursery() as nursery:
-
-        @nursery.start_soon
-        async def _():
-            for step in steps:
-                await trio.sleep(1)
-                step()
-
-        return await scene.partition.confirm(trio.current_time() + 10)
-
-
-async def test_a_leader_that_is_alone_in_the_isr_has_no_successor(autojump_clock):
-    assert await confirmed(Scene().lead()) == ErrorCode.NONE
-    assert trio.current_time() == pytest.approx(0)
-
-
-async def test_each_in_sync_follower_must_have_fetched_after_the_question(autojump_clock):
-    scene = Scene().lead(isr=(ME, OTHER, THIRD))
-    fetched = [partial(scene.caught_up, replica, 0) for replica in (OTHER, OTHER, THIRD, THIRD)]
-    assert await confirmed(scene, *fetched) == ErrorCode.NONE
-    assert trio.current_time() == pytest.approx(4)
-
-
-async def test_a_fetch_that_was_under_way_proves_nothing(autojump_clock):
-    scene = Scene().lead(isr=(ME, OTHER))
-    scene.caught_up(OTHER, 0)
-    # It arrives after the question, and may have been sent before it.
-    assert await confirmed(scene, partial(scene.caught_up, OTHER, 0)) == ErrorCode.REQUEST_TIMED_OUT
-    assert is_doubted_before(scene.partition, OTHER)
-    # The next one is sent after the response to that one.
-    scene.caught_up(OTHER, 0)
-    assert not is_doubted_before(scene.partition, OTHER)
-
-
-async def test_fetches_that_were_under_way_on_two_connections_prove_nothing(autojump_clock):
-    scene = Scene().lead(isr=(ME, OTHER))
-    fetched = [partial(scene.caught_up, OTHER, 0, connection) for connection in (1, 2)]
-    assert await confirmed(scene, *fetched) == ErrorCode.REQUEST_TIMED_OUT
-
-
-async def test_a_follower_outside_the_isr_is_not_awaited(autojump_clock):
-    scene = Scene().lead(isr=(ME, OTHER))
-    fetched = partial(scene.caught_up, OTHER, 0)
-    assert await confirmed(scene, fetched, fetched) == ErrorCode.NONE
-    assert not is_doubted_before(scene.partition, THIRD)
-
-
-async def test_a_smaller_isr_is_an_answer_because_the_controller_has_agreed(autojump_clock):
-    scene = Scene().lead(isr=(ME, OTHER))
-    assert await confirmed(scene, partial(scene.lead, 0, (ME,))) == ErrorCode.NONE
-
-
-async def test_the_end_of_the_leadership_is_an_answer(autojump_clock):
-    scene = Scene().lead(isr=(ME, OTHER))
-    assert await confirmed(scene, partial(scene.follow, 1)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert trio.current_time() == pytest.approx(1)

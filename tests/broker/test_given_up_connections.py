@@ -1,0 +1,110 @@
+"""Requests of connections that their clients have closed: a client asks again on another one, and goes on there."""
+
+import trio
+
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
+from tests.broker.test_transactions import T0, T1, decided, one_broker
+from tests.broker.writers import Writer
+
+PORT = 9092
+
+
+def commit_request(writer, offsets):
+    """TxnOffsetCommit of these offsets, by partition."""
+    Row, Topic = (
+        m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition,
+        m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic,
+    )
+    return m.TxnOffsetCommitRequest(
+        transactional_id=writer.name,
+        group_id="g",
+        producer_id=writer.producer_id,
+        producer_epoch=writer.producer_epoch,
+        topics=[
+            Topic(name=name, partitions=[Row(partition_index=index, committed_offset=offset, committed_metadata="")])
+            for (name, index), offset in offsets.items()
+        ],
+    )
+
+
+async def add_offsets(writer):
+    request = m.AddOffsetsToTxnRequest(
+        transactional_id=writer.name,
+        producer_id=writer.producer_id,
+        producer_epoch=writer.producer_epoch,
+        group_id="g",
+    )
+    assert (await writer.ask_coordinator(request)).error_code == 0
+
+
+def give_up(writer, client) -> None:
+    """The writer goes on with connections that are made later."""
+    client.close()
+    writer._clients.clear()
+
+
+async def test_late_offsets_of_an_aborted_transaction_are_not_committed_with_the_next(nursery, autojump_clock):
+    (machine,) = machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    assert await writer.send_offsets("g", {T0: 1, T1: 1}) is ErrorCode.NONE
+    assert await writer.end(commit=True) is ErrorCode.NONE
+    await writer.completed()
+    await add_offsets(writer)
+    client = await machine.connect()
+    machine.net.stall_connections(PORT)
+    await client.send(commit_request(writer, {T1: 5}))
+    give_up(writer, client)
+    assert await writer.end(commit=False) is ErrorCode.NONE
+    await writer.completed()
+    await add_offsets(writer)
+    machine.net.go_on_reading(PORT)
+    await trio.sleep(1)
+    # The transaction that is open now is about T0 only.
+    assert await writer.commit_offsets("g", {T0: 2}) is ErrorCode.NONE
+    assert await writer.end(commit=True) is ErrorCode.NONE
+    await writer.completed()
+    await decided(machines)
+    assert [await writer.committed_offset("g", each) for each in (T0, T1)] == [2, 1]
+
+
+async def test_offsets_that_are_encoded_in_a_thread_are_overtaken_too(nursery, autojump_clock):
+    (machine,) = machines = await one_broker(nursery)
+    await (await machine.connect()).create_topic("many", 150)
+    writer = Writer(machines, "id")
+    await writer.init()
+    keys = [("many", index) for index in range(150)]
+    await add_offsets(writer)
+    # The transaction is open in the group's partition, so the next request needs no verification.
+    assert await writer.commit_offsets("g", {keys[0]: 1}) is ErrorCode.NONE
+    client = await machine.connect()
+    machine.thread_seconds = 5
+    await client.send(commit_request(writer, dict.fromkeys(keys, 5)))
+    await trio.sleep(0.1)
+    machine.thread_seconds = 0.001
+    give_up(writer, client)
+    assert await writer.end(commit=False) is ErrorCode.NONE
+    await writer.completed()
+    await add_offsets(writer)
+    assert await writer.commit_offsets("g", {keys[0]: 2}) is ErrorCode.NONE
+    await trio.sleep(10)
+    assert await writer.end(commit=True) is ErrorCode.NONE
+    await writer.completed()
+    await decided(machines)
+    assert [await writer.committed_offset("g", each) for each in keys[:2]] == [2, -1]
+
+
+async def test_a_late_init_does_not_fence_the_client_that_has_asked_again(nursery, autojump_clock):
+    (machine,) = machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    client = await machine.connect()
+    machine.net.stall_connections(PORT)
+    await client.send(m.InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000))
+    give_up(writer, client)
+    assert await writer.init() is ErrorCode.NONE
+    assert await writer.add(T0) is ErrorCode.NONE
+    machine.net.go_on_reading(PORT)
+    await trio.sleep(1)
+    assert await writer.end(commit=True) is ErrorCode.NONE
