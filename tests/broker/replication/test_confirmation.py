@@ -53,7 +53,7 @@ async def test_fetches_that_were_under_way_on_two_connections_prove_nothing(auto
     assert await confirmed(scene, *fetched) == ErrorCode.REQUEST_TIMED_OUT
 
 
-async def test_a_silent_follower_with_the_whole_log_leaves_the_isr_if_a_question_waited_for_it(autojump_clock):
+async def test_a_silent_follower_that_a_question_waited_for_leaves_the_isr(autojump_clock):
     scene = Scene().lead(isr=(ME, OTHER))
     scene.caught_up(OTHER, 0)
     scene.time_ms += 2 * Scene.limits.time_ms

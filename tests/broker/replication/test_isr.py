@@ -130,7 +130,7 @@ def test_the_isr_shrinks_by_the_stuck_and_the_slow_and_keeps_its_order():
     assert decide_shrunk([4, 2, 1, 3], followers, 10, 100_000, LIMITS, 0) == [4, 1, 3]
 
 
-def test_a_silent_follower_with_the_whole_log_leaves_the_isr_if_a_question_waits_for_it():
+def test_a_silent_follower_that_a_question_waits_for_leaves_the_isr():
     followers = {2: at(10, 2, 0), 3: at(10, 3, 95_000), 4: at(10, 4, 0)}
     followers[4].followed_after = 7
     assert decide_shrunk([1, 2, 3, 4], followers, 10, 100_000, LIMITS, 7) == [1, 3, 4]
