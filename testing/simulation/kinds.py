@@ -8,7 +8,7 @@ administrator. The rules are the same. Kinds do not change a seed's history with
     crowds        faults of one broker happen to all, or to two at once; long pauses; short timeouts
     moments       faults at bad moments: power fails while there is no controller, a directory during a truncation
     transactions  writers with transactional ids, some of them two at once, and readers of committed records
-    stranded      the same; the coordinator of a group hears clients only, and another one takes its place
+    stranded      the same; a coordinator hears clients only, and another one takes its place
     twice         names and ids are used twice: topics are recreated all the time; producers have the ids of others
     secured       all clients log in, sessions end, ACLs and credentials change; some have no right, or a wrong password
 """

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from barnabas.broker.cluster.topics import GROUP_TOPIC
+from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.testing.simulation.moments import DECIDED, OPENED, PREPARED, Moment
 from barnabas.testing.simulation.store import STORE
 from barnabas.wire import messages as m
@@ -88,15 +88,16 @@ def isolate_decider(harm: "Harm", fault: "Fault") -> Undo:
 
 
 def strand_coordinator(harm: "Harm", fault: "Fault") -> Undo:
-    """The coordinator of a group hears clients only, and goes on serving them when another broker has its place."""
-    coordinators = (each for each in harm.cluster.nodes.values() if _is_group_coordinator(each))
+    """A coordinator hears clients only, and goes on serving them when another broker has its place."""
+    topic = GROUP_TOPIC if fault.size < 0.5 else TRANSACTION_TOPIC
+    coordinators = (each for each in harm.cluster.nodes.values() if _leads(each, topic))
     node = next(coordinators, harm.node(fault.target))
     return _cut_off(harm, node, [STORE, *_others(harm, node)])
 
 
-def _is_group_coordinator(node: "Node") -> bool:
+def _leads(node: "Node", topic: str) -> bool:
     hosted = () if node.broker is None else node.broker.replicas
-    return any(each.topic_partition.topic == GROUP_TOPIC and each.is_leader for each in hosted)
+    return any(each.topic_partition.topic == topic and each.is_leader for each in hosted)
 
 
 def late_markers(harm: "Harm", fault: "Fault") -> Undo:
