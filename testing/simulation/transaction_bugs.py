@@ -41,6 +41,7 @@ unstable_offsets   answer with committed offsets while a transaction may replace
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from barnabas.broker.call import Call
 from barnabas.broker.cluster.topics import TRANSACTION_TOPIC
 from barnabas.broker.groups import coordinator as group_coordinator
 from barnabas.broker.groups import loader as group_loader
@@ -289,7 +290,7 @@ def _never(*_: object) -> bool:
 
 
 def _any_connection() -> list[Replacement]:
-    return [(coordinator, "is_overtaken", _never)]
+    return [(coordinator, "is_overtaken", _never), (Call, "has_hung_up", _never)]
 
 
 def _any_sender() -> list[Replacement]:
