@@ -83,11 +83,11 @@ class Confirmation(Waiter):
             self._questions.pop(mark, None)
         return question.outcome
 
-    def act_on(self, changed: Watched) -> None:
+    def act_on(self, _: Watched) -> None:
         """Answer what can be answered, in the step of the change."""
         self.look()
 
-    def touch(self, changed: Watched) -> None:
+    def touch(self, _: Watched) -> None:
         """The same."""
         self.look()
 

@@ -26,6 +26,9 @@ QUICK_RETRIES = {
     "reconnect.backoff.max.ms": 500,
     "retry.backoff.max.ms": 500,
     "socket.connection.setup.timeout.ms": 3000,
+    # With "rebootstrap", the default, librdkafka 2.16.1 stops for ever if no broker is left while positions are being
+    # checked against a leader epoch: its last words are "Starting re-bootstrap sequence".
+    "metadata.recovery.strategy": "none",
 }
 QUIET = {"log_level": 2}  # what it says of brokers that are gone by design
 WORDS = {"debug": os.environ["CLUSTER_DEBUG"]} if "CLUSTER_DEBUG" in os.environ else QUIET  # librdkafka's contexts
