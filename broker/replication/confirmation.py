@@ -20,7 +20,7 @@ from barnabas.broker.replication.waiting import Waiter, Watched, wake
 from barnabas.broker.resting import resting
 from barnabas.wire.errors import ErrorCode
 
-# For answers that make a consumer begin elsewhere. A leader needs milliseconds, and one of the past never succeeds.
+# For answers that must not come from a leader of the past, which never succeeds. A leader needs milliseconds.
 CONFIRMED_SECONDS = 1.0
 
 
@@ -93,6 +93,9 @@ class Confirmation(Waiter):
 
     def look(self) -> None:
         """Answer the questions after which each follower has followed; all of them if the role is over."""
+        # Called at each fetch of a follower.
+        if not self.doubt:
+            return
         partition, questions = self._partition, self._questions
         leads = partition.is_leader and partition.leading_since == self._leading_since
         # The maximal ISR: a leader may be elected from these.
@@ -126,8 +129,6 @@ def doubt_of(partition: Confirmed) -> int:
 
 def is_doubted_before(partition: Confirmed, replica_id: int) -> bool:
     """Whether `confirm` waits for another fetch of this follower, which is therefore answered at once."""
-    if partition.confirmation is None:
-        return False
     follower = partition.followers.get(replica_id)
-    is_awaited = follower is not None and follower.followed_after < partition.confirmation.doubt
+    is_awaited = follower is not None and follower.followed_after < doubt_of(partition)
     return is_awaited and partition.is_in_maximal_isr(replica_id)

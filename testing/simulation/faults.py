@@ -32,9 +32,11 @@ from barnabas.testing.simulation.store import STORE
 from barnabas.testing.simulation.transaction_faults import (
     Undo,
     cut_links,
+    cut_off,
     isolate_decider,
     late_markers,
     late_proofs,
+    other_brokers,
     pause_decider,
     strand_coordinator,
 )
@@ -244,18 +246,16 @@ def _cut_one_way(harm: Harm, fault: Fault) -> Undo:
 
 
 def _partition(harm: Harm, fault: Fault) -> Undo:
-    return _cut(harm, [(fault.target, fault.other), (fault.other, fault.target)])
+    return cut_off(harm.cluster.net, fault.target, [fault.other])
 
 
 def _isolate(harm: Harm, fault: Fault) -> Undo:
     """From everybody, or from the other brokers only."""
-    names = [node.name for node in harm.cluster.nodes.values()]
+    is_from_brokers = fault.size < 0.5
     others = (
-        [name for name in names if name != fault.target]
-        if fault.size < 0.5
-        else harm.cluster.other_parties(fault.target)
+        other_brokers(harm, harm.node(fault.target)) if is_from_brokers else harm.cluster.other_parties(fault.target)
     )
-    return _cut(harm, [pair for other in others for pair in ((fault.target, other), (other, fault.target))])
+    return cut_off(harm.cluster.net, fault.target, others)
 
 
 def _leave_store(harm: Harm, fault: Fault) -> Undo:
@@ -342,8 +342,7 @@ def _error_in_a_cut(harm: Harm, fault: Fault) -> Undo | None:
     node, clock = harm.node(fault.target), harm.cluster.simulation.clock
     if not node.is_ready:
         return None
-    others = [each.name for each in harm.cluster.nodes.values() if each is not node]
-    mend = _cut(harm, [pair for other in others for pair in ((node.name, other), (other, node.name))])
+    mend = cut_off(harm.cluster.net, node.name, other_brokers(harm, node))
     disk, steps = node.disk, [mend]
 
     def usurp() -> None:

@@ -25,6 +25,7 @@ OLD_LEVELS = ("2.3", "2.4", "2.5", "2.6", "2.7-IV0", "2.7-IV1", "2.7-IV2")  # to
 NEW_LEVELS = ("2.8", "3.0", "3.1", "3.2", "3.4", "3.5", "3.7", "3.9")
 TABLE_SHARE, BOOKS_SHARE, PATIENT_SHARE = 0.4, 0.3, 0.1  # of the histories with transactions
 TABLE_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": "500", "min.cleanable.dirty.ratio": "0.1"}
+LOSING_NOTHING = {"delete_records": 0, "grow": 0, "recreate": 0}  # what readers of committed records see is known
 LEADERS_WRITE_BELOW = "2.7-IV2"  # below it leaders write ISRs themselves, under the controller epoch of their role
 
 
@@ -145,13 +146,9 @@ KINDS: Mapping[str, Kind] = {
     "transactions": Kind(
         _with_transactions,
         faults=("hold-connections", "delay", "pause-decider", "isolate-decider", "late-markers", "late-proofs"),
-        operations={"delete_records": 0, "grow": 0, "recreate": 0},
+        operations=LOSING_NOTHING,
     ),
-    "stranded": Kind(
-        _stranded,
-        faults=("strand-coordinator",),
-        operations={"delete_records": 0, "grow": 0, "recreate": 0},
-    ),
+    "stranded": Kind(_stranded, faults=("strand-coordinator",), operations=LOSING_NOTHING),
     "secured": Kind(_secured, faults=("leave-store", "expire-session", "late-watches", "lose-store-answer")),
     "twice": Kind(
         _given_twice,

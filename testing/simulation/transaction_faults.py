@@ -38,12 +38,14 @@ def cut_links(net: "SimNet", pairs: Sequence[tuple[str, str]]) -> Undo:
     return undo
 
 
-def _others(harm: "Harm", node: "Node") -> list[str]:
+def cut_off(net: "SimNet", party: str, others: Sequence[str]) -> Undo:
+    """Neither hears the other: the party, and each of these."""
+    return cut_links(net, [pair for other in others for pair in ((party, other), (other, party))])
+
+
+def other_brokers(harm: "Harm", node: "Node") -> list[str]:
+    """The names of all brokers but this one."""
     return [each.name for each in harm.cluster.nodes.values() if each is not node]
-
-
-def _cut_off(harm: "Harm", node: "Node", others: Sequence[str]) -> Undo:
-    return cut_links(harm.cluster.net, [pair for other in others for pair in ((node.name, other), (other, node.name))])
 
 
 def _at(harm: "Harm", kind: str, apply: "Callable[[Node, Moment], Undo | None]", *, in_its_step: bool = False) -> Undo:
@@ -82,7 +84,7 @@ def isolate_decider(harm: "Harm", fault: "Fault") -> Undo:
     """A coordinator is cut off from the other brokers when it has written a decision that is not replicated yet."""
 
     def isolate(node: "Node", _: Moment) -> Undo:
-        return _cut_off(harm, node, _others(harm, node))
+        return cut_off(harm.cluster.net, node.name, other_brokers(harm, node))
 
     return _at(harm, PREPARED, isolate)
 
@@ -92,7 +94,7 @@ def strand_coordinator(harm: "Harm", fault: "Fault") -> Undo:
     topic = GROUP_TOPIC if fault.size < 0.5 else TRANSACTION_TOPIC
     coordinators = (each for each in harm.cluster.nodes.values() if _leads(each, topic))
     node = next(coordinators, harm.node(fault.target))
-    return _cut_off(harm, node, [STORE, *_others(harm, node)])
+    return cut_off(harm.cluster.net, node.name, [STORE, *other_brokers(harm, node)])
 
 
 def _leads(node: "Node", topic: str) -> bool:

@@ -10,34 +10,6 @@ from tests.broker.writers import Writer
 PORT = 9092
 
 
-def commit_request(writer, offsets):
-    """TxnOffsetCommit of these offsets, by partition."""
-    Row, Topic = (
-        m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition,
-        m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic,
-    )
-    return m.TxnOffsetCommitRequest(
-        transactional_id=writer.name,
-        group_id="g",
-        producer_id=writer.producer_id,
-        producer_epoch=writer.producer_epoch,
-        topics=[
-            Topic(name=name, partitions=[Row(partition_index=index, committed_offset=offset, committed_metadata="")])
-            for (name, index), offset in offsets.items()
-        ],
-    )
-
-
-async def add_offsets(writer):
-    request = m.AddOffsetsToTxnRequest(
-        transactional_id=writer.name,
-        producer_id=writer.producer_id,
-        producer_epoch=writer.producer_epoch,
-        group_id="g",
-    )
-    assert (await writer.ask_coordinator(request)).error_code == 0
-
-
 def give_up(writer, client) -> None:
     """The writer goes on with connections that are made later."""
     client.close()
@@ -51,14 +23,14 @@ async def test_late_offsets_of_an_aborted_transaction_are_not_committed_with_the
     assert await writer.send_offsets("g", {T0: 1, T1: 1}) is ErrorCode.NONE
     assert await writer.end(commit=True) is ErrorCode.NONE
     await writer.completed()
-    await add_offsets(writer)
+    assert await writer.add_offsets("g") is ErrorCode.NONE
     client = await machine.connect()
     machine.net.stall_connections(PORT)
-    await client.send(commit_request(writer, {T1: 5}))
+    await client.send(writer.committing("g", {T1: 5}))
     give_up(writer, client)
     assert await writer.end(commit=False) is ErrorCode.NONE
     await writer.completed()
-    await add_offsets(writer)
+    assert await writer.add_offsets("g") is ErrorCode.NONE
     machine.net.go_on_reading(PORT)
     await trio.sleep(1)
     # The transaction that is open now is about T0 only.
@@ -75,18 +47,18 @@ async def test_offsets_that_are_encoded_in_a_thread_are_overtaken_too(nursery, a
     writer = Writer(machines, "id")
     await writer.init()
     keys = [("many", index) for index in range(150)]
-    await add_offsets(writer)
+    assert await writer.add_offsets("g") is ErrorCode.NONE
     # The transaction is open in the group's partition, so the next request needs no verification.
     assert await writer.commit_offsets("g", {keys[0]: 1}) is ErrorCode.NONE
     client = await machine.connect()
     machine.thread_seconds = 5
-    await client.send(commit_request(writer, dict.fromkeys(keys, 5)))
+    await client.send(writer.committing("g", dict.fromkeys(keys, 5)))
     await trio.sleep(0.1)
     machine.thread_seconds = 0.001
     give_up(writer, client)
     assert await writer.end(commit=False) is ErrorCode.NONE
     await writer.completed()
-    await add_offsets(writer)
+    assert await writer.add_offsets("g") is ErrorCode.NONE
     assert await writer.commit_offsets("g", {keys[0]: 2}) is ErrorCode.NONE
     await trio.sleep(10)
     assert await writer.end(commit=True) is ErrorCode.NONE

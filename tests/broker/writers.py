@@ -106,19 +106,25 @@ class Writer:
 
     async def send_offsets(self, group: str, offsets: dict[tuple[str, int], int], **member) -> ErrorCode:
         """AddOffsetsToTxn, and TxnOffsetCommit at the group's coordinator; `member` as in the request."""
+        code = await self.add_offsets(group)
+        return code or await self.commit_offsets(group, offsets, **member)
+
+    async def add_offsets(self, group: str) -> ErrorCode:
+        """AddOffsetsToTxn alone."""
         adding = m.AddOffsetsToTxnRequest(
             transactional_id=self.name,
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,
             group_id=group,
         )
-        answer = await self.ask_coordinator(adding)
-        if answer.error_code:
-            return ErrorCode(answer.error_code)
-        return await self.commit_offsets(group, offsets, **member)
+        return ErrorCode((await self.ask_coordinator(adding)).error_code)
 
     async def commit_offsets(self, group: str, offsets: dict[tuple[str, int], int], **member) -> ErrorCode:
         """TxnOffsetCommit alone."""
+        return ErrorCode(_first_code(await self._ask_group(group, self.committing(group, offsets, **member))))
+
+    def committing(self, group: str, offsets: dict[tuple[str, int], int], **member) -> m.TxnOffsetCommitRequest:
+        """TxnOffsetCommit of these offsets; `member` as in the request."""
         row = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
         topic_row = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         topics = [
@@ -128,7 +134,7 @@ class Writer:
             )
             for (topic, index), offset in offsets.items()
         ]
-        request = m.TxnOffsetCommitRequest(
+        return m.TxnOffsetCommitRequest(
             transactional_id=self.name,
             group_id=group,
             producer_id=self.producer_id,
@@ -136,7 +142,6 @@ class Writer:
             topics=topics,
             **member,
         )
-        return ErrorCode(_first_code(await self._ask_group(group, request)))
 
     async def committed_offset(self, group: str, partition: tuple[str, int], *, stable: bool = True) -> int | ErrorCode:
         """OffsetFetch of one partition: the offset, -1 for none, or the error."""
