@@ -5,7 +5,7 @@ Behaviour: quotas are stored at Kafka's paths in the metadata store, with a chan
     named twice is altered twice and answered once. A non-strict filter also matches entities with further names; a
     filter without components matches all. Entities without any rate are not described.
 Versions: 0-1, which differ only in their encoding.
-Not done: `request_percentage` is not enforced (`broker/quotas/` has the others).
+Not done: nothing that is known. `broker/quotas/` enforces them.
 """
 
 import logging

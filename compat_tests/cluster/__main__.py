@@ -100,6 +100,8 @@ def line_of(result: dict) -> str:
             f"{len(result['faults'])} faults, longest gap {result['longest_gap_s']} s, "
             f"whole after {result['recovery_s']} s"
         )
+        if hung := result["counts"].get("hung"):
+            line += f", {hung} readers hung"
     return "\n  ".join([line, *(f"{kind}: {text.splitlines()[0]}" for kind, text in result["findings"])])
 
 

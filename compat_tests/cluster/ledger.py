@@ -9,6 +9,7 @@
     revoked    a group member lost the partition
     sent       at its end, how many records a producer has passed to its client
     fault, healed, note    what the test did, and when
+    hung       the reader `member` did not end, and another one took its place
 
 and of transactions, whose records have the transaction as their producer:
 

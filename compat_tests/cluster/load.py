@@ -26,6 +26,7 @@ TOOLS = "org.apache.kafka.tools"
 END_SECONDS = 120.0
 MEMBERS = 2
 GROUP = "readers"
+READERS = ("read_committed", "read_uncommitted")  # their names are their isolation levels
 OUTPUTS = {"debits": 2, "credits": 2, "letters": 2}  # what a TransactionalLoad writes to: partitions by topic
 MARKERS_SECONDS = 30.0
 
@@ -211,7 +212,7 @@ class TransactionalLoad(Load):
     def start(self) -> None:
         plain = {"topic": self._source, "partitions": self.topics[self._source], "rate": 40}
         self._spawn("p0", "worker", "produce", **plain)
-        for isolation in ("read_committed", "read_uncommitted"):
+        for isolation in READERS:
             self._spawn(isolation, "etl", "read", isolation=isolation)
         for name in self.transactional_ids:
             self._start_transactional(name)
@@ -260,7 +261,25 @@ class TransactionalLoad(Load):
         _end_all({name: self._processes[name] for name in self._workers})
         with contextlib.suppress(NotWhole):  # found by the run
             await_none(lambda: self._cluster.view.open_partitions(self.topics), MARKERS_SECONDS)
-        _end_all({name: self._processes[name] for name in ("read_committed", "read_uncommitted")})
+        for isolation in READERS:
+            self._end_reader(isolation)
+
+    def _end_reader(self, isolation: str) -> None:
+        """Replace a reader that does not end: librdkafka can hang when a broker leaves the metadata.
+
+        What it got until then is checked as well. If the cluster is the cause, the other one does not end either.
+        """
+        try:
+            _end_all({isolation: self._processes[isolation]})
+            return
+        except subprocess.TimeoutExpired:
+            self._processes[isolation].kill()
+        with contextlib.closing(Ledger(self._ledger_of("hung", isolation))) as ledger:
+            ledger.write("hung", member=isolation)
+        another = f"{isolation}-again"
+        self._spawn(another, "etl", "read", isolation=isolation)
+        await_none(lambda: [] if self._ledger_of(another).exists() else [f"{another} has not begun"], END_SECONDS)
+        _end_all({another: self._processes[another]})
 
     def kill(self) -> None:
         self.settle()
@@ -285,17 +304,20 @@ class TransactionalLoad(Load):
             ledger.write("healed", name="kill client", victims=[name])
         ledger.close()
 
+    def _ledger_of(self, name: str, incarnation: object = 1) -> pathlib.Path:
+        """Each incarnation has its own, for a killed process leaves half a line behind."""
+        return self._directory / f"ledger-{name}-{incarnation}.jsonl"
+
     def _start_transactional(self, name: str) -> None:
         self._incarnations[name] += 1
         more = {"incarnation": self._incarnations[name], "seed": self._rng.random(), "rate": 40}
         self._spawn(name, "etl", "feed" if name == self._feeder else "transform", **more)
 
     def _spawn(self, name: str, module: str, work: str, **more: object) -> None:
-        ledger = f"ledger-{name}-{more.get('incarnation', 1)}.jsonl"  # a killed process leaves half a line behind
         options = {
             "name": name,
             "client": self._cluster.client_settings,
-            "ledger": str(self._directory / ledger),
+            "ledger": str(self._ledger_of(name, more.get("incarnation", 1))),
             "group": GROUP,
             "source": self._source,
             "topics": self.topics,

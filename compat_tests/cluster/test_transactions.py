@@ -228,6 +228,17 @@ def test_a_reader_that_got_an_aborted_record_for_a_while_is_found(history):
     assert history.kinds() == {"missed"}
 
 
+def test_of_a_reader_that_hung_only_the_end_may_be_missing(history):
+    whole = read_by("read_committed", COMMITTED)
+    debits = [each for each in whole if each["topic"] == "debits"]
+    history.events += [event("hung", member="read_committed")]
+    everything_else = [*read_by("read_uncommitted", everything()), *(each for each in whole if each not in debits)]
+    history.reads = [*everything_else, *debits[:-1]]
+    assert history.kinds() == set()
+    history.reads = [*everything_else, *debits[1:]]
+    assert history.kinds() == {"missed"}
+
+
 def test_a_reader_that_got_a_record_twice_is_found(history):
     history.reads = [*read_by("read_committed", COMMITTED) * 2, *read_by("read_uncommitted", everything())]
     assert history.kinds() == {"missed"}

@@ -225,7 +225,11 @@ def _check_resumed(
 
 
 def _check_readers(events: list[Event], isolation: str, there: Mapping[Place, Records]) -> Iterator[Finding]:
-    """What readers got that were there all the time, compared with what one gets in the end."""
+    """What readers got that were there all the time, compared with what one gets in the end.
+
+    Of a reader that hung, the records up to the last one that it got.
+    """
+    hung = {event["member"] for event in events if event["event"] == "hung"}
     got: dict[tuple[str, Place], Records] = {}
     wrong = []
     for event in events:
@@ -236,7 +240,9 @@ def _check_readers(events: list[Event], isolation: str, there: Mapping[Place, Re
             records[event["offset"]] = Stamp(event["producer"], event["sequence"], event["digest"])
     for reader in sorted({reader for reader, _ in got}):
         for place, records in there.items():
-            wrong += _differences(reader, place, got.get((reader, place), {}), records)
+            seen = got.get((reader, place), {})
+            last = next(reversed(seen), -1) if reader in hung else max(records, default=-1)
+            wrong += _differences(reader, place, seen, {at: each for at, each in records.items() if at <= last})
     yield from few("missed", wrong)
 
 
