@@ -9,6 +9,9 @@ ListOffsets answers the offset for a timestamp, or for one of these special time
     A real timestamp finds the first record that is not older; where there is none the row has offset and timestamp -1
     without an error. Any other negative timestamp, or one newer than the request's version, is UNSUPPORTED_VERSION. A
     partition named twice is INVALID_REQUEST. A search by time reads the log in slices in threads (`logs/gate.py`).
+    A consumer with read_committed may take the end for all that was committed: Kafka Streams restores its state up to
+    there. A leader of the past knows an earlier end. So this broker first makes sure that it has no successor
+    (`replication/confirmation.py`): else NOT_LEADER_OR_FOLLOWER. Where a log begins may be an old answer.
 OffsetForLeaderEpoch answers the largest leader epoch up to the requested one, and its end offset (reference C.3); -1
     and -1, without an error, outside the known epochs. A consumer then takes its offset for lost and begins elsewhere,
     so this broker first makes sure that it is no leader of the past, which has not heard of the requested epoch: else
@@ -30,7 +33,7 @@ from barnabas.broker.freeing import emptied
 from barnabas.broker.logs.directory import LogDirectory
 from barnabas.broker.pacing import complete_inline, paced
 from barnabas.broker.repeats import counted
-from barnabas.broker.replication.confirmation import CONFIRMED_SECONDS
+from barnabas.broker.replication.confirmation import CONFIRMED_SECONDS, confirm_all
 from barnabas.broker.replication.partition import Deletion, Partition
 from barnabas.broker.replication.waiting import await_decisions
 from barnabas.storage.disk import StorageError
@@ -45,6 +48,7 @@ from barnabas.wire.topics import TopicPartition
 
 MAX_TIMESTAMP = -3
 SINCE_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+STARTS = (EARLIEST, EARLIEST_LOCAL, LATEST_TIERED)
 CONSUMER_REPLICA_ID = -1
 CONSUMERS_VERSION = 2  # of OffsetForLeaderEpoch
 DEBUGGING_REPLICA_ID = -2  # Kafka's replica verification tool: followers answer it, too
@@ -57,6 +61,7 @@ Asked = m.ListOffsetsRequest.ListOffsetsPartition
 DeletionTopic = m.DeleteRecordsResponse.DeleteRecordsTopicResult
 DeletionRow = m.DeleteRecordsResponse.DeleteRecordsPartitionResult
 EpochRow = m.OffsetForLeaderEpochResponse.EpochEndOffset
+NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 NOTHING = RecordTime(-1, -1, -1)  # no such record: Kafka answers this without an error
@@ -69,6 +74,7 @@ async def list_offsets(broker: Broker, call: Call, request: m.ListOffsetsRequest
     """One offset (in version 0 a list) or an error for each requested partition."""
     named = await counted((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
     topics = []
+    to_find: list[tuple[str, Asked, Row]] = []
     async for topic in paced(request.topics):
         may_describe = call.authorize("Describe", "Topic", topic.name)
         rows = []
@@ -84,9 +90,13 @@ async def list_offsets(broker: Broker, call: Call, request: m.ListOffsetsRequest
             elif asked.timestamp < 0 and SINCE_VERSION.get(asked.timestamp, call.version + 1) > call.version:
                 row.error_code = ErrorCode.UNSUPPORTED_VERSION
             else:
-                await _fill(broker, call, request, topic.name, asked, row)
+                to_find.append((topic.name, asked, row))
         topics.append(m.ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=rows))
+    confirmed = await _confirmed(broker, request, to_find)
+    async for name, asked, row in paced(to_find):
+        await _fill(broker, call, request, confirmed, name, asked, row)
     await emptied(named)
+    await emptied(to_find)
     return m.ListOffsetsResponse(topics=topics)
 
 
@@ -103,7 +113,31 @@ def refuse_list_offsets(request: m.ListOffsetsRequest, version: int, code: Error
     )
 
 
-async def _fill(broker: Broker, call: Call, request: m.ListOffsetsRequest, topic: str, asked: Asked, row: Row) -> None:
+async def _confirmed(
+    broker: Broker, request: m.ListOffsetsRequest, to_find: list[tuple[str, Asked, Row]]
+) -> dict[Partition, ErrorCode] | None:
+    """The partitions that a consumer with read_committed asks for, and whether this broker is certain to be the leader;
+    None for other callers."""
+    if request.replica_id != CONSUMER_REPLICA_ID or request.isolation_level != READ_COMMITTED:
+        return None
+    partitions: list[Partition] = []
+    async for topic, asked, _ in paced(to_find):
+        partition = broker.replicas.get(topic, asked.partition_index)
+        if not isinstance(partition, ErrorCode) and partition.is_leader and asked.timestamp not in STARTS:
+            partitions.append(partition)
+    outcomes = await confirm_all(partitions, trio.current_time() + CONFIRMED_SECONDS)
+    return dict(zip(partitions, outcomes, strict=True))
+
+
+async def _fill(
+    broker: Broker,
+    call: Call,
+    request: m.ListOffsetsRequest,
+    confirmed: dict[Partition, ErrorCode] | None,
+    topic: str,
+    asked: Asked,
+    row: Row,
+) -> None:
     partition = broker.replicas.get(topic, asked.partition_index)
     if isinstance(partition, ErrorCode):
         row.error_code = partition
@@ -115,8 +149,9 @@ async def _fill(broker: Broker, call: Call, request: m.ListOffsetsRequest, topic
     if isinstance(log, ErrorCode):
         row.error_code = log
         return
+    is_doubted = confirmed is not None and asked.timestamp not in STARTS and confirmed.get(partition, NOT_LEADER)
     # What the log holds is uncertain until the truncation ends; Fetch answers the same error.
-    if log.is_being_cut:
+    if is_doubted or log.is_being_cut:
         row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return
     end_offset = _end_offset(partition, log, request)

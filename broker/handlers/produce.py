@@ -6,6 +6,9 @@ Behaviour: each partition succeeds or fails on its own. A batch is validated (CR
     before anything is written. acks=1 answers after the append. acks=all answers when the high watermark has passed the
     batch; the connection handles its next Produce meanwhile (`DelayedResponse`). acks=0 has no response; an error
     closes the connection. Clients may not write to internal topics (INVALID_TOPIC_EXCEPTION).
+    OUT_OF_ORDER_SEQUENCE_NUMBER ends an idempotent producer. A leader of the past, whose log lacks what its successor
+    got, would answer it to a batch that is in order. So this broker first makes sure that it has no successor
+    (`replication/confirmation.py`): else NOT_LEADER_OR_FOLLOWER.
 Versions: 0-2 carry messages of formats 0 and 1, stored as one batch of format 2 (`wire/upconvert.py`). 3-11 carry one
     batch of format 2 per partition; 8+ say which record was refused; 10+ name the new leader (KIP-951).
 Transactions: a batch that begins a transaction in its partition is verified first (`transactions/verification.py`),
@@ -25,6 +28,7 @@ from barnabas.broker.fetching.current_leader import LeaderHints
 from barnabas.broker.freeing import emptied, take_apart
 from barnabas.broker.pacing import ROWS_AT_A_TIME, TURN_SECONDS, complete, paced, pause_after, portions
 from barnabas.broker.replication.acknowledgements import AppendedUpTo, acknowledgements
+from barnabas.broker.replication.confirmation import CONFIRMED_SECONDS
 from barnabas.broker.replication.partition import Partition
 from barnabas.broker.replication.waiting import DelayedResponse
 from barnabas.broker.transactions.state import Producer
@@ -99,6 +103,7 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
     unacknowledged: list[tuple[str, Row, AppendedUpTo]] = []
     led_elsewhere: list[tuple[str, Row]] = []
     turn_began = trio.current_time()
+    confirmed_by = turn_began + CONFIRMED_SECONDS
     for topic, partitions in asked.items():
         rows: list[Row] = []
         for data in partitions.values():
@@ -116,7 +121,7 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
                 row.error_code, row.error_message = refused, message
                 continue
             guard = verified.get(TopicPartition(topic, data.index)) if verified else None
-            appended = await _append(broker, call, request.acks, topic, data, row, guard)
+            appended = await _append(broker, call, request.acks, topic, data, row, guard, confirmed_by)
             if appended is not None:
                 unacknowledged.append((topic, row, appended))
             elif row.error_code == NOT_LEADER:
@@ -322,8 +327,10 @@ async def _append(
     data: m.ProduceRequest.PartitionProduceData,
     row: Row,
     guard: "Guard | ErrorCode | None",
+    confirmed_by: float,
 ) -> AppendedUpTo | None:
     """Validate and append one partition's batch, and fill its row. `guard`: of a transactional batch, as in `_verify`.
+    `confirmed_by`: the deadline of a confirmation, if one is needed (trio's clock, s).
 
     Returns what the acknowledgement waits for; None when the row has its final state.
 
@@ -365,6 +372,8 @@ async def _append(
         appended = partition.append_as_leader(batch, Origin.CLIENT, acks, guard=guard, is_verifying=is_verifying)
         if appended is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             appended = await _find_original(broker, partition, batch)
+        if appended is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and await partition.confirm(confirmed_by):
+            appended = NOT_LEADER
         # Also after a success: it ends the refusals that an earlier failure of this producer caused.
         refused_batches.note(partition, batch.header, appended)
     if isinstance(appended, ErrorCode):

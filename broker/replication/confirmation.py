@@ -11,10 +11,12 @@ response at once.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Protocol
 
 import trio
 
+from barnabas.broker.pacing import paced
 from barnabas.broker.replication.isr import Follower
 from barnabas.broker.replication.waiting import Waiter, Watched, wake
 from barnabas.broker.resting import resting
@@ -22,6 +24,7 @@ from barnabas.wire.errors import ErrorCode
 
 # For answers that must not come from a leader of the past, which never succeeds. A leader needs milliseconds.
 CONFIRMED_SECONDS = 1.0
+QUESTION_COST = 10  # in rows of `pacing.ROWS_AT_A_TIME`
 
 
 class Confirmed(Watched, Protocol):
@@ -40,11 +43,16 @@ class Confirmed(Watched, Protocol):
         """Whether a leader may be elected from this replica."""
         ...
 
+    def mark(self) -> int:
+        """A number above the marks of all fetches and questions until now, those of other partitions included."""
+        ...
+
 
 class _Question:
-    __slots__ = ("answered", "outcome")
+    __slots__ = ("answered", "mark", "outcome")
 
-    def __init__(self) -> None:
+    def __init__(self, mark: int) -> None:
+        self.mark = mark
         self.answered = trio.Event()
         self.outcome = ErrorCode.REQUEST_TIMED_OUT
 
@@ -67,21 +75,19 @@ class Confirmation(Waiter):
         # waits no more: the next one is asked soon, and a follower that is silent leaves the ISR.
         self.doubt = 0
 
-    async def ask(self, mark: int, deadline: float) -> ErrorCode:
-        """As `confirm`."""
+    def ask(self) -> _Question:
+        """Begin to wait for the followers. `forget` ends it."""
         if not self.doubt:
             self._leading_since = self._partition.leading_since
-        self.doubt, question = mark, _Question()
-        self._questions[mark] = question
-        try:
-            self.look()
-            if not question.answered.is_set():
-                wake(self._partition)  # the followers' fetches that wait are answered (`is_doubted_before`)
-            with trio.move_on_at(deadline), resting():
-                await question.answered.wait()
-        finally:
-            self._questions.pop(mark, None)
-        return question.outcome
+        question = _Question(self._partition.mark())
+        self.doubt, self._questions[question.mark] = question.mark, question
+        self.look()
+        if not question.answered.is_set():
+            wake(self._partition)  # the followers' fetches that wait are answered (`is_doubted_before`)
+        return question
+
+    def forget(self, question: _Question) -> None:
+        self._questions.pop(question.mark, None)
 
     def act_on(self, _: Watched) -> None:
         """Answer what can be answered, in the step of the change."""
@@ -112,14 +118,29 @@ class Confirmation(Waiter):
             partition.waiters[self] = None
 
 
-async def confirm(partition: Confirmed, mark: int, deadline: float) -> ErrorCode:
-    """Wait until no other broker can have led the partition before the mark. The caller must be the leader.
+async def confirm(partition: Confirmed, deadline: float) -> ErrorCode:
+    """Wait until no other broker can have led the partition before the call. The caller must be the leader.
 
     NONE, NOT_LEADER_OR_FOLLOWER, or REQUEST_TIMED_OUT at `deadline` (trio's clock, s).
     """
-    if partition.confirmation is None:
-        partition.confirmation = Confirmation(partition)
-    return await partition.confirmation.ask(mark, deadline)
+    return (await confirm_all([partition], deadline))[0]
+
+
+async def confirm_all(partitions: Iterable[Confirmed], deadline: float) -> list[ErrorCode]:
+    """As `confirm`, for several partitions at once: the same fetches of a follower answer for all of them."""
+    asked: list[tuple[Confirmation, _Question]] = []
+    try:
+        async for partition in paced(partitions, QUESTION_COST):
+            if partition.confirmation is None:
+                partition.confirmation = Confirmation(partition)
+            asked.append((partition.confirmation, partition.confirmation.ask()))
+        with trio.move_on_at(deadline), resting():
+            for _, question in asked:
+                await question.answered.wait()
+    finally:
+        for confirmation, question in asked:
+            confirmation.forget(question)
+    return [question.outcome for _, question in asked]
 
 
 def doubt_of(partition: Confirmed) -> int:

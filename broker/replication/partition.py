@@ -437,7 +437,11 @@ class Partition:
 
     async def confirm(self, deadline: float) -> ErrorCode:
         """Wait until it is certain that no other broker led this partition before the call (`confirmation.py`)."""
-        return await confirm(self, self._watch.mark(), deadline)
+        return await confirm(self, deadline)
+
+    def mark(self) -> int:
+        """A number above all that were given before, also for other partitions."""
+        return self._watch.mark()
 
     def fail_storage(self, error: StorageError) -> ErrorCode:
         """Take the log directory offline after a failed read or append. Returns the error for clients."""
@@ -498,8 +502,7 @@ class Partition:
             return None
         arrival = Arrival(self._watch.mark(), connection)
         follower.fetched(fetch_offset, log.log_end_offset, self._watch.now_ms(), pulse or Pulse(), arrival)
-        # Before `_expand`, which sends it to the controller.
-        follower.broker_epoch = broker_epoch
+        follower.broker_epoch = broker_epoch  # before `_expand`, which sends it to the controller
         if log_start_offset != follower.log_start_offset:
             follower.log_start_offset = log_start_offset
             # DeleteRecords requests wait for the followers' log start offsets.
@@ -510,8 +513,7 @@ class Partition:
         if self.confirmation is not None:
             self.confirmation.look()
         if has_moved:
-            # No records were added, so the waiting Fetches of other followers sleep on.
-            wake(self, log_grew=False)
+            wake(self, log_grew=False)  # no records were added: the waiting Fetches of other followers sleep on
         return follower
 
     def shrink(self) -> None:

@@ -1,14 +1,19 @@
 """Leaders that die, stop and move in a cluster of three, and what producers, consumers and groups keep."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 import trio
 
 from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.sentinels import EARLIEST, LATEST, READ_COMMITTED
+from tests.broker.clock import START_MS
 from tests.broker.clusters import cluster, create_topic, leader_of, until
 from tests.broker.harness import Machine
-from tests.broker.requests import epoch_request, fetch_request
+from tests.broker.requests import epoch_request, fetch_request, idempotent, list_offsets_request
 from tests.broker.test_transactions import T0, THREE, decided
 from tests.broker.writers import Writer
 from tests.broker.writers import committed as committed_values
@@ -141,10 +146,63 @@ async def test_a_leader_of_the_past_does_not_say_that_a_position_is_lost(
 
         # The position is of a topic of this name that was deleted, say.
         assert await asked() == lost
-        async with old.broker.replicas.turn:
-            await old.broker.store.expire()
-            await leader_of([each for each in machines if each is not old], "t")
+        async with left_behind(old, machines):
             assert await asked() == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@asynccontextmanager
+async def left_behind(old: Machine, machines: list[Machine]) -> AsyncIterator[Machine]:
+    """The successor of a leader that does not hear of it."""
+    async with old.broker.replicas.turn:
+        await old.broker.store.expire()
+        yield await leader_of([each for each in machines if each is not old], "t")
+
+
+async def test_a_leader_of_the_past_does_not_end_an_idempotent_producer(nursery, autojump_clock):
+    async with cluster(nursery, 3) as machines:
+        await create_topic(await machines[0].connect(), "t", [2, 3, 1])  # the controller is another
+        old = await leader_of(machines, "t")
+        client = await old.connect()
+        assert (await client.produce("t", idempotent(0))).error_code == 0
+        assert (await client.produce("t", idempotent(2))).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        async with left_behind(old, machines) as successor:
+            assert (await (await successor.connect()).produce("t", idempotent(1))).base_offset == 1
+            assert (await client.produce("t", idempotent(2))).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_a_leader_of_the_past_does_not_tell_an_old_end_to_read_committed(nursery, autojump_clock):
+    async with cluster(nursery, 3) as machines:
+        await create_topic(await machines[0].connect(), "t", [2, 3, 1])
+        old = await leader_of(machines, "t")
+        client = await old.connect()
+        await produced(client, b"a")
+
+        async def end(timestamp: int) -> tuple[int, int]:
+            row = await client.list_offset("t", timestamp, isolation_level=READ_COMMITTED)
+            return row.error_code, row.offset
+
+        began = trio.current_time()
+        assert await end(LATEST) == (0, 1)
+        assert trio.current_time() < began + 0.1
+        async with left_behind(old, machines) as successor:
+            await produced(await successor.connect(), b"b")
+            assert await end(LATEST) == await end(START_MS + 10**6) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+            assert await end(EARLIEST) == (0, 0)
+            assert (await client.list_offset("t", LATEST)).offset == 1  # as with Kafka: what the leader knows
+
+
+async def test_hundreds_of_ends_are_confirmed_at_once(nursery, autojump_clock):
+    async with cluster(nursery, 3) as machines:
+        await create_topic(await machines[0].connect(), "t", *[[2, 3, 1]] * 300)
+        old = await leader_of(machines, "t")
+        client = await old.connect()
+        await until(lambda: old.broker.metadata.partition("t", 299) is not None)
+        assert (await client.produce("t", b"a", 299)).error_code == 0  # the followers follow
+        began = trio.current_time()
+        request = list_offsets_request([("t", number, LATEST) for number in range(300)], isolation_level=1)
+        (topic,) = (await client.ask(request, 9)).topics
+        assert [(row.error_code, row.offset) for row in topic.partitions] == [(0, 0)] * 299 + [(0, 1)]
+        assert trio.current_time() < began + 0.5
 
 
 # -- groups
