@@ -18,14 +18,13 @@ COMPILED_VENV := .venv-compiled
 serve: $(VENV)/made-serve
 	exec $(BIN)/barnabas serve $(ARGS)
 
-# What Python alone can show, in minutes. For two cores: unit tests use them up, the others wait for their brokers much of
-# the time. A file of compat_tests stays in one process: its tests share brokers, clusters and Spark.
+# What Python alone can show, in minutes. For two cores: unit tests use them up, those of compat_tests wait for their
+# brokers much of the time, so they run beside each other. A file stays in one process: its tests share brokers.
 test: $(VENV)/made-dev $(KIO)/made
 ifdef ARGS
 	$(BIN)/python -m pytest $(ARGS)
 else
-	$(BIN)/python -m pytest --numprocesses 2 -m "not thorough" tests
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile -m "not thorough" compat_tests
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile -m "not thorough" tests compat_tests
 endif
 
 # And the rest: more of the simulator, other languages' clients, Apache Kafka beside us, clusters under faults, Spark.
