@@ -501,12 +501,14 @@ class Checks:
     def _check_out_of_order(self, event: Event) -> None:
         """I7: the oldest unacknowledged sequence was refused as out of order, so a record before it is lost.
 
-        Not a violation if the broker is not the newest leader: it may lack records of the newest one. Nor for the first
-        sequence, unless it is committed: a leader that lacks it does not know the producer, and accepts any sequence as
-        the producer's first one.
+        Without acks=all, not a violation if the broker is not the newest leader: it may lack records of the newest one.
+        Nor for the first sequence, unless it is committed: a leader that lacks it does not know the producer, and
+        accepts any sequence as the producer's first one.
         """
         truths = self._by_name.get((event.topic, event.partition), [])
-        if len(truths) != 1 or truths[0].cuts or event.leader_epoch != max(truths[0].leaders, default=-1):
+        if len(truths) != 1 or truths[0].cuts:
+            return
+        if event.acks != -1 and event.leader_epoch != max(truths[0].leaders, default=-1):
             return
         if event.sequence == 0 and all(batch.crc != event.digest for batch in truths[0].committed):
             return
