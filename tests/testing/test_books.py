@@ -11,10 +11,10 @@ from tests.testing.stage import ACKS_ALL, play
 CHECKPOINT_SECONDS = 6.0
 
 
-def response(stage, kind, data, *, offset=-1, sequence=-1, leader_epoch=0):
+def response(stage, kind, data, *, offset=-1, sequence=-1, leader_epoch=0, acks=ACKS_ALL):
     """Report a response to a producer to the checks."""
     digest = read_batch_header(data).crc
-    event = Event(0, kind, "t", 0, offset, "client", -1, -1, sequence, digest, -1, leader_epoch=leader_epoch)
+    event = Event(0, kind, "t", 0, offset, "client", -1, -1, sequence, digest, acks, leader_epoch=leader_epoch)
     stage.checks.answered(event)
 
 
@@ -41,18 +41,20 @@ def test_a_leader_may_acknowledge_a_batch_and_lose_its_disk_in_the_same_step():
     play(story, brokers=2)
 
 
-def test_a_broker_that_does_not_know_its_successor_may_find_a_sequence_out_of_order():
+def test_a_leader_of_the_past_may_refuse_a_sequence_only_without_acks_all():
     async def story(stage):
         await stage.open("t", replicas=[1, 2, 3])
         await stage.write("a")
         stage.kill(1)
         await stage.until(lambda: stage.state.leader == 2 and stage.leads(2))
         data = bytes(build_batch([(None, b"b")], timestamp_ms=stage.cluster.now_ms()).data)
-        response(stage, OUT_OF_ORDER, data, leader_epoch=0)
+        epoch = stage.replica(2).leader_epoch
+        response(stage, OUT_OF_ORDER, data, leader_epoch=0, acks=1)
         assert stage.checks.violations == []
-        response(stage, OUT_OF_ORDER, data, leader_epoch=stage.replica(2).leader_epoch)
-        assert [violation.rule for violation in stage.checks.violations] == ["I7"]
-        stage.checks.violations.clear()
+        for leader_epoch, acks in ((0, ACKS_ALL), (epoch, ACKS_ALL), (epoch, 1)):
+            response(stage, OUT_OF_ORDER, data, leader_epoch=leader_epoch, acks=acks)
+            assert [violation.rule for violation in stage.checks.violations] == ["I7"]
+            stage.checks.violations.clear()
 
     play(story)
 
