@@ -69,4 +69,6 @@ class Truncation:
             # would be below the old recovery point.
             half_done = error if isinstance(error, HalfDone) else HalfDone(error, "the log half truncated")
             self._directories.fail_directory_of(log, half_done)
+            # If the directory had failed before, its files were closed then. The thread has opened one again.
+            log.abandon()
             raise half_done from error

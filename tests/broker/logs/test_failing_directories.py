@@ -379,3 +379,24 @@ async def test_a_sync_that_fails_before_its_log_is_cut_takes_the_directory_offli
         await scene.flusher.flush([scene.logs.get(T0)])
     assert [path for path, _ in scene.failed] == ["/d1"]
     assert scene.disk.exists("/d1/.failed")
+
+
+async def test_a_log_that_is_cut_while_its_directory_fails_keeps_no_file_open(autojump_clock, nursery):
+    scene = await Scene(directories="/d1,/d2").start(nursery)
+    await scene.create(T0)
+    log = scene.logs.get(T0)
+    for _ in range(2):
+        scene.append(T0)
+        log.roll(0)
+    scene.append(T0)
+
+    async def cut() -> None:
+        with pytest.raises(StorageError):
+            await scene.logs.truncation.truncate(log, 1, lambda: None)
+
+    async with trio.open_nursery() as cutting:
+        cutting.start_soon(cut)
+        await trio.testing.wait_all_tasks_blocked()  # the cut, which opens a file, is in its thread
+        scene.logs.fail_directory_of(log, StorageError("/d1/t-0", "write", "EIO"))
+        assert scene.disk.open_count == 0
+    assert scene.disk.open_count == 0
