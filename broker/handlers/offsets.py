@@ -125,8 +125,7 @@ async def _confirmed(
         partition = broker.replicas.get(topic, asked.partition_index)
         if not isinstance(partition, ErrorCode) and partition.is_leader and asked.timestamp not in STARTS:
             partitions.append(partition)
-    outcomes = await confirm_all(partitions, trio.current_time() + CONFIRMED_SECONDS)
-    return dict(zip(partitions, outcomes, strict=True))
+    return await confirm_all(partitions, trio.current_time() + CONFIRMED_SECONDS)
 
 
 async def _fill(

@@ -12,19 +12,20 @@ response at once.
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import trio
 
+from barnabas.broker.freeing import emptied
 from barnabas.broker.pacing import paced
 from barnabas.broker.replication.isr import Follower
-from barnabas.broker.replication.waiting import Waiter, Watched, wake
+from barnabas.broker.replication.waiting import Waiter, Watched, wake_followers
 from barnabas.broker.resting import resting
 from barnabas.wire.errors import ErrorCode
 
 # For answers that must not come from a leader of the past, which never succeeds. A leader needs milliseconds.
 CONFIRMED_SECONDS = 1.0
-QUESTION_COST = 10  # in rows of `pacing.ROWS_AT_A_TIME`
+QUESTION_COST, FORGET_COST = 10, 2  # in rows of `pacing.ROWS_AT_A_TIME`
 
 
 class Confirmed(Watched, Protocol):
@@ -46,6 +47,9 @@ class Confirmed(Watched, Protocol):
     def mark(self) -> int:
         """A number above the marks of all fetches and questions until now, those of other partitions included."""
         ...
+
+
+Leader = TypeVar("Leader", bound=Confirmed)
 
 
 class _Question:
@@ -83,7 +87,7 @@ class Confirmation(Waiter):
         self.doubt, self._questions[question.mark] = question.mark, question
         self.look()
         if not question.answered.is_set():
-            wake(self._partition)  # the followers' fetches that wait are answered (`is_doubted_before`)
+            wake_followers(self._partition)  # their fetches that wait are answered (`is_doubted_before`)
         return question
 
     def forget(self, question: _Question) -> None:
@@ -123,24 +127,28 @@ async def confirm(partition: Confirmed, deadline: float) -> ErrorCode:
 
     NONE, NOT_LEADER_OR_FOLLOWER, or REQUEST_TIMED_OUT at `deadline` (trio's clock, s).
     """
-    return (await confirm_all([partition], deadline))[0]
+    return (await confirm_all([partition], deadline))[partition]
 
 
-async def confirm_all(partitions: Iterable[Confirmed], deadline: float) -> list[ErrorCode]:
+async def confirm_all(partitions: Iterable[Leader], deadline: float) -> dict[Leader, ErrorCode]:
     """As `confirm`, for several partitions at once: the same fetches of a follower answer for all of them."""
-    asked: list[tuple[Confirmation, _Question]] = []
+    asked: list[tuple[Leader, Confirmation, _Question]] = []
+    outcomes: dict[Leader, ErrorCode] = {}
     try:
         async for partition in paced(partitions, QUESTION_COST):
-            if partition.confirmation is None:
-                partition.confirmation = Confirmation(partition)
-            asked.append((partition.confirmation, partition.confirmation.ask()))
+            confirmation = partition.confirmation = partition.confirmation or Confirmation(partition)
+            asked.append((partition, confirmation, confirmation.ask()))
         with trio.move_on_at(deadline), resting():
-            for _, question in asked:
-                await question.answered.wait()
+            async for _, _, question in paced(asked):
+                if not question.answered.is_set():
+                    await question.answered.wait()
     finally:
-        for confirmation, question in asked:
-            confirmation.forget(question)
-    return [question.outcome for _, question in asked]
+        with trio.CancelScope(shield=True):
+            async for partition, confirmation, question in paced(asked, FORGET_COST):
+                confirmation.forget(question)
+                outcomes[partition] = question.outcome
+            await emptied(asked)
+    return outcomes
 
 
 def doubt_of(partition: Confirmed) -> int:

@@ -143,6 +143,13 @@ def wake(
             waiter.touch(changed)
 
 
+def wake_followers(of: Watched) -> None:
+    """Touch and unregister the waiting Fetches of followers. Nothing changed for the others: there may be thousands."""
+    for waiter in [each for each in of.waiters if each.sleeps_through_commits]:
+        del of.waiters[waiter]
+        waiter.touch(of)
+
+
 class Decisions(Generic[Outcome]):
     """The outcomes of several operations. `outcome_of(index)` returns None while one is open; a result is final.
 
