@@ -2,7 +2,9 @@
 
 Controller to broker: LeaderAndIsr, StopReplica and UpdateMetadata. `Replicas` applies them one at a time, in the order
     of arrival. A stale controller epoch (STALE_CONTROLLER_EPOCH) or broker epoch (STALE_BROKER_EPOCH) refuses the whole
-    request; each partition has its own error for everything else (reference B.8).
+    request, and so does a later connection of the same controller (STALE_CONTROLLER_EPOCH): Apache Kafka lets a delayed
+    UpdateMetadata replace newer metadata, until the next change. Each partition has its own error for everything else
+    (reference B.8).
 Broker to controller: AlterPartition and ControlledShutdown. Only the active controller serves them; any other broker
     answers NOT_CONTROLLER, for ControlledShutdown STALE_CONTROLLER_EPOCH (reference B.10, B.13). This broker's own
     AlterPartition requests come from `broker/replication/alter_partition.py`.
@@ -51,7 +53,7 @@ async def leader_and_isr(broker: Broker, call: Call, request: m.LeaderAndIsrRequ
         async for state in paced(request.ungrouped_partition_states)
     ]
     # Version 5 added topic ids. ZERO_TOPIC_ID in older requests means that the controller knows none.
-    errors = await broker.replicas.leader_and_isr(request, states)
+    errors = await broker.replicas.leader_and_isr(request, states, call.connection_number)
     # Kafka repeats the error of the whole request at each partition, which `refuse_leader_and_isr` does.
     if isinstance(errors, ErrorCode):
         raise Refuse(errors)
@@ -62,7 +64,7 @@ async def stop_replica(broker: Broker, call: Call, request: m.StopReplicaRequest
     """Stop the replicas of partitions, and delete their logs where the request says so."""
     _authorize(call)
     # Serialized with LeaderAndIsr and UpdateMetadata: the controller relies on the order of its requests.
-    errors = await broker.replicas.stop_replica(request, await _stopped_replicas(request))
+    errors = await broker.replicas.stop_replica(request, await _stopped_replicas(request), call.connection_number)
     if isinstance(errors, ErrorCode):
         return m.StopReplicaResponse(error_code=errors)
     rows = [
@@ -77,7 +79,8 @@ async def stop_replica(broker: Broker, call: Call, request: m.StopReplicaRequest
 async def update_metadata(broker: Broker, call: Call, request: m.UpdateMetadataRequest) -> m.UpdateMetadataResponse:
     """Apply the controller's changes to the metadata cache."""
     _authorize(call)
-    return m.UpdateMetadataResponse(error_code=await broker.replicas.update_metadata(request))
+    error = await broker.replicas.update_metadata(request, call.connection_number)
+    return m.UpdateMetadataResponse(error_code=error)
 
 
 async def controlled_shutdown(

@@ -94,6 +94,7 @@ class Replicas:
     ) -> None:
         self.broker_id = broker_id
         self.controller_epoch = 0
+        self._controller_connection = 0  # the latest one of the controller of that epoch
         self.broker_epoch = -1
         self.coordinators: dict[str, Coordinator] = {}
         self.logs = logs
@@ -141,15 +142,16 @@ class Replicas:
     # -- control requests
 
     async def leader_and_isr(
-        self, request: m.LeaderAndIsrRequest, states: list[AskedState]
+        self, request: m.LeaderAndIsrRequest, states: list[AskedState], connection: int
     ) -> ErrorCode | dict[TopicPartition, ErrorCode]:
         """Create logs and take roles. Returns an error code for each partition, or one for the whole request.
+        `connection`: the number of the controller's connection.
 
         Errors of the request: STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH.
         """
         async with self.turn:
             # The epochs are compared after the wait for `turn`: a request of a newer controller may have passed.
-            refused = self._fence(request.controller_epoch, request.broker_epoch)
+            refused = self._fence(request.controller_epoch, request.broker_epoch, connection)
             if refused:
                 return refused
             asked = {each[0]: each for each in states}  # of a partition that is named twice the last role counts
@@ -173,11 +175,11 @@ class Replicas:
             return errors | await self._take_roles(taken, prepared)
 
     async def stop_replica(
-        self, request: m.StopReplicaRequest, stopped: list[StoppedReplica]
+        self, request: m.StopReplicaRequest, stopped: list[StoppedReplica], connection: int
     ) -> ErrorCode | dict[TopicPartition, ErrorCode]:
         """Stop hosting partitions, and delete their logs where requested. Returns as `leader_and_isr`."""
         async with self.turn:
-            refused = self._fence(request.controller_epoch, request.broker_epoch)
+            refused = self._fence(request.controller_epoch, request.broker_epoch, connection)
             if refused:
                 return refused
             errors: dict[TopicPartition, ErrorCode] = dict.fromkeys((key for key, _, _ in stopped), ErrorCode.NONE)
@@ -191,10 +193,10 @@ class Replicas:
             await _several_at_a_time(stop, {each[0]: each for each in stopped}.values())
             return errors
 
-    async def update_metadata(self, request: m.UpdateMetadataRequest) -> ErrorCode:
+    async def update_metadata(self, request: m.UpdateMetadataRequest, connection: int) -> ErrorCode:
         """Update the metadata cache, and stop hosting partitions that were assigned to other brokers."""
         async with self.turn:
-            refused = self._fence(request.controller_epoch, request.broker_epoch)
+            refused = self._fence(request.controller_epoch, request.broker_epoch, connection)
             if refused:
                 return refused
             deleted = self._metadata.apply(request)
@@ -317,14 +319,24 @@ class Replicas:
 
     # -- the parts of LeaderAndIsr
 
-    def _fence(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
-        """Refuse requests of a deposed controller, and requests for an earlier session of this broker (KIP-380)."""
+    def _fence(self, controller_epoch: int, broker_epoch: int, connection: int) -> ErrorCode:
+        """Refuse requests of a deposed controller, requests for an earlier session of this broker (KIP-380), and those
+        that were overtaken."""
         # Request versions from before KIP-380 carry no broker epoch: -1.
         if broker_epoch != -1 and broker_epoch < self.broker_epoch:
             return ErrorCode.STALE_BROKER_EPOCH
         if controller_epoch < self.controller_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
-        self.controller_epoch = controller_epoch
+        # A controller that gets no answer sends the request again on another connection, and goes on when that one is
+        # answered. If the first one comes after all, it must not replace newer metadata with its own.
+        if controller_epoch > self.controller_epoch:
+            self._controller_connection = connection
+        if 0 < connection < self._controller_connection:  # 0: of this broker itself
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        self.controller_epoch, self._controller_connection = (
+            controller_epoch,
+            max(connection, self._controller_connection),
+        )
         return ErrorCode.NONE
 
     def _judge(self, key: TopicPartition, topic_id: bytes, state: "PartitionState") -> Verdict | ErrorCode:

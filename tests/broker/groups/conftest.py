@@ -317,7 +317,7 @@ class House:
 
     async def fetch_on(self):
         """Broker 1 goes on fetching, and gets no records before `replicate`."""
-        waiter = Waiter()
+        waiter = Waiter(sleeps_through_commits=True)
         waiter.register([self.partition])
         while await waiter.wait(math.inf):
             waiter.take_dirty()
