@@ -19,7 +19,7 @@ from collections.abc import Iterable
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.pacing import paced
-from barnabas.broker.replication.replicas import StoppedReplica
+from barnabas.broker.replication.replicas import ControllerConnection, StoppedReplica
 from barnabas.controller.decide.isr import IsrChange
 from barnabas.controller.events import AlterPartitionAsked, ControlledShutdownAsked
 from barnabas.controller.image.state import Leadership
@@ -39,6 +39,10 @@ def _authorize(call: Call) -> None:
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
+def _source(call: Call) -> ControllerConnection:
+    return ControllerConnection(call.client_id, call.connection_number)
+
+
 async def leader_and_isr(broker: Broker, call: Call, request: m.LeaderAndIsrRequest) -> m.LeaderAndIsrResponse:
     """Apply leader and follower roles; the response has one error code per partition."""
     _authorize(call)
@@ -53,7 +57,7 @@ async def leader_and_isr(broker: Broker, call: Call, request: m.LeaderAndIsrRequ
         async for state in paced(request.ungrouped_partition_states)
     ]
     # Version 5 added topic ids. ZERO_TOPIC_ID in older requests means that the controller knows none.
-    errors = await broker.replicas.leader_and_isr(request, states, call.connection_number)
+    errors = await broker.replicas.leader_and_isr(request, states, _source(call))
     # Kafka repeats the error of the whole request at each partition, which `refuse_leader_and_isr` does.
     if isinstance(errors, ErrorCode):
         raise Refuse(errors)
@@ -64,7 +68,7 @@ async def stop_replica(broker: Broker, call: Call, request: m.StopReplicaRequest
     """Stop the replicas of partitions, and delete their logs where the request says so."""
     _authorize(call)
     # Serialized with LeaderAndIsr and UpdateMetadata: the controller relies on the order of its requests.
-    errors = await broker.replicas.stop_replica(request, await _stopped_replicas(request), call.connection_number)
+    errors = await broker.replicas.stop_replica(request, await _stopped_replicas(request), _source(call))
     if isinstance(errors, ErrorCode):
         return m.StopReplicaResponse(error_code=errors)
     rows = [
@@ -79,7 +83,7 @@ async def stop_replica(broker: Broker, call: Call, request: m.StopReplicaRequest
 async def update_metadata(broker: Broker, call: Call, request: m.UpdateMetadataRequest) -> m.UpdateMetadataResponse:
     """Apply the controller's changes to the metadata cache."""
     _authorize(call)
-    error = await broker.replicas.update_metadata(request, call.connection_number)
+    error = await broker.replicas.update_metadata(request, _source(call))
     return m.UpdateMetadataResponse(error_code=error)
 
 

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import trio
 
@@ -50,6 +50,18 @@ Item = TypeVar("Item")
 
 AskedState = tuple[TopicPartition, bytes, "PartitionState"]
 StoppedReplica = tuple[TopicPartition, int, bool]  # partition, leader epoch (-1: not checked), delete the log
+
+
+class ControllerConnection(NamedTuple):
+    """Where a control request came from."""
+
+    client_id: str | None
+    number: int  # rises with each connection that this broker accepts
+
+    def was_left_for(self, later: "ControllerConnection") -> bool:
+        """Whether the sender has used a later connection since: it has one at a time."""
+        # Another client with the epoch of the controller must not shut the controller out.
+        return self.client_id == later.client_id and self.number < later.number
 
 
 class Verdict(Enum):
@@ -94,7 +106,7 @@ class Replicas:
     ) -> None:
         self.broker_id = broker_id
         self.controller_epoch = 0
-        self._controller_connection = 0  # the latest one of the controller of that epoch
+        self._source: ControllerConnection | None = None  # of the latest request of that epoch
         self.broker_epoch = -1
         self.coordinators: dict[str, Coordinator] = {}
         self.logs = logs
@@ -142,16 +154,14 @@ class Replicas:
     # -- control requests
 
     async def leader_and_isr(
-        self, request: m.LeaderAndIsrRequest, states: list[AskedState], connection: int
+        self, request: m.LeaderAndIsrRequest, states: list[AskedState], source: ControllerConnection
     ) -> ErrorCode | dict[TopicPartition, ErrorCode]:
         """Create logs and take roles. Returns an error code for each partition, or one for the whole request.
-        `connection`: the number of the controller's connection.
-
         Errors of the request: STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH.
         """
         async with self.turn:
             # The epochs are compared after the wait for `turn`: a request of a newer controller may have passed.
-            refused = self._fence(request.controller_epoch, request.broker_epoch, connection)
+            refused = self._fence(request.controller_epoch, request.broker_epoch, source)
             if refused:
                 return refused
             asked = {each[0]: each for each in states}  # of a partition that is named twice the last role counts
@@ -175,11 +185,11 @@ class Replicas:
             return errors | await self._take_roles(taken, prepared)
 
     async def stop_replica(
-        self, request: m.StopReplicaRequest, stopped: list[StoppedReplica], connection: int
+        self, request: m.StopReplicaRequest, stopped: list[StoppedReplica], source: ControllerConnection
     ) -> ErrorCode | dict[TopicPartition, ErrorCode]:
         """Stop hosting partitions, and delete their logs where requested. Returns as `leader_and_isr`."""
         async with self.turn:
-            refused = self._fence(request.controller_epoch, request.broker_epoch, connection)
+            refused = self._fence(request.controller_epoch, request.broker_epoch, source)
             if refused:
                 return refused
             errors: dict[TopicPartition, ErrorCode] = dict.fromkeys((key for key, _, _ in stopped), ErrorCode.NONE)
@@ -193,10 +203,10 @@ class Replicas:
             await _several_at_a_time(stop, {each[0]: each for each in stopped}.values())
             return errors
 
-    async def update_metadata(self, request: m.UpdateMetadataRequest, connection: int) -> ErrorCode:
+    async def update_metadata(self, request: m.UpdateMetadataRequest, source: ControllerConnection) -> ErrorCode:
         """Update the metadata cache, and stop hosting partitions that were assigned to other brokers."""
         async with self.turn:
-            refused = self._fence(request.controller_epoch, request.broker_epoch, connection)
+            refused = self._fence(request.controller_epoch, request.broker_epoch, source)
             if refused:
                 return refused
             deleted = self._metadata.apply(request)
@@ -319,7 +329,7 @@ class Replicas:
 
     # -- the parts of LeaderAndIsr
 
-    def _fence(self, controller_epoch: int, broker_epoch: int, connection: int) -> ErrorCode:
+    def _fence(self, controller_epoch: int, broker_epoch: int, source: ControllerConnection) -> ErrorCode:
         """Refuse requests of a deposed controller, requests for an earlier session of this broker (KIP-380), and those
         that were overtaken."""
         # Request versions from before KIP-380 carry no broker epoch: -1.
@@ -329,14 +339,10 @@ class Replicas:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         # A controller that gets no answer sends the request again on another connection, and goes on when that one is
         # answered. If the first one comes after all, it must not replace newer metadata with its own.
-        if controller_epoch > self.controller_epoch:
-            self._controller_connection = connection
-        if 0 < connection < self._controller_connection:  # 0: of this broker itself
+        is_same = controller_epoch == self.controller_epoch
+        if is_same and self._source is not None and source.was_left_for(self._source):
             return ErrorCode.STALE_CONTROLLER_EPOCH
-        self.controller_epoch, self._controller_connection = (
-            controller_epoch,
-            max(connection, self._controller_connection),
-        )
+        self.controller_epoch, self._source = controller_epoch, source
         return ErrorCode.NONE
 
     def _judge(self, key: TopicPartition, topic_id: bytes, state: "PartitionState") -> Verdict | ErrorCode:

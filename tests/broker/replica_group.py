@@ -136,14 +136,12 @@ class Topic:
     async def tell(self, *brokers: int) -> None:
         """Tell these, as far as they live, how things stand; which they must take."""
         for broker_id in brokers:
-            if broker_id not in self.group.clients or broker_id not in self.replicas:
-                continue
-            # The latest connection of a controller counts, and the cluster's own one has another.
-            client = self.group.clients[broker_id] = await self.group.machines[broker_id].connect()
-            answer = await client.ask(await self._update_metadata())
-            assert answer.error_code == 0
-            answer = await client.ask(await self.leader_and_isr_request())
-            assert (answer.error_code, answer.topics[0].partition_errors[0].error_code) == (0, 0)
+            client = self.group.clients.get(broker_id)
+            if client is not None and broker_id in self.replicas:
+                answer = await client.ask(await self._update_metadata())
+                assert answer.error_code == 0
+                answer = await client.ask(await self.leader_and_isr_request())
+                assert (answer.error_code, answer.topics[0].partition_errors[0].error_code) == (0, 0)
 
     async def stopped_on(self, broker_id: int, *, delete: bool) -> None:
         client = self.group.clients[broker_id]

@@ -69,20 +69,21 @@ async def test_a_follower_of_a_leader_that_is_not_alive_waits_until_it_is(nurser
     await trio.sleep(60)
     await group.start_broker(2)
     await topic.tell(2)
-    for broker_id in (1, 3):
-        await group.clients[broker_id].ask(await topic._update_metadata())
     await topic.produce(b"b")
     await topic.is_copied_to(1, 3, within_seconds=3)
 
 
 async def test_what_a_controller_has_sent_on_an_earlier_connection_comes_too_late(nursery, autojump_clock):
     group, topic = await started(nursery)
-    former = group.clients[2]
+    former, group.clients[2] = group.clients[2], await group.machines[2].connect()
     late = await topic._update_metadata(), await topic.leader_and_isr_request()
-    await topic.led_by(3)  # on later connections
+    await topic.led_by(3)
     for request in late:
         assert (await former.ask(request)).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
     assert group.machines[2].broker.metadata.leader_of("t", 0) == 3
+    former.client_id = "another"  # with the epoch of the controller
+    assert (await former.ask(await topic._update_metadata())).error_code == 0
+    await topic.led_by(1)
 
 
 async def test_a_follower_keeps_trying_when_its_leader_does_not_answer(nursery, autojump_clock):
