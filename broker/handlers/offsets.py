@@ -48,7 +48,7 @@ from barnabas.wire.topics import TopicPartition
 
 MAX_TIMESTAMP = -3
 SINCE_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
-STARTS = (EARLIEST, EARLIEST_LOCAL, LATEST_TIERED)
+STARTS = (EARLIEST, EARLIEST_LOCAL, LATEST_TIERED)  # they say nothing of the end of a log
 CONSUMER_REPLICA_ID = -1
 CONSUMERS_VERSION = 2  # of OffsetForLeaderEpoch
 DEBUGGING_REPLICA_ID = -2  # Kafka's replica verification tool: followers answer it, too
