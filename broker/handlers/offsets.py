@@ -113,17 +113,21 @@ def refuse_list_offsets(request: m.ListOffsetsRequest, version: int, code: Error
     )
 
 
+def _needs_confirmation(request: m.ListOffsetsRequest, asked: Asked) -> bool:
+    is_committed = request.replica_id == CONSUMER_REPLICA_ID and request.isolation_level == READ_COMMITTED
+    return is_committed and asked.timestamp not in STARTS
+
+
 async def _confirmed(
     broker: Broker, request: m.ListOffsetsRequest, to_find: list[tuple[str, Asked, Row]]
-) -> dict[Partition, ErrorCode] | None:
-    """The partitions that a consumer with read_committed asks for, and whether this broker is certain to be the leader;
-    None for other callers."""
-    if request.replica_id != CONSUMER_REPLICA_ID or request.isolation_level != READ_COMMITTED:
-        return None
+) -> dict[Partition, ErrorCode]:
+    """Of the partitions that need it: whether this broker is certain to be the leader."""
     partitions: list[Partition] = []
     async for topic, asked, _ in paced(to_find):
+        if not _needs_confirmation(request, asked):
+            continue
         partition = broker.replicas.get(topic, asked.partition_index)
-        if not isinstance(partition, ErrorCode) and partition.is_leader and asked.timestamp not in STARTS:
+        if not isinstance(partition, ErrorCode) and partition.is_leader:
             partitions.append(partition)
     return await confirm_all(partitions, trio.current_time() + CONFIRMED_SECONDS)
 
@@ -132,7 +136,7 @@ async def _fill(
     broker: Broker,
     call: Call,
     request: m.ListOffsetsRequest,
-    confirmed: dict[Partition, ErrorCode] | None,
+    confirmed: dict[Partition, ErrorCode],
     topic: str,
     asked: Asked,
     row: Row,
@@ -148,7 +152,7 @@ async def _fill(
     if isinstance(log, ErrorCode):
         row.error_code = log
         return
-    is_doubted = confirmed is not None and asked.timestamp not in STARTS and confirmed.get(partition, NOT_LEADER)
+    is_doubted = _needs_confirmation(request, asked) and confirmed.get(partition, NOT_LEADER)
     # What the log holds is uncertain until the truncation ends; Fetch answers the same error.
     if is_doubted or log.is_being_cut:
         row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -500,7 +500,7 @@ class Partition:
         follower, log = self.followers.get(replica_id), self.log
         if follower is None or log is None:
             return None
-        arrival = Arrival(self._watch.mark(), connection)
+        arrival = Arrival(self.mark(), connection)
         follower.fetched(fetch_offset, log.log_end_offset, self._watch.now_ms(), pulse or Pulse(), arrival)
         follower.broker_epoch = broker_epoch  # before `_expand`, which sends it to the controller
         if log_start_offset != follower.log_start_offset:

@@ -157,6 +157,7 @@ class Replicas:
         self, request: m.LeaderAndIsrRequest, states: list[AskedState], source: ControllerConnection
     ) -> ErrorCode | dict[TopicPartition, ErrorCode]:
         """Create logs and take roles. Returns an error code for each partition, or one for the whole request.
+
         Errors of the request: STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH.
         """
         async with self.turn:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from barnabas.broker.replication.outstanding import OUTSTANDING_MAX, Outstanding
-from barnabas.broker.replication.waiting import HOLD_SECONDS, Waiter, wake
+from barnabas.broker.replication.waiting import HOLD_SECONDS, Waiter, wake, wake_followers
 
 
 class Place:
@@ -80,6 +80,15 @@ def test_a_commit_leaves_a_follower_registered_for_the_next_records() -> None:
     assert place.waiters == {follower: None}
     wake(place)
     assert place.waiters == {}
+
+
+def test_followers_are_woken_alone() -> None:
+    place, follower, consumer = Place(), Waiter(sleeps_through_commits=True), Waiter()
+    for waiter in (consumer, follower):
+        waiter.register([place])
+    wake_followers(place)
+    assert (list(follower.dirty), list(consumer.dirty)) == ([place], [])
+    assert place.waiters == {consumer: None}
 
 
 async def waits_beside(story: Callable[[], Awaitable[None]], waiter: Waiter) -> bool:
