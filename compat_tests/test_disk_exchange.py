@@ -84,15 +84,14 @@ class Lived:
         for created in admin.create_topics(topics).values():
             created.result()
         first, second = Load(self.broker.bootstrap, 1), Load(self.broker.bootstrap, 2)
-        for _ in range(
-            2
-        ):  # every producer is known before the second half makes segments roll: their snapshots have all
+        for _ in range(2):  # every producer is known when the second quarter makes segments roll
             first.send(RECORDS // 4)
             first.finish()
         self._commit()
         deleted = admin.delete_records([TopicPartition(*key, offset) for key, offset in DELETED_BEFORE.items()])
         lows = {(each.topic, each.partition): future.result().low_watermark for each, future in deleted.items()}
         assert lows == DELETED_BEFORE
+        await_true(self._the_newest_snapshots_are_written)  # a thread writes them, some time after the roll
         second.send(RECORDS // 4)
         self.broker.kill()
         shutil.copytree(self.data, self.killed)
@@ -119,6 +118,11 @@ class Lived:
             offsets=[TopicPartition("mixed", partition, count) for partition, count in seen.items()], asynchronous=False
         )
         consumer.close()
+
+    def _the_newest_snapshots_are_written(self) -> bool:
+        newest = [max(self.data.glob(f"mixed-{index}/*.log")) for index in range(TOPICS["mixed"][0])]
+        snapshots = [log.with_suffix(".snapshot") for log in newest]
+        return all(path.exists() and path.stat().st_size for path in snapshots)
 
     def _nothing_is_left_to_delete(self) -> bool:
         """Retention and DeleteRecords have let go of segments, and their files are removed."""
