@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
+from barnabas.broker.connection_order import LatestConnections
 from barnabas.broker.response_memory import ResponseMemory
 from barnabas.broker.security.acls import CLUSTER_NAME, NUMBERS_OF_OPERATIONS, OPERATIONS_OF, address_text
-from barnabas.broker.transactions.connections import COMMITTERS_MAX, LatestConnections, SenderConnections
+from barnabas.broker.transactions.connections import COMMITTERS_MAX, SenderConnections
 from barnabas.wire.apis import APIS
 
 if TYPE_CHECKING:

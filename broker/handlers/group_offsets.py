@@ -24,6 +24,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.cluster.topics import GROUP_TOPIC
+from barnabas.broker.connection_order import given_up
 from barnabas.broker.freeing import emptied
 from barnabas.broker.groups.coordinator import Confirmations
 from barnabas.broker.groups.decisions import IN_TRANSACTION_NOT_STORED
@@ -39,7 +40,6 @@ from barnabas.broker.groups.records import NO_EXPIRY, Commit
 from barnabas.broker.pacing import ROWS_AT_A_TIME, paced, pause_after, portions
 from barnabas.broker.repeats import Repeats, Seen
 from barnabas.broker.rows import Rows
-from barnabas.broker.transactions.connections import given_up
 from barnabas.broker.transactions.state import Producer
 from barnabas.broker.transactions.verification import code_for
 from barnabas.controller.store.paths import consumer_offset

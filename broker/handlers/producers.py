@@ -11,10 +11,10 @@ Versions: InitProducerId 0-5; before 4 a fenced producer gets INVALID_PRODUCER_E
 """
 
 from barnabas.broker.call import Broker, Call
+from barnabas.broker.connection_order import given_up
 from barnabas.broker.pacing import paced
 from barnabas.broker.repeats import Repeats
 from barnabas.broker.rows import Rows
-from barnabas.broker.transactions.connections import given_up
 from barnabas.broker.transactions.coordinator import Overtaken
 from barnabas.broker.transactions.events import InitProducer
 from barnabas.broker.transactions.state import NO_PRODUCER, NO_PRODUCER_EPOCH, Producer

@@ -18,8 +18,9 @@ Not done: nothing that is known.
 from collections.abc import Iterable
 
 from barnabas.broker.call import Broker, Call
+from barnabas.broker.connection_order import Source
 from barnabas.broker.pacing import paced
-from barnabas.broker.replication.replicas import ControllerConnection, StoppedReplica
+from barnabas.broker.replication.replicas import StoppedReplica
 from barnabas.controller.decide.isr import IsrChange
 from barnabas.controller.events import AlterPartitionAsked, ControlledShutdownAsked
 from barnabas.controller.image.state import Leadership
@@ -39,8 +40,8 @@ def _authorize(call: Call) -> None:
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
-def _source(call: Call) -> ControllerConnection:
-    return ControllerConnection(call.client_id, call.connection_number)
+def _source(call: Call) -> Source:
+    return Source(call.client_id, call.connection_number)
 
 
 async def leader_and_isr(broker: Broker, call: Call, request: m.LeaderAndIsrRequest) -> m.LeaderAndIsrResponse:

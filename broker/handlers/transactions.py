@@ -8,7 +8,7 @@ AddPartitionsToTxn: up to version 3 one transaction of a client, which gets one 
     of a partition leader, which mostly asks whether its partition belongs to them (`verify_only`, KIP-890).
 AddOffsetsToTxn: adds the group's partition of `__consumer_offsets`.
 EndTxn: is answered when the decision is committed; the markers are written afterwards.
-A request that was overtaken by one on a later connection closes its own (`transactions/connections.py`).
+A request that was overtaken by one on a later connection closes its own (`connection_order.py`).
 Versions: AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-4; before 2 a fenced producer gets
     INVALID_PRODUCER_EPOCH. DescribeTransactions 0, ListTransactions 0-1.
 """
@@ -19,9 +19,9 @@ import trio
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.cluster.topics import GROUP_TOPIC, INTERNAL_TOPICS
+from barnabas.broker.connection_order import given_up
 from barnabas.broker.pacing import paced
 from barnabas.broker.repeats import Repeats
-from barnabas.broker.transactions.connections import given_up
 from barnabas.broker.transactions.coordinator import Overtaken
 from barnabas.broker.transactions.descriptions import Description, Filters
 from barnabas.broker.transactions.events import AddPartitions, EndTransaction, VerifyPartitions

@@ -13,10 +13,11 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
 
+from barnabas.broker.connection_order import LatestConnections, Source
 from barnabas.broker.containment import contained
 from barnabas.broker.metadata import partition_states
 from barnabas.broker.replication.partition import FollowerWatch, Partition, Role
@@ -44,24 +45,13 @@ if TYPE_CHECKING:
     PartitionState = m.LeaderAndIsrRequest.LeaderAndIsrPartitionState
 
 THREADS_AT_A_TIME = 8  # of trio's 40: enough for the fsyncs of new logs to share the file system's commits
+CONTROLLERS_MAX = 100  # a client may call itself by any name
 ROLES_A_SLICE = 100  # roles between two checkpoints of the event loop: about a millisecond
 
 Item = TypeVar("Item")
 
 AskedState = tuple[TopicPartition, bytes, "PartitionState"]
 StoppedReplica = tuple[TopicPartition, int, bool]  # partition, leader epoch (-1: not checked), delete the log
-
-
-class ControllerConnection(NamedTuple):
-    """Where a control request came from."""
-
-    client_id: str | None
-    number: int  # rises with each connection that this broker accepts
-
-    def was_left_for(self, later: "ControllerConnection") -> bool:
-        """Whether the sender has used a later connection since: it has one at a time."""
-        # Another client with the epoch of the controller must not shut the controller out.
-        return self.client_id == later.client_id and self.number < later.number
 
 
 class Verdict(Enum):
@@ -106,7 +96,8 @@ class Replicas:
     ) -> None:
         self.broker_id = broker_id
         self.controller_epoch = 0
-        self._source: ControllerConnection | None = None  # of the latest request of that epoch
+        # By client id: another client with the epoch of the controller must not shut the controller out.
+        self._controllers = LatestConnections[str | None](CONTROLLERS_MAX)
         self.broker_epoch = -1
         self.coordinators: dict[str, Coordinator] = {}
         self.logs = logs
@@ -154,7 +145,7 @@ class Replicas:
     # -- control requests
 
     async def leader_and_isr(
-        self, request: m.LeaderAndIsrRequest, states: list[AskedState], source: ControllerConnection
+        self, request: m.LeaderAndIsrRequest, states: list[AskedState], source: Source
     ) -> ErrorCode | dict[TopicPartition, ErrorCode]:
         """Create logs and take roles. Returns an error code for each partition, or one for the whole request.
 
@@ -186,7 +177,7 @@ class Replicas:
             return errors | await self._take_roles(taken, prepared)
 
     async def stop_replica(
-        self, request: m.StopReplicaRequest, stopped: list[StoppedReplica], source: ControllerConnection
+        self, request: m.StopReplicaRequest, stopped: list[StoppedReplica], source: Source
     ) -> ErrorCode | dict[TopicPartition, ErrorCode]:
         """Stop hosting partitions, and delete their logs where requested. Returns as `leader_and_isr`."""
         async with self.turn:
@@ -204,7 +195,7 @@ class Replicas:
             await _several_at_a_time(stop, {each[0]: each for each in stopped}.values())
             return errors
 
-    async def update_metadata(self, request: m.UpdateMetadataRequest, source: ControllerConnection) -> ErrorCode:
+    async def update_metadata(self, request: m.UpdateMetadataRequest, source: Source) -> ErrorCode:
         """Update the metadata cache, and stop hosting partitions that were assigned to other brokers."""
         async with self.turn:
             refused = self._fence(request.controller_epoch, request.broker_epoch, source)
@@ -330,7 +321,7 @@ class Replicas:
 
     # -- the parts of LeaderAndIsr
 
-    def _fence(self, controller_epoch: int, broker_epoch: int, source: ControllerConnection) -> ErrorCode:
+    def _fence(self, controller_epoch: int, broker_epoch: int, source: Source) -> ErrorCode:
         """Refuse requests of a deposed controller, requests for an earlier session of this broker (KIP-380), and those
         that were overtaken."""
         # Request versions from before KIP-380 carry no broker epoch: -1.
@@ -340,10 +331,10 @@ class Replicas:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         # A controller that gets no answer sends the request again on another connection, and goes on when that one is
         # answered. If the first one comes after all, it must not replace newer metadata with its own.
-        is_same = controller_epoch == self.controller_epoch
-        if is_same and self._source is not None and source.was_left_for(self._source):
+        if self._controllers.is_overtaken(*source):
             return ErrorCode.STALE_CONTROLLER_EPOCH
-        self.controller_epoch, self._source = controller_epoch, source
+        self._controllers.note(*source)
+        self.controller_epoch = controller_epoch
         return ErrorCode.NONE
 
     def _judge(self, key: TopicPartition, topic_id: bytes, state: "PartitionState") -> Verdict | ErrorCode:

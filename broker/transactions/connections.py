@@ -1,20 +1,13 @@
-"""The order of a producer's connections (pure): a request that was overtaken is not executed.
+"""The order of connections (`connection_order.py`) in transactions: of a producer, and of a sender of markers.
 
-A client that gets no answer closes the connection, connects again, and repeats its request. The first one may still be
-on its way in the network. Producer id and epoch are the same in all transactions of a producer, so that a delayed
-EndTxn would end the *next* transaction (KAFKA-17754). A client uses one connection to a coordinator at a time, so a
-request is overtaken if another one of the same producer came on a connection that was accepted later.
-
-Connections are numbered as they are accepted.
+Producer id and epoch are the same in all transactions of a producer, so a delayed EndTxn would end the *next*
+transaction (KAFKA-17754).
 """
 
 import re
-from typing import Generic, TypeVar
 
+from barnabas.broker.connection_order import LatestConnections
 from barnabas.broker.transactions.state import Producer, TransactionalId
-from barnabas.wire.errors import ProtocolViolation
-
-Key = TypeVar("Key")
 
 
 def is_overtaken(known: TransactionalId | None, producer: Producer, connection: int) -> bool:
@@ -27,32 +20,6 @@ def note_connection(known: TransactionalId, producer: Producer, connection: int)
     """This producer uses this connection."""
     if known.producer == producer:
         known.connection = max(known.connection, connection)
-
-
-def given_up(client_id: str | None) -> ProtocolViolation:
-    """What ends a connection whose request was overtaken."""
-    return ProtocolViolation(f"client {client_id!r} has given this connection up: its request is not executed")
-
-
-class LatestConnections(Generic[Key]):
-    """The latest connection of each of several users; those that were noted longest ago make room."""
-
-    def __init__(self, users_max: int) -> None:
-        self._users_max = users_max
-        self._latest: dict[Key, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._latest)
-
-    def is_overtaken(self, user: Key, connection: int) -> bool:
-        """Whether this user has used a later connection."""
-        return connection < self._latest.get(user, 0)
-
-    def note(self, user: Key, connection: int) -> None:
-        """This user uses this connection."""
-        self._latest[user] = max(self._latest.pop(user, 0), connection)
-        if len(self._latest) > self._users_max:
-            del self._latest[next(iter(self._latest))]
 
 
 # Of TxnOffsetCommit. The state of a producer in a group's partition ends with each transaction, so it is kept apart.
