@@ -2,7 +2,7 @@
 
 The raw stream's bytes go through two `MemoryBIO`s: no task, no lock and no checkpoint beside those of the raw stream.
 (`trio.SSLStream` took four times the CPU for a small request, and twice for a megabyte.) What one receive brought is
-decrypted as a whole before the caller gets it, for a record has at most 16 KiB; what is sent leaves as one piece of at
+decrypted before the caller gets it, if it has at most RECORDS_A_STEP records; what is sent leaves as one piece of at
 most ENCRYPT_BYTES.
 
 The end of the stream is its end with and without a close_notify: clients often close without one, and a frame's length
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker.net import ConnectionLost, Stream
+from barnabas.broker.tls_records import HEAD_BYTES, ArrivedRecords
 
 if TYPE_CHECKING:
     from barnabas.storage.disk import FileSlice
@@ -24,15 +25,14 @@ if TYPE_CHECKING:
 # OpenSSL's buffers keep the size they once had, so these are a part of the memory of an idle connection. Smaller pieces
 # take more CPU.
 ENCRYPT_BYTES = 1 << 16
-DECRYPT_BYTES = 1 << 15
 RECEIVE_BYTES_MIN = 1 << 14
-# Receives without a byte for the caller, such as of key updates, that are tried in one step.
-FRUITLESS_RECEIVES_MAX = 4
+RECORDS_A_STEP = 100  # about a millisecond, if they are key updates
+# Steps of so many records that gave no data. Then the peer wastes our time: key updates are for every 2^24 records.
+FRUITLESS_STEPS_MAX = 20
 # Of what is encrypted, with answers to the peer's key updates: a peer that reads is never that far behind.
 UNSENT_BYTES_MAX = 1 << 18
 HANDSHAKE_RECORD = 0x16
 RECORD_BYTES_MAX = 1 << 14  # in plaintext, as those of a handshake begin
-HEAD_BYTES = 5  # of a record: its type, a version, and its length in two bytes
 PEER_CLOSED = "the peer closed the connection"
 # A fatal alert, as Kafka answers a client without TLS: TLS 1.2, internal_error.
 ALERT = b"\x15\x03\x03\x00\x02\x02\x50"
@@ -128,14 +128,17 @@ class TlsStream:
     """A `Stream` over another one, after a handshake."""
 
     __slots__ = (
+        "_arrived",
         "_decrypted_all",
         "_ended",
         "_failure",
+        "_fruitless_steps",
         "_incoming",
         "_is_whole",
         "_kept_back",
         "_outgoing",
         "_raw",
+        "_raw_ended",
         "_tls",
         "_unsent",
         "peer_address",
@@ -143,15 +146,18 @@ class TlsStream:
 
     def __init__(self, raw: Stream, context: ssl.SSLContext, *, server_hostname: str | None, server_side: bool) -> None:
         self._raw = raw
+        self._arrived = ArrivedRecords()
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(
             self._incoming, self._outgoing, server_side=server_side, server_hostname=server_hostname
         )
         # The handshake is complete, and the network has taken all that was encrypted. Else no close_notify is sent.
         self._is_whole = False
+        self._raw_ended = False  # and OpenSSL does not know it
         self._ended = False
         self._failure: ConnectionLost | None = None  # of decryption: raised once all before it is served
-        self._decrypted_all = True  # of what arrived, up to the last whole record
+        self._decrypted_all = True  # of what OpenSSL got, up to the last whole record
+        self._fruitless_steps = 0  # since the last byte of data
         self._unsent = b""  # encrypted, and not taken by the network
         self._kept_back = 0  # bytes that are encrypted, and that `send_now` did not count as taken
         self.peer_address = raw.peer_address
@@ -174,15 +180,21 @@ class TlsStream:
 
     def advance(self, arrived: bytes | bytearray) -> bool:
         """Take a step of the handshake with what arrived, if anything has; whether it is complete."""
-        try:
-            if arrived:
-                self._feed(arrived)
-            self._tls.do_handshake()
-        except ssl.SSLWantReadError:
-            return False
-        except ssl.SSLError as error:
-            raise self._failed(error, HandshakeFailed) from error
-        return True
+        self._arrived.add(arrived)
+        while True:
+            # A portion at a time: what follows the handshake is decrypted in steps.
+            if self._arrived.has_portion:
+                portion, _ = self._arrived.take(RECORDS_A_STEP)
+                self._incoming.write(portion)
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                if not self._arrived.has_portion:
+                    return False
+            except ssl.SSLError as error:
+                raise self._failed(error, HandshakeFailed) from error
+            else:
+                return True
 
     async def complete(self, handshakes: _Handshakes, is_complete: bool) -> None:
         """Take the other steps of the handshake."""
@@ -213,56 +225,67 @@ class TlsStream:
         return self._raw.has_hung_up()
 
     def receive_now(self, max_bytes: int) -> bytes | None:
-        for _ in range(FRUITLESS_RECEIVES_MAX):
-            if self._has_more():
-                data = self._decrypt(max_bytes)
-                if data is not None:
-                    return data
-            arrived = self._raw.receive_now(max(max_bytes, RECEIVE_BYTES_MIN))
-            if arrived is None:
-                return None
-            data = self._decrypt_arrived(arrived, max_bytes)
-            if data is not None:
+        if self._has_more():
+            data = self._decrypt(max_bytes)
+            if data is not None or self._has_more():
                 return data
-        return None
+        arrived = self._raw.receive_now(max(max_bytes, RECEIVE_BYTES_MIN))
+        if arrived is None:
+            return None
+        self._take(arrived)
+        return self._decrypt(max_bytes)
 
     async def receive_some(self, max_bytes: int) -> bytes:
         # The checkpoint comes before bytes are taken: a cancelled call has taken none.
-        if self._has_more():
-            await trio.lowlevel.checkpoint()
-            data = self._decrypt(max_bytes)
-            if data is not None:
-                return data
         while True:
-            arrived = await self._raw.receive_some(max(max_bytes, RECEIVE_BYTES_MIN))
-            data = self._decrypt_arrived(arrived, max_bytes)
+            if self._has_more():
+                await trio.lowlevel.checkpoint()
+            else:
+                self._take(await self._raw.receive_some(max(max_bytes, RECEIVE_BYTES_MIN)))
+            data = self._decrypt(max_bytes)
             if data is not None:
                 return data
 
     def _has_more(self) -> bool:
         """Whether the caller may get something before more arrives: records, the end, or a failure."""
-        return not self._decrypted_all or self._ended or self._failure is not None
+        is_decrypted = self._decrypted_all and not self._arrived.has_portion
+        return not is_decrypted or self._raw_ended or self._ended or self._failure is not None
 
-    def _decrypt_arrived(self, arrived: bytes, max_bytes: int) -> bytes | None:
-        """As `_decrypt`, after these bytes arrived. They are decrypted in portions, which bounds OpenSSL's buffer."""
-        parts: list[bytes] = []
-        for start in range(0, len(arrived) or 1, DECRYPT_BYTES):
-            self._feed(memoryview(arrived)[start : start + DECRYPT_BYTES])
-            max_bytes = self._read_records(max_bytes, parts)
-        return self._result(parts)
-
-    def _feed(self, arrived: bytes | bytearray | memoryview) -> None:
+    def _take(self, arrived: bytes) -> None:
         if arrived:
-            self._incoming.write(arrived)
+            self._arrived.add(arrived)
         else:
-            self._incoming.write_eof()
-        self._decrypted_all = self._failure is not None
+            self._raw_ended = True
 
     def _decrypt(self, max_bytes: int) -> bytes | None:
-        """At most `max_bytes` of the records that have arrived as a whole; b"" at the end, None if more must arrive."""
+        """At most `max_bytes` of the records that have arrived as a whole; b"" at the end, None after RECORDS_A_STEP
+        records without data, or if more must arrive."""
         parts: list[bytes] = []
-        self._read_records(max_bytes, parts)
+        left_bytes, records_left = self._read_records(max_bytes, parts), RECORDS_A_STEP
+        while left_bytes and records_left and self._arrived.has_portion:
+            portion, records = self._arrived.take(records_left)
+            records_left -= records
+            self._feed(portion)
+            left_bytes = self._read_records(left_bytes, parts)
+        if self._raw_ended and left_bytes and not self._arrived.has_portion:
+            self._raw_ended = False
+            self._feed(self._arrived.take_left())
+            self._incoming.write_eof()
+            self._read_records(left_bytes, parts)
+        if parts:
+            self._fruitless_steps = 0
+        elif not records_left:
+            self._note_fruitless()
         return self._result(parts)
+
+    def _feed(self, portion: memoryview | bytes | bytearray) -> None:
+        self._incoming.write(portion)
+        self._decrypted_all = self._failure is not None
+
+    def _note_fruitless(self) -> None:
+        self._fruitless_steps += 1
+        if self._fruitless_steps >= FRUITLESS_STEPS_MAX:
+            self._failure = ConnectionLost("the peer sends records of TLS without data")
 
     def _read_records(self, max_bytes: int, parts: list[bytes]) -> int:
         """Append what can be decrypted to `parts`; how much of `max_bytes` is left."""

@@ -42,9 +42,9 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
             await trio.sleep(throttled_ms / 1000)
             return
         connection = await connections.admit(stream, listener)
-        if connection is None:
+        if isinstance(connection, str):
             about = {"peer": stream.peer_address}
-            logger.info("refusing a connection of %s: max.connections.per.ip is reached", about["peer"], extra=about)
+            logger.info("refusing a connection of %s: %s", about["peer"], connection, extra=about)
             return
         # From here on `resting` counts the waits of this task's requests at this connection.
         asker.set(connection)

@@ -27,6 +27,7 @@ STALLED_SECONDS = 30.0  # without a byte of an unfinished frame, while memory fo
 TOKEN_SECONDS = 1.0  # a connection that sends nothing keeps others from reading for at most this time
 TOKEN_BYTES = 1 << 14  # received bytes that renew the token; a slow trickle does not
 SWEEP_SECONDS = 1.0
+LOGIN_BYTES_MAX = 1 << 26  # of unfinished frames, of all clients that have not logged in
 HANG_UP_COST = 10  # rows (`pacing.py`) of a look for a hang-up
 
 
@@ -45,6 +46,7 @@ class Connection:
         "is_handling",
         "listener",
         "login",
+        "login_bytes",
         "moved_at",
         "moved_bytes",
         "muted_until",
@@ -73,6 +75,7 @@ class Connection:
         self.scope = trio.CancelScope()
         self.progress_at = trio.current_time()
         self.held_bytes = 0
+        self.login_bytes = 0  # of an unfinished frame before it has logged in; no part of `held_bytes`
         self.waiting = False  # for memory in `room`: the broker delays it, so it is not stalled
         self.pipelined = PipelinedResponses(stream)
         self.unsent = b""  # responses that leave with those of the next requests
@@ -157,19 +160,26 @@ class Connections:
         self._token_bytes = 0  # what the holder held when it got the token, or when it was renewed
         self._queue: dict[Connection, trio.Event] = {}  # connections that wait for memory, in order of arrival
         self._slot = trio.Event()  # set when a connection ends, for those that wait in `admit`
+        self._waiting: dict[str, int] = {}  # how many wait in `admit`, by listener
+        self._login_bytes = 0
+        self._logins: dict[Connection, None] = {}  # which hold login bytes, the longest first
 
     def __len__(self) -> int:
         return len(self._open)
 
-    async def admit(self, stream: Stream, listener: str) -> Connection | None:
-        """Count a new connection; None when its address has too many. Waits while `max.connections` are open."""
-        while not (full := self._has_too_many(stream.peer_address)) and not self._has_slot(listener):
-            # One event wakes every waiter, and each checks the limits again: others may have taken the slot.
-            if self._slot.is_set():
-                self._slot = trio.Event()
-            await self._slot.wait()
-        if full:
-            return None
+    async def admit(self, stream: Stream, listener: str) -> Connection | str:
+        """Count a new connection, or say why it is refused. Waits while `max.connections` are open."""
+        while not self._has_slot(listener):
+            if self._has_too_many(stream.peer_address):
+                break
+            # Those that wait use file descriptors, of which brokers need some too. Kafka lets the kernel keep them.
+            if self._waiting.get(listener, 0) >= self._config.socket_listen_backlog_size:
+                return "max.connections is reached, and socket.listen.backlog.size wait already"
+            await self._wait_for_slot(listener)
+            if stream.has_hung_up():
+                return "its client has gone while it waited for max.connections"
+        if self._has_too_many(stream.peer_address):
+            return "max.connections.per.ip is reached"
         # Only at the listener of the brokers: clients could keep them from replicating (KIP-402).
         if len(self._open) >= self._config.max_connections:
             self._close_quietest_client()
@@ -179,6 +189,17 @@ class Connections:
         self._by_address[connection.address] = self._by_address.get(connection.address, 0) + 1
         self._by_listener[listener] = self._by_listener.get(listener, 0) + 1
         return connection
+
+    async def _wait_for_slot(self, listener: str) -> None:
+        """Sleep until a connection has ended, or for SWEEP_SECONDS."""
+        # One event wakes every waiter, and each checks the limits again: others may have taken the slot.
+        if self._slot.is_set():
+            self._slot = trio.Event()
+        self._waiting[listener] = self._waiting.get(listener, 0) + 1
+        try:
+            await self._slot.wait()
+        finally:
+            self._waiting[listener] -= 1
 
     def _has_slot(self, listener: str) -> bool:
         if self._by_listener.get(listener, 0) >= self._config.connections_max(listener):
@@ -204,6 +225,7 @@ class Connections:
     def leave(self, connection: Connection) -> None:
         """Remove a connection that has ended, and release all the memory that it held."""
         self.hold(connection, 0)
+        self.hold_login(connection, 0)
         self.decoded.hold(connection, 0)
         self.hold_answer(connection, 0)
         del self._open[connection]
@@ -227,6 +249,28 @@ class Connections:
         # One wake-up at a time: a connection that leaves the queue wakes the next one in `room`.
         if self._queue and (self._token_holder is None or not self._is_full):
             self._wake_first()
+
+    def hold_login(self, connection: Connection, login_bytes: int) -> None:
+        """Set how many bytes of an unfinished frame this connection holds, whose client has not logged in.
+
+        Above the limit the connection that has held such bytes longest is closed.
+        """
+        # Not as `hold`: strangers would use up the memory of those that have logged in, and make them wait.
+        self._login_bytes += login_bytes - connection.login_bytes
+        connection.login_bytes = login_bytes
+        if login_bytes:
+            self._logins[connection] = None
+        else:
+            self._logins.pop(connection, None)
+        while self._login_bytes > LOGIN_BYTES_MAX:
+            slowest = next(iter(self._logins))
+            logger.warning(
+                "closing the connection of %s: others log in, and it does not go on",
+                slowest.address,
+                extra={"peer": slowest.address},
+            )
+            slowest.scope.cancel()
+            self.hold_login(slowest, 0)
 
     def hold_answer(self, connection: Connection, answer_bytes: int) -> None:
         """Set how many bytes of its response this connection holds; above the limit laggards are closed."""
@@ -305,7 +349,7 @@ class Connections:
         """Close connections that are idle or stalled, or whose client has hung up: once a second, until cancelled."""
         while True:
             await trio.sleep(SWEEP_SECONDS)
-            self._slot.set()  # `max.connections` may have been raised
+            self._slot.set()  # `max.connections` may have been raised, or a client that waits has gone
             for connection in list(self._open):
                 # A connection that rests costs a system call, and a cancellation if its client has gone.
                 await pause_after(HANG_UP_COST if connection.has_rested_long(trio.current_time()) else 1)

@@ -94,8 +94,11 @@ async def _shake_hands(secured: SecuredListener, tls: ListenerTls, connection: C
 async def _log_in(broker: Broker, sasl: SaslSettings, connections: Connections, connection: Connection) -> FrameReader:
     async def received(pending_bytes: int) -> None:
         connection.progress_at = trio.current_time()
-        connections.hold(connection, pending_bytes)
-        await connections.room(connection)
+        if connection.login is None:
+            connections.hold_login(connection, pending_bytes)
+        else:
+            connections.hold(connection, pending_bytes)
+            await connections.room(connection)
 
     reader = FrameReader(sasl.token_bytes_max, takes_empty=True)
     authenticator = Authenticator(sasl, AnswersBeforeLogin(broker, connection.listener))
@@ -106,6 +109,7 @@ async def _log_in(broker: Broker, sasl: SaslSettings, connections: Connections, 
     mechanism = login.identity.mechanism
     logger.debug("%s has logged in as %s with %s", connection.address, connection.principal, mechanism)
     reader.become_ordinary(broker.config.socket_request_max_bytes)
+    connections.hold_login(connection, 0)
     connections.hold(connection, reader.pending_bytes)
     return reader
 

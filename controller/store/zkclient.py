@@ -83,8 +83,10 @@ Arguments = TypeVarTuple("Arguments")
 Serialize = Callable[[], bytes | bytearray]
 
 logger = logging.getLogger(__name__)
-kazoo_logger = logging.getLogger(f"{__name__}.kazoo")
-kazoo_logger.setLevel(logging.ERROR)  # kazoo logs every attempt to connect; this file logs the changes of state
+# kazoo logs every attempt to connect; this file logs the changes of state. At DEBUG kazoo also logs the data of nodes,
+# with the keys of users: so IncrementalAlterConfigs must not find this logger (`config/log_levels.py`).
+kazoo_logger = logging.Logger(f"{__name__}.kazoo", logging.ERROR)
+kazoo_logger.parent = logger
 
 
 class Request(Protocol):

@@ -13,9 +13,19 @@ from barnabas.broker import tls
 from barnabas.broker.net import ConnectionLost, OsNet
 from barnabas.broker.security.ciphers import choose
 from barnabas.broker.security.contexts import client_context, server_context
-from barnabas.broker.tls import ALERT, ENCRYPT_BYTES, FRUITLESS_RECEIVES_MAX, HandshakeFailed, accept_tls, connect_tls
+from barnabas.broker.tls import (
+    ALERT,
+    ENCRYPT_BYTES,
+    FRUITLESS_STEPS_MAX,
+    RECORDS_A_STEP,
+    HandshakeFailed,
+    TlsStream,
+    accept_tls,
+    connect_tls,
+)
 from barnabas.storage.disk import FileSlice
 from barnabas.storage.memdisk import MemDisk
+from tests.broker.key_updates import RecordWriter
 from tests.broker.memnet import PIPE_BYTES, MemStream, Pipe
 from tests.broker.security.key_material import BOTH_VERSIONS, chain_pem, der_of, leaf
 from tests.broker.tlsnet import shake_hands, stores
@@ -310,7 +320,56 @@ async def test_records_without_bytes_do_not_hold_the_loop():
 
     endless = stream._raw = Endless(there._incoming, there._outgoing, "client")
     assert stream.receive_now(100) is None
-    assert endless.received <= FRUITLESS_RECEIVES_MAX
+    assert endless.received == 1
+
+
+async def test_of_many_small_records_a_step_decrypts_some_and_then_lets_others_run():
+    here, there, *_ = pipes()
+    client = plain_tls()
+    stream = await accepted(here, there, client)
+    total = 5 * RECORDS_A_STEP
+    here._outgoing.data += b"".join(client.encrypted(b"%03d" % number) for number in range(total))
+    received = b""
+    while part := stream.receive_now(1 << 18):
+        assert len(part) <= 3 * RECORDS_A_STEP
+        received += part
+    assert received == b"".join(b"%03d" % number for number in range(total))
+
+
+@pytest.fixture
+async def updating(tmp_path):
+    """The server's end, what writes its client's records, and what is on its way from the client."""
+    context = client_context(stores(), BOTH_VERSIONS)
+    context.keylog_filename = str(tmp_path / "keys")
+    here, there, arriving, _ = pipes()
+    client = Client(context)
+    stream = await accepted(here, there, client)
+    return stream, RecordWriter(client.tls, tmp_path / "keys"), arriving
+
+
+async def test_key_updates_are_followed(updating):
+    stream, writer, arriving = updating
+    arriving.data += writer.data(b"cas") + writer.key_update() + writer.data(b"t") + writer.key_update()
+    assert stream.receive_now(100) == b"cast"
+    arriving.data += writer.data(b"le")
+    assert stream.receive_now(100) == b"le"
+
+
+async def test_key_updates_without_data_are_taken_in_steps_and_end_the_connection(updating, monkeypatch):
+    """A step of a megabyte of them would take half a second."""
+    stream, writer, arriving = updating
+    fed = []
+    feed = TlsStream._feed
+    monkeypatch.setattr(TlsStream, "_feed", lambda self, portion: (fed.append(len(portion)), feed(self, portion)))
+    update = writer.key_update()
+    arriving.data += b"".join([update, *(writer.key_update() for _ in range(RECORDS_A_STEP - 2)), writer.data(b"!")])
+    assert stream.receive_now(1 << 18) == b"!"
+    arriving.data += b"".join(writer.key_update() for _ in range(2 * FRUITLESS_STEPS_MAX * RECORDS_A_STEP))
+    for _ in range(FRUITLESS_STEPS_MAX - 1):
+        assert stream.receive_now(1 << 18) is None
+    with pytest.raises(ConnectionLost, match="without data"):
+        await stream.receive_some(1 << 18)
+    assert max(fed) <= RECORDS_A_STEP * len(update)
 
 
 # -- who is refused

@@ -287,6 +287,35 @@ async def test_above_max_connections_all_who_wait_get_their_turn(nursery, autoju
     assert len(served) == 4
 
 
+async def test_clients_that_go_while_they_wait_leave_nothing_behind(nursery, autojump_clock):
+    machine = await Machine(nursery, max_connections="1").start()
+    await settled(machine, "127.0.0.1")
+    before = trio.lowlevel.current_statistics().tasks_living
+    for _ in range(20):
+        (await machine.connect()).close()
+    await trio.sleep(3)
+    assert trio.lowlevel.current_statistics().tasks_living == before
+
+
+async def test_no_more_wait_for_a_listener_than_its_backlog(nursery, autojump_clock, caplog):
+    """Each one has a file descriptor, of which the brokers' listener must get some too."""
+    caplog.set_level("INFO")
+    machine = await Machine(
+        nursery, listener_name_out_max_connections="1", socket_listen_backlog_size="3", **TWO_LISTENERS
+    ).start()
+    first, *waiting = [await settled(machine, "127.0.0.1", "OUT") for _ in range(4)]
+    assert await (await machine.connect("OUT")).is_closed(1)
+    assert "max.connections is reached, and socket.listen.backlog.size wait already" in caplog.text
+    broker = await machine.connect("IN")
+    assert (await broker.ask(m.MetadataRequest(topics=[]))).brokers
+    first.close()
+    served = []
+    for client in waiting:
+        nursery.start_soon(serve_and_close, client, served)
+    await trio.sleep(10)
+    assert len(served) == 3
+
+
 async def serve_and_close(client, served):
     served.append(await client.ask(m.MetadataRequest(topics=[])))
     client.close()

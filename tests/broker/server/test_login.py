@@ -101,6 +101,27 @@ async def test_a_login_over_a_connection(server, autojump_clock):
     assert server.login.identity == Identity(ALICE, "PLAIN", expires_at=pytest.approx(trio.current_time() + 5))
 
 
+async def test_frames_that_arrived_together_are_not_taken_in_one_step(nursery):
+    """A client that logs in with OAUTHBEARER may send thousands of wrong tokens at once."""
+    server, steps = Server(), []
+
+    def receive(frame, moment):
+        steps.append("frame")
+        return []
+
+    async def others():
+        while steps.count("frame") < 3:
+            steps.append("others")
+            await trio.lowlevel.checkpoint()
+
+    server.login._authenticator = SimpleNamespace(is_complete=False, receive=receive)
+    await server.client.send_all(3 * ((1).to_bytes(4, "big") + b"x"))
+    nursery.start_soon(server.login.run, server.reader)
+    await others()
+    first = steps.index("frame")
+    assert "others" in steps[first : steps.index("frame", first + 1)]
+
+
 async def test_a_wrong_password_is_answered_after_the_delay_and_closes(server, autojump_clock):
     began_at = trio.current_time()
     login = Credentials("PLAIN", USER | {"password": "wrong"}).login(lambda: "", now_ms())

@@ -1,5 +1,7 @@
 """Which ACL a node gets."""
 
+import logging
+
 import pytest
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
@@ -38,3 +40,13 @@ def test_old_consumers_may_create_nodes():
 
 def test_a_password_is_not_shown():
     assert "secret" not in repr(ZooKeeperAccess(login=DigestLogin("kafka", "secret")))
+
+
+def test_what_kazoo_says_of_its_requests_is_not_logged_whatever_level_is_set():
+    """At DEBUG it logs the data of nodes, with the keys of users."""
+    from barnabas.broker.config.log_levels import levels
+    from barnabas.controller.store.zkclient import kazoo_logger
+
+    assert kazoo_logger.name not in levels()
+    assert kazoo_logger.getEffectiveLevel() == logging.ERROR
+    assert kazoo_logger.hasHandlers() == logging.getLogger("barnabas.controller.store.zkclient").hasHandlers()
