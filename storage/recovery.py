@@ -411,7 +411,6 @@ class _Loading:
             self.producers,
             self.snapshots,
             self.segments,
-            self.log_start_offset,
             end_offset,
             self.now_ms,
             self.rules.producer_id_expiration_ms,

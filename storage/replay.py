@@ -81,8 +81,7 @@ def load_producers(
     store: SegmentStore,
     producers: ProducerStates,
     snapshots: Sequence[int],
-    segments: Iterable[Segment],
-    log_start_offset: int,
+    segments: Sequence[Segment],
     end_offset: int,
     now_ms: int,
     producer_id_expiration_ms: int,
@@ -91,22 +90,25 @@ def load_producers(
 
     Returns the remaining snapshots; damaged ones are removed. Blocking: long.
     """
-    # Without any intact snapshot the replay begins at the log start.
     producers.clear()
-    start_offset = log_start_offset
+    # The replay includes records below the log start offset: a marker there ends a transaction that is open in the
+    # snapshot, and that would keep the last stable offset where it is for ever.
+    start_offset = first_offset = segments[0].base_offset if segments else end_offset
     left = list(snapshots)
-    # An older snapshot serves as well as a newer one; it only makes the replay longer.
+    # An older snapshot serves as well as a newer one; it only makes the replay longer. But what follows it must be in
+    # the log, or it is not known which of its transactions are open.
     for offset in reversed(snapshots):
         if offset > end_offset:
             continue
+        if offset < first_offset:
+            break
         path = store.path(offset, SNAPSHOT)
         try:
             producers.load_snapshot(store.disk.read_file(path), now_ms, producer_id_expiration_ms)
         except SnapshotCorrupt:
             left = remove_snapshots(store, left, [offset])
             continue
-        # Records below the log start offset are deleted for readers, although their segment may still exist.
-        start_offset = max(offset, log_start_offset)
+        start_offset = offset
         break
     # The log below the snapshot's offset is not read.
     for segment in segments:

@@ -315,6 +315,9 @@ class LogSegments:
         """Replace all segments by an empty one at `base_offset`, durably. Blocking: long."""
         with self._changing("the log half cut"):
             self._remove_from(0)
+            # Those between the bases of the segments, and at the end of the log: a clean stop wrote one there.
+            for offset in self.list_snapshots():
+                self.store.disk.remove(self.store.path(offset, SNAPSHOT))
             self.active = ActiveSegment.create(self.store, base_offset, now_ms)
             self._row.append(self.active)
             self.store.disk.sync_directory(self.store.directory)
