@@ -37,7 +37,7 @@ from barnabas.storage.files import (
     OpenFiles,
     SegmentStore,
 )
-from barnabas.storage.index import AbortedTransaction, oldest_of, overlapping
+from barnabas.storage.index import AbortedTransaction, overlapping
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.replay import sound_transactions
 from barnabas.storage.segment import ActiveSegment, Segment
@@ -211,7 +211,7 @@ class Cleaning:
             # decided transactions are there.
             if isinstance(segment, ActiveSegment):
                 aborted, is_last = segment.transactions.overlapping(start_offset, end_offset)
-            elif segment.oldest_aborted is None or segment.oldest_aborted >= end_offset:
+            elif not segment.aborts_before(end_offset):
                 continue
             else:
                 aborted, is_last = overlapping(self._entries_of(segment), start_offset, end_offset)
@@ -262,8 +262,8 @@ class Cleaning:
                 store.disk.rename(path + CLEANED, path + SWAP)
         # The .swap names must be durable before the first old file is renamed: otherwise a crash could leave neither.
         store.disk.sync_directory(store.directory)
-        oldest_aborted = oldest_of(clean.transactions.entries)
-        sealed = Segment(store, clean.base_offset, clean.size_bytes, last.next_base_offset, oldest_aborted)
+        aborted = clean.transactions.entries
+        sealed = Segment(store, clean.base_offset, clean.size_bytes, last.next_base_offset, aborted)
         return Replacement(self, portion, sealed)
 
 

@@ -16,9 +16,10 @@ Pure: the only input and output is the `File` that the caller passes.
 """
 
 import struct
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -37,9 +38,9 @@ MAX_RELATIVE_OFFSET = 2**31 - 1  # the largest i32 of an entry; a segment is rol
 
 # A search in a file reads single entries until this many are left, then these at once (4 KiB of an offset index).
 _PAGE_ENTRIES = 512
-_PAGE_TRANSACTIONS = 64
+PAGE_TRANSACTIONS = 64
 
-_last_offset = attrgetter("last_offset")
+_first_offset, _last_offset = attrgetter("first_offset"), attrgetter("last_offset")
 
 
 class TimeEntry(NamedTuple):
@@ -259,16 +260,21 @@ class TimeIndex(_GrowingIndex):
 class TransactionIndex:
     """The aborted transactions whose marker lies in one segment (KIP-98). They are few, so a list is enough."""
 
-    __slots__ = ("entries", "saved_count")
+    __slots__ = ("_oldest", "entries", "saved_count")
 
     def __init__(self, entries: Sequence[AbortedTransaction] = ()) -> None:
         self.entries = list(entries)
         self.saved_count = len(self.entries)
+        self._oldest = oldest_by_page(self.entries)
 
     def append(self, aborted: AbortedTransaction) -> None:
         # Searches stop early, by the order of the markers.
         if self.entries and self.entries[-1].last_offset >= aborted.last_offset:
             raise IndexCorrupt(f"aborted transactions out of order: {aborted} after {self.entries[-1]}")
+        if len(self.entries) % PAGE_TRANSACTIONS:
+            self._oldest[-1] = min(self._oldest[-1], aborted.first_offset)
+        else:
+            self._oldest.append(aborted.first_offset)
         self.entries.append(aborted)
 
     def cut_at(self, offset: int) -> None:
@@ -276,11 +282,17 @@ class TransactionIndex:
         while self.entries and self.entries[-1].last_offset >= offset:
             self.entries.pop()
         self.saved_count = min(self.saved_count, len(self.entries))
+        self._oldest = oldest_by_page(self.entries)
 
     def overlapping(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """As the function of this name, for the entries whose marker lies at `start_offset` or later."""
+        """As the function of this name."""
         first = bisect_left(self.entries, start_offset, key=_last_offset)
-        return overlapping(islice(self.entries, first, None), start_offset, end_offset)
+        numbers = pages(self._oldest, first, end_offset)
+        return overlapping(
+            chain.from_iterable(self.entries[max(first, page) : page + PAGE_TRANSACTIONS] for page in numbers),
+            start_offset,
+            end_offset,
+        )
 
     def ends_before(self, offset: int) -> bool:
         """Whether the markers of all transactions lie below this offset."""
@@ -298,9 +310,22 @@ class TransactionIndex:
         self.saved_count = len(self.entries)
 
 
-def oldest_of(entries: Sequence[AbortedTransaction]) -> int | None:
-    """The lowest first offset of these transactions; None without any."""
-    return min((entry.first_offset for entry in entries), default=None)
+def oldest_by_page(entries: Sequence[AbortedTransaction]) -> "array[int]":
+    """The lowest first offset of each PAGE_TRANSACTIONS entries in a row."""
+    starts = range(0, len(entries), PAGE_TRANSACTIONS)
+    return array("q", (min(map(_first_offset, entries[start : start + PAGE_TRANSACTIONS])) for start in starts))
+
+
+def pages(oldest: "array[int]", first: int, end_offset: int) -> Iterator[int]:
+    """The pages with a transaction that begins below `end_offset`, from the one with entry number `first` on.
+
+    Each is given as the number of its first entry.
+    """
+    # While one transaction stays open, all that end behind it have its low last stable offset: a search does not stop
+    # at them. A hundred thousand short ones may follow, of which a fetch needs none.
+    for number in range(first // PAGE_TRANSACTIONS, len(oldest)):
+        if oldest[number] < end_offset:
+            yield number * PAGE_TRANSACTIONS
 
 
 def overlapping(
@@ -316,8 +341,11 @@ def overlapping(
     return found, False
 
 
-def transactions_from(file: "File", offset: int) -> Iterator[AbortedTransaction]:
-    """The entries of a .txnindex whose marker lies at `offset` or later. IndexCorrupt if they are damaged.
+def transactions_from(
+    file: "File", oldest: "array[int]", start_offset: int, end_offset: int
+) -> Iterator[AbortedTransaction]:
+    """The entries of a .txnindex with markers at `start_offset` or later, without pages that begin at `end_offset` or
+    later. `oldest`: as `oldest_by_page`. IndexCorrupt if they are damaged.
 
     Blocking: short, a page at a time.
     """
@@ -329,12 +357,13 @@ def transactions_from(file: "File", offset: int) -> Iterator[AbortedTransaction]
     low, high = 0, count
     while low < high:
         middle = (low + high) >> 1
-        if TRANSACTION_ENTRY.unpack(file.read(middle * size, size))[3] < offset:
+        if TRANSACTION_ENTRY.unpack(file.read(middle * size, size))[3] < start_offset:
             low = middle + 1
         else:
             high = middle
-    for number in range(low, count, _PAGE_TRANSACTIONS):
-        yield from parse_transactions(file.read(number * size, _PAGE_TRANSACTIONS * size))
+    for page in pages(oldest, low, end_offset):
+        begin = max(page, low)
+        yield from parse_transactions(file.read(begin * size, (page + PAGE_TRANSACTIONS - begin) * size))
 
 
 def format_transactions(entries: Sequence[AbortedTransaction]) -> bytes:

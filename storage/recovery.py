@@ -38,7 +38,6 @@ from barnabas.storage.index import (
     TIME_ENTRY,
     IndexCorrupt,
     has_whole_entries,
-    oldest_of,
 )
 from barnabas.storage.producers import ProducerStates, encode_snapshot
 from barnabas.storage.replay import (
@@ -358,7 +357,7 @@ class _Loading:
             # A .txnindex is read in any case: an aborted transaction missing from it would be shown to consumers.
             if self._has_indexes(base):
                 aborted = sound_transactions(self.store, base, self.sizes[base], self.segments, next_base)
-                self.segments.append(Segment(self.store, base, self.sizes[base], next_base, oldest_of(aborted)))
+                self.segments.append(Segment(self.store, base, self.sizes[base], next_base, aborted))
             else:
                 interval_bytes, size_bytes = self.rules.index_interval_bytes, self.sizes[base]
                 rebuilt = reindex(self.store, base, size_bytes, interval_bytes, self.now_ms, self.segments, next_base)

@@ -10,6 +10,7 @@ Methods that only read take `open_file`: `SegmentStore.shared` on the event loop
 
 import struct
 import zlib
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from barnabas.storage.disk import File, StorageError
@@ -39,8 +40,9 @@ from barnabas.storage.index import (
     find_in_file,
     has_whole_entries,
     last_in_file,
-    oldest_of,
+    oldest_by_page,
     overlapping,
+    pages,
     parse_transactions,
     position_at_most,
     position_in_file,
@@ -94,10 +96,10 @@ class Segment:
     __slots__ = (
         "_first",
         "_largest",
+        "_oldest_aborted",
         "base_offset",
         "is_removed",
         "next_base_offset",
-        "oldest_aborted",
         "size_bytes",
         "store",
     )
@@ -108,14 +110,14 @@ class Segment:
         base_offset: int,
         size_bytes: int,
         next_base_offset: int | None,
-        oldest_aborted: int | None = None,
+        aborted: Sequence[AbortedTransaction] = (),
     ) -> None:
         self.store = store
         self.base_offset = base_offset
         self.size_bytes = size_bytes
         self.next_base_offset = next_base_offset
-        # The lowest first offset of the transactions whose ABORT marker lies here; None without any.
-        self.oldest_aborted = oldest_aborted
+        # The lowest first offsets of the transactions whose ABORT marker lies here, by page of the .txnindex.
+        self._oldest_aborted = oldest_by_page(aborted)
         # Set before the files are renamed or removed: a sync in a thread then ignores a missing file.
         self.is_removed = False
         # Cached by the two methods below, because retention and the cleaner ask for them at every check.
@@ -178,15 +180,20 @@ class Segment:
         Blocking: short.
         """
         # Most segments have none, or none that begins so early: then a fetch opens no file for it.
-        if self.oldest_aborted is None or self.oldest_aborted >= end_offset:
+        if not self.aborts_before(end_offset):
             return [], False
         with open_file(self.store.path(self.base_offset, TRANSACTION_INDEX)) as file:
-            return overlapping(transactions_from(file, start_offset), start_offset, end_offset)
+            entries = transactions_from(file, self._oldest_aborted, start_offset, end_offset)
+            return overlapping(entries, start_offset, end_offset)
+
+    def aborts_before(self, offset: int) -> bool:
+        """Whether a transaction that began below this offset has its ABORT marker here."""
+        return next(pages(self._oldest_aborted, 0, offset), None) is not None
 
     @property
     def has_aborted(self) -> bool:
         """Whether an ABORT marker that ended a transaction lies here."""
-        return self.oldest_aborted is not None
+        return bool(self._oldest_aborted)
 
     def offset_at(self, position: int, open_file: Opener) -> int | None:
         """The base offset of the entry with the byte at `position`; None at the end. Blocking: short."""
@@ -381,9 +388,7 @@ class ActiveSegment(Segment):
 
     def sealed(self, next_base_offset: int) -> Segment:
         """The sealed segment that this one becomes; `finish` must have run."""
-        segment = Segment(
-            self.store, self.base_offset, self.size_bytes, next_base_offset, oldest_of(self.transactions.entries)
-        )
+        segment = Segment(self.store, self.base_offset, self.size_bytes, next_base_offset, self.transactions.entries)
         # Readers near the log end still need the file, so it is cached rather than closed.
         self.store.open_files.unpin(self.path)
         return segment

@@ -158,7 +158,10 @@ class Replicas:
                 return refused
             asked = {each[0]: each for each in states}  # of a partition that is named twice the last role counts
             # A topic may have been deleted and created again while this broker had no session.
-            await self._dismiss(await self._deleted_before(asked.values()))
+            deleted = await self._deleted_before(asked.values())
+            await self._dismiss(deleted)
+            for partition in deleted:
+                self._forget_coordinated(partition.topic_partition)
             verdicts = {key: self._judge(*each) for key, each in asked.items()}
             try:
                 prepared = await self._prepare(
@@ -520,10 +523,13 @@ class Replicas:
                 await self.logs.delete(key)
             except StorageError:
                 return ErrorCode.KAFKA_STORAGE_ERROR
-            coordinator = self.coordinators.get(key.topic)
-            if coordinator is not None:
-                coordinator.on_deleted(key.partition)
+            self._forget_coordinated(key)
         return ErrorCode.NONE
+
+    def _forget_coordinated(self, deleted: TopicPartition) -> None:
+        coordinator = self.coordinators.get(deleted.topic)
+        if coordinator is not None:
+            coordinator.on_deleted(deleted.partition)
 
     def _resign(self, partition: Partition) -> None:
         led, epoch = partition.is_leader, partition.leader_epoch

@@ -1,11 +1,15 @@
 """Index files: searches agree with a plain list, whatever the file holds behind its entries."""
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from barnabas.storage import index as index_file
 from barnabas.storage.index import (
     OFFSET_ENTRY,
+    PAGE_TRANSACTIONS,
     TIME_ENTRY,
     AbortedTransaction,
     IndexCorrupt,
@@ -16,8 +20,11 @@ from barnabas.storage.index import (
     find_in_file,
     format_transactions,
     last_in_file,
+    oldest_by_page,
+    overlapping,
     parse_transactions,
     read_entries,
+    transactions_from,
 )
 from barnabas.storage.memdisk import MemDisk
 
@@ -163,3 +170,42 @@ def test_transactions_whose_markers_do_not_rise_are_not_taken():
     index = TransactionIndex([AbortedTransaction(7, 1, 5, 6)])
     with pytest.raises(IndexCorrupt):
         index.append(AbortedTransaction(8, 2, 5, 6))
+
+
+def aborted_behind_a_long_one(count: int) -> list[AbortedTransaction]:
+    """One that is open all the time holds the last stable offset back at 0; short ones follow each other."""
+    return [AbortedTransaction(8, 1 + 2 * number, 2 + 2 * number, 0) for number in range(count)]
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_a_search_parses_no_page_without_a_transaction_that_matters(is_sealed, monkeypatch):
+    entries = aborted_behind_a_long_one(5000)
+    parsed = []
+    monkeypatch.setattr(index_file, "overlapping", lambda found, *_: parsed.extend(found))
+    if is_sealed:
+        parsed += transactions_from(file_of(format_transactions(entries)), oldest_by_page(entries), 101, 103)
+    else:
+        TransactionIndex(entries).overlapping(101, 103)
+    assert 1 <= len(parsed) <= PAGE_TRANSACTIONS
+    assert AbortedTransaction(8, 101, 102, 0) in parsed
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pages_that_are_passed_over_change_no_answer(seed):
+    rng = random.Random(seed)
+    entries, index, marker = [], TransactionIndex(), 0
+    for _ in range(400):
+        marker += rng.randrange(1, 5)
+        entries.append(AbortedTransaction(rng.randrange(9), rng.choice((0, marker // 2, marker - 1)), marker, 0))
+        index.append(entries[-1])
+    kept = rng.randrange(300, 400)
+    index.cut_at(entries[kept].last_offset)
+    del entries[kept:]
+    file = file_of(format_transactions(entries))
+    for _ in range(50):
+        start = rng.randrange(marker)
+        end = start + rng.randrange(marker)
+        expected = overlapping(entries, start, end)
+        assert index.overlapping(start, end) == expected
+        read = transactions_from(file, oldest_by_page(entries), start, end)
+        assert overlapping(read, start, end) == expected

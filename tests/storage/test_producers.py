@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.storage.producers import (
+    COMMITTED_A_STEP,
     CompletedTransaction,
     Duplicate,
     Origin,
@@ -204,6 +205,21 @@ def test_the_oldest_of_open_and_unreplicated_transactions_counts():
     assert states.first_unstable_offset(high_watermark=9) == 0
     assert states.first_unstable_offset(high_watermark=10) == 0  # producer 2 is stable, but lies behind
     assert states.first_unstable_offset(high_watermark=11) == 6
+
+
+@pytest.mark.parametrize("high_watermark", [0, 100, 2 * COMMITTED_A_STEP, 2000, 3996, 4000])
+def test_however_many_transactions_are_due_the_others_stay(high_watermark):
+    """After a restart all that were replayed are due at once."""
+    states = ProducerStates()
+    for number in range(1000):
+        for update in (opened(4 * number), opened(4 * number + 1, producer_id=8)):
+            states.update(update)
+        states.update(marker(4 * number + 2), control=COMMIT)
+        states.update(marker(4 * number + 3, producer_id=8), control=COMMIT)
+    states.forget_committed(high_watermark)
+    first = high_watermark // 4 * 4
+    assert states.first_unstable_offset(high_watermark) == (first if high_watermark < 4000 else None)
+    assert states.uncommitted_count <= (4000 - first) // 2
 
 
 def test_a_marker_returns_the_transaction_that_it_completed():

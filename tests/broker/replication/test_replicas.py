@@ -3,10 +3,12 @@
 import pytest
 import trio
 
+from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.storage.checkpoint import HIGH_WATERMARK_CHECKPOINT, read_checkpoint
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
+from tests.broker.clusters import until
 from tests.broker.harness import Machine
 from tests.broker.requests import produce_many, produce_request, values_in
 
@@ -186,6 +188,22 @@ async def test_a_topic_that_took_the_name_of_a_deleted_one_is_hosted_in_its_plac
     assert codes_of(await client.ask(roles(machine, "t", [1], topic_id=topic_id))) == [0]
     assert (await client.list_offset("t", -1, 1)).offset == 0
     assert any(name.endswith("-stray") for name in machine.disk.list("/data"))
+
+
+@pytest.mark.parametrize("topic", [GROUP_TOPIC, TRANSACTION_TOPIC])
+async def test_an_internal_topic_that_was_made_again_is_coordinated(nursery, autojump_clock, topic):
+    """Its leader epochs begin again: elections must not count as older than those of the deleted topic."""
+    machine = await Machine(nursery).start()
+    client = await machine.connect()
+    asked = m.FindCoordinatorRequest(key="k", key_type=int(topic == TRANSACTION_TOPIC))
+    while (await client.ask(asked, 3)).error_code:
+        await trio.sleep(0.1)
+    topic_id = machine.broker.replicas.get(topic, 0).log.topic_id
+    others = roles(machine, topic, [70], topic_id=OTHER_ID, leader_epoch=5)
+    assert codes_of(await client.ask(others)) == [0]
+    assert codes_of(await client.ask(roles(machine, topic, [70], topic_id=topic_id, leader_epoch=0))) == [0]
+    shards = machine.broker.replicas.coordinators[topic]._shards
+    await until(lambda: not isinstance(shards.find(70), ErrorCode))
 
 
 async def test_a_log_without_an_id_takes_the_one_in_its_role(nursery, autojump_clock):
