@@ -252,10 +252,13 @@ class TlsStream:
         return not is_decrypted or self._raw_ended or self._ended or self._failure is not None
 
     def _take(self, arrived: bytes) -> None:
-        if arrived:
-            self._arrived.add(arrived)
-        else:
+        if not arrived:
             self._raw_ended = True
+        # A small request comes as one record.
+        elif self._arrived.would_be_one(arrived):
+            self._feed(arrived)
+        else:
+            self._arrived.add(arrived)
 
     def _decrypt(self, max_bytes: int) -> bytes | None:
         """At most `max_bytes` of the records that have arrived as a whole; b"" at the end, None after RECORDS_A_STEP

@@ -21,6 +21,10 @@ class ArrivedRecords:
         self._rest_bytes = 0  # of a record whose beginning was taken
         self.has_portion = False
 
+    def would_be_one(self, arrived: bytes) -> bool:
+        """Whether these bytes, if they come next, are a record and nothing else: it need not be cut."""
+        return not self._arrived and not self._rest_bytes and len(arrived) == _length_at(arrived, 0)
+
     def add(self, arrived: bytes | bytearray) -> None:
         """These bytes arrived."""
         left = self._arrived[self._position :]
@@ -34,7 +38,7 @@ class ArrivedRecords:
         head, records = begin + self._rest_bytes, 0
         while head + HEAD_BYTES <= end and records < records_max:
             records += 1
-            head += HEAD_BYTES + int.from_bytes(arrived[head + HEAD_BYTES - 2 : head + HEAD_BYTES])
+            head += _length_at(arrived, head)
         end = min(head, end)
         self._position, self._rest_bytes = end, head - end
         self._look()
@@ -50,3 +54,8 @@ class ArrivedRecords:
         self.has_portion = left_bytes >= HEAD_BYTES or (left_bytes > 0 and self._rest_bytes > 0)
         if not left_bytes:
             self._arrived, self._position = b"", 0
+
+
+def _length_at(arrived: bytes | bytearray, head: int) -> int:
+    """The length of the record whose head is here, the head included."""
+    return HEAD_BYTES + int.from_bytes(arrived[head + HEAD_BYTES - 2 : head + HEAD_BYTES])

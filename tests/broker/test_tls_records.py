@@ -63,3 +63,17 @@ def test_whatever_arrives_together_nothing_is_lost_and_each_record_counts_once()
         assert b"".join(portion for portion, _ in taken) == data
         assert sum(records for _, records in taken) == len(sizes)
         assert all(0 < len(portion) <= PORTION_BYTES and records <= records_max for portion, records in taken)
+
+
+def test_a_record_that_came_alone_need_not_be_cut():
+    arrived = ArrivedRecords()
+    assert arrived.would_be_one(record(7))
+    assert not arrived.would_be_one(record(7)[:-1])
+    assert not arrived.would_be_one(record(7) + b"\x17")
+    assert not arrived.would_be_one(b"\x17")
+    arrived.add(record(7)[:-1])
+    assert portions(arrived) == [(record(7)[:-1], 1)]
+    assert not arrived.would_be_one(record(7)), "the first byte is the last one of the record before"
+    arrived.add(b"\0")
+    assert portions(arrived) == [(b"\0", 0)]
+    assert arrived.would_be_one(record(7))
