@@ -128,6 +128,9 @@ class DynamicConfig:
         self.secured: SecuredListeners | None = None  # which follow users and stores
         self._now_ms = now_ms
         self._seen = -1  # the number of the last notification that was applied
+        # Sessions that ended, and how many had when everything was last read. Without a session this broker may miss
+        # changes: others remove their notifications after 15 minutes.
+        self._lost_sessions = self._read_at = 0
         self._applied = trio.Event()  # set and replaced whenever `_seen` grows
         self._following = Following(store, "changes of configuration", logger)
         self._advertise: Callable[[], Awaitable[None]] | None = None
@@ -156,11 +159,29 @@ class DynamicConfig:
         `advertise` writes the value of `advertised.listeners` into this broker's registration.
         """
         self._advertise = advertise
-        self._store.on_expired(self._following.look_again)
+        self._store.on_expired(self._lost)
         await self._following.run(self._look, task_status=task_status)
 
     async def _look(self, touched: Callable[[], None]) -> None:
-        await self._take(await self._store.children(paths.CONFIG_CHANGES, touched))
+        names = await self._store.children(paths.CONFIG_CHANGES, touched)
+        lost_sessions = self._lost_sessions
+        if self._read_at != lost_sessions:
+            await self._read_all()
+            self._read_at = lost_sessions
+        await self._take(names)
+
+    def _lost(self) -> None:
+        self._lost_sessions += 1
+        self._following.look_again()
+
+    async def _read_all(self) -> None:
+        """Read every entity again, as if it had changed. Kafka does not: a user that was removed may go on."""
+        await self._quotas.load()
+        if self.secured is not None:
+            await self.secured.load_users(self._store)
+        await self._broker_changed(str(self._replicas.broker_id))
+        for topic in dict.fromkeys(each.topic_partition.topic for each in self._replicas):
+            await self._topic_changed(topic)
 
     async def await_applied(self, number: int) -> None:
         """Wait until this broker has applied the notification, at most APPLIED_SECONDS_MAX."""

@@ -1,9 +1,12 @@
 """Clients above their quotas: what the response says, and that the connection waits. Time is virtual."""
 
+import json
+
 import pytest
 import trio
 
 from barnabas.controller.admin.entity_configs import change_entity
+from barnabas.controller.store.store import Delete, SetData
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import Machine
@@ -330,3 +333,27 @@ async def test_the_time_of_a_fetch_in_a_session_that_does_not_exist_counts(nurse
     answer, waited = await timed(client, fetch_request([("t", 0, 0)], session=(4711, 1), max_wait_ms=0), 12)
     assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert waited == pytest.approx(1, abs=0.2)
+
+
+@pytest.mark.parametrize("named", [USER, CLIENT, USER + CLIENT])
+async def test_a_quota_that_was_removed_while_the_broker_had_no_session_does_not_stay(nursery, autojump_clock, named):
+    """Others remove the notifications of changes after 15 minutes."""
+    machine, client = await started(nursery, (named, "producer_byte_rate", 10_000.0))
+    folders = {"user": "users", "client-id": "clients"}
+    path = "/".join(f"{folders[kind]}/{name}" for kind, name in named)
+    await machine.broker.store.batch([Delete(f"/config/{path}")])
+    await machine.broker.store.expire()
+    await trio.sleep(30)
+    answer = await client.ask(produce_request("t", KB_100 * 3))
+    assert (answer.responses[0].partition_responses[0].error_code, answer.throttle_time_ms) == (0, 0)
+
+
+async def test_a_change_of_a_topic_while_the_broker_had_no_session_is_noticed(nursery, autojump_clock):
+    machine, _ = await started(nursery)
+    store = machine.broker.store
+    path = "/config/topics/t"
+    data = json.dumps({"version": 1, "config": {"max.message.bytes": "100"}}).encode()
+    await store.batch([SetData(path, data)])
+    await store.expire()
+    await trio.sleep(30)
+    assert (await (await machine.connect()).produce("t", KB_100)).error_code == ErrorCode.MESSAGE_TOO_LARGE

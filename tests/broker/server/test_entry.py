@@ -16,6 +16,7 @@ from barnabas.broker.server import connections
 from barnabas.broker.server.entry import HANDSHAKE_SECONDS
 from barnabas.broker.tls import ALERT, connect_tls
 from barnabas.broker.world import run_inline
+from barnabas.controller.store.store import Delete
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.clock import now_ms
@@ -140,6 +141,12 @@ async def test_a_scram_user_that_is_created_and_removed_while_the_broker_runs(nu
     assert [row.error_code for row in altered.results] == [0]
     await trio.sleep(1)  # virtual: the notification
     await (await logged_in(machine, alice)).metadata()
+    # Without a session for more than 15 minutes, this broker finds no notification of the removal.
+    await machine.broker.store.batch([Delete("/config/users/carol")])
+    await machine.broker.store.expire()
+    await trio.sleep(30)
+    with pytest.raises(LoginFailed):
+        await logged_in(machine, alice)
 
 
 async def test_a_session_ends_unless_the_client_logs_in_again(nursery, autojump_clock):
