@@ -83,9 +83,11 @@ class GroupShards:
         self._held_bytes = 0
         self._sleeping_until = math.inf  # when `_watch_timers` wakes by itself (trio's clock, s)
         self._wake = trio.Event()
-        # Unbounded, because the senders are synchronous. Few items wait: one per deletion, one per large rebalance.
+        # Unbounded, because the senders are synchronous. Few items wait: one per deletion, one per large rebalance, one
+        # per shard that is unloaded.
         self._deleted, self._deletions = trio.open_memory_channel[_Deleted](math.inf)
         self._to_wake, self._wakes = trio.open_memory_channel[list[AnyReply]](math.inf)
+        self._unloaded, self._to_remove = trio.open_memory_channel[GroupShard](math.inf)
 
     @property
     def room_bytes(self) -> int:
@@ -110,6 +112,7 @@ class GroupShards:
             nursery.start_soon(self._expire_offsets)
             nursery.start_soon(self._forget_deleted)
             nursery.start_soon(self._wake_sleepers)
+            nursery.start_soon(self._remove_unloaded)
             task_status.started()
             await self._watch_timers()
 
@@ -136,7 +139,7 @@ class GroupShards:
     def happen_unasked(self, shard: GroupShard, group: Group, event: Event) -> None:
         """As `happen`, for events that are no requests: the group may be Dead, and an exception is logged."""
         # Its task waited or made a list of groups, and the group has been removed or unloaded meanwhile.
-        if group.state is GroupState.DEAD:
+        if group.state is GroupState.DEAD or not self.shards.still_leads(shard):
             return
         with contained(logger, "the groups of %s-%d are loaded again", GROUP_TOPIC, shard.index):
             self.happen(shard, group, event)
@@ -252,7 +255,7 @@ class GroupShards:
         self._timers.stop_all(group)
         self._shard_of.pop(group, None)
         self._held_bytes -= self._held.pop(group, 0)
-        # An append that took the log directory offline has removed all groups already.
+        # `_remove_unloaded` has taken it out already.
         if shard.state.by_id.get(group.group_id) is group:
             del shard.state.by_id[group.group_id]
 
@@ -280,12 +283,20 @@ class GroupShards:
             logger.info("coordinates %d groups of %s-%d", len(shard.state.by_id), GROUP_TOPIC, shard.index)
 
     def on_unloaded(self, shard: GroupShard, error: ErrorCode) -> None:
-        """Waiting requests of the shard's groups get `error`, and the groups are Dead."""
-        now_ms = self._world.now_ms()
-        for group in list(shard.state.by_id.values()):
-            for reply in apply_unloaded(group, error, now_ms).replies:
+        """Waiting requests of the shard's groups get `error`; the groups are removed in steps."""
+        # There may be tens of thousands, and many shards are unloaded in one step.
+        for group in [group for group in shard.state.by_id.values() if group.joins or group.syncs]:
+            for reply in apply_unloaded(group, error, self._world.now_ms()).replies:
                 reply.deliver()
-            self._remove(shard, group)
+        self._unloaded.send_nowait(shard)
+
+    async def _remove_unloaded(self) -> None:
+        async for shard in self._to_remove:
+            groups = shard.state.by_id
+            while groups:
+                for _ in range(min(GROUPS_AT_A_TIME, len(groups))):
+                    self._remove(shard, groups.popitem()[1])
+                await trio.lowlevel.checkpoint()
 
     # -- time
 

@@ -1,12 +1,14 @@
 """The coordinator over a real log: requests that wait, replicas that lag, leaders that change."""
 
 import random
+from itertools import pairwise
 
 import pytest
 import trio
 import trio.testing
 
 from barnabas.broker.groups.events import HELD_BYTES_MAX, Join, LeavingMember, Sync, Waiting
+from barnabas.broker.groups.shards import GROUPS_AT_A_TIME
 from barnabas.broker.groups.state import GroupState
 from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
@@ -45,13 +47,13 @@ def leave(*member_ids):
     return m.LeaveGroupRequest(group_id="g", members=members)
 
 
-def commit(offset, *, generation=-1, member_id="", partition=0, topic="t", metadata=""):
+def commit(offset, *, generation=-1, member_id="", partition=0, topic="t", metadata="", group_id="g"):
     row = m.OffsetCommitRequest.OffsetCommitRequestPartition(
         partition_index=partition, committed_offset=offset, committed_metadata=metadata
     )
     rows = [m.OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=[row])]
     return m.OffsetCommitRequest(
-        group_id="g", generation_id_or_member_epoch=generation, member_id=member_id, topics=rows
+        group_id=group_id, generation_id_or_member_epoch=generation, member_id=member_id, topics=rows
     )
 
 
@@ -438,7 +440,26 @@ async def test_groups_that_are_gone_leave_no_timers_behind(open_house, autojump_
     assert len(timers._owners) == len(house.groups._groups._shard_of) == 0
     await alone_in_group(house)
     house.resign()
+    await trio.testing.wait_all_tasks_blocked()
     assert len(timers._owners) == len(house.groups._groups._shard_of) == 0
+
+
+async def test_the_groups_of_a_lost_shard_are_removed_in_steps(open_house, autojump_clock):
+    """There may be tens of thousands, and a broker loses many shards at once."""
+    house = await open_house()
+    count = 8 * GROUPS_AT_A_TIME
+    for number in range(count):
+        assert error_of(await house.ask(commit(5, group_id=f"g{number}"))) == 0
+    groups = house.groups._shards.find(0).state.by_id
+    house.resign()
+    assert error_of(await house.ask(commit(5, group_id="g0"))) == ErrorCode.NOT_COORDINATOR
+    left = []
+    while groups:
+        left.append(len(groups))
+        await trio.lowlevel.checkpoint()
+    # In each turn of the event loop its tasks run in any order: between two looks there may be two steps.
+    assert max(before - after for before, after in pairwise([*left, 0])) <= 2 * GROUPS_AT_A_TIME
+    assert house.groups._groups._held_bytes == 0
 
 
 async def test_a_disk_that_fails_takes_the_groups_away(open_house, autojump_clock):
