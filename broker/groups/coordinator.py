@@ -54,7 +54,7 @@ from barnabas.broker.groups.offsets import NO_OFFSETS, OffsetsView, commit_recor
 from barnabas.broker.groups.ports import GroupConfig, GroupWorld
 from barnabas.broker.groups.replay import PendingKey
 from barnabas.broker.groups.shards import RECORDS_INLINE_MAX, GroupShard, GroupShards
-from barnabas.broker.groups.state import Group
+from barnabas.broker.groups.state import Group, GroupState
 from barnabas.broker.pacing import ROWS_AT_A_TIME, paced, pause_after, portions
 from barnabas.broker.resting import resting
 from barnabas.broker.shards.placement import Placement
@@ -338,6 +338,9 @@ class GroupCoordinator:
 
     async def delete_group(self, group_id: str) -> ErrorCode:
         """DeleteGroups for one group: removes the group and its offsets, unless it has members."""
+        not_deleted = await self._delete_most_offsets(group_id)
+        if not_deleted:
+            return not_deleted
         # First, as it has a checkpoint: from `_shard_for` to `happen` nothing may change.
         delete = DeleteGroup(Waiting(), await self._made_for_deletion(group_id))
         shard = self._shard_for(group_id, may_be_blank=True)
@@ -352,6 +355,15 @@ class GroupCoordinator:
         # Kafka does not wait here. Without the wait a fail-over could bring a group back after its deletion succeeded.
         not_stored = await self._committed(shard, waiting.after_offset)
         return OFFSETS_NOT_STORED.get(not_stored, not_stored) or answer
+
+    async def _delete_most_offsets(self, group_id: str) -> ErrorCode:
+        """Remove so many offsets of a group without members that the tombstones of the others fit into one batch."""
+        # Kafka writes all tombstones in one batch. If that is too large it is not written, and the group comes back.
+        shard = self._shard_for(group_id, may_be_blank=True)
+        group = None if isinstance(shard, ErrorCode) else shard.state.by_id.get(group_id)
+        if group is None or group.state is not GroupState.EMPTY or len(group.recorded.offsets) <= DELETED_AT_A_TIME:
+            return ErrorCode.NONE
+        return (await self.delete_offsets(group_id, list(group.recorded.offsets)[DELETED_AT_A_TIME:])).error
 
     async def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> DeletionAnswer:
         """OffsetDelete: removes the offsets of topics to which no member subscribes, in portions."""

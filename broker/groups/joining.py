@@ -21,6 +21,7 @@ from barnabas.broker.groups.rebalance import (
     drop,
     generation_answer,
     prepare_rebalance,
+    remove,
     restart_session,
 )
 from barnabas.broker.groups.state import (
@@ -52,7 +53,10 @@ def decide_join(group: Group, join: Join, now_ms: int, rng: random.Random, decis
     """
     if not _has_memory(group, join) or not _has_room(group, join.member_id):
         # As in Kafka it loses its place, too: otherwise the round would wait for it.
-        drop(group, join.member_id, decision)
+        if join.member_id in group.members:
+            remove(group, join.member_id, f"has no room for {join.member_id}, which joins again", now_ms, decision)
+        else:
+            drop(group, join.member_id, decision)
         decision.reply(join.waiting, JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
     elif not supports_protocols(group, join.protocol_type, join.protocols):
         decision.reply(join.waiting, JoinAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, join.member_id))

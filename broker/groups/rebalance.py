@@ -29,6 +29,9 @@ from barnabas.broker.groups.state import (
 )
 from barnabas.wire.errors import ErrorCode
 
+# A member may say that it needs no time at all: its round would be extended again and again, all the time.
+EXTENSION_MS_MIN = 1000
+
 
 def prepare_rebalance(group: Group, reason: str, now_ms: int, decision: Decision) -> None:
     """Begin the first round, unless it is under way: all members have to join again (Kafka's prepareRebalance)."""
@@ -102,7 +105,7 @@ def _complete_join(group: Group, now_ms: int, decision: Decision) -> None:
     if group.members and not group.joins:
         # Only static members are left and none has joined, so no member can compute the assignment. As in Kafka the
         # round is extended, until one joins or their sessions end.
-        decision.timers[JOIN_TIMER] = group.rebalance_timeout_ms
+        decision.timers[JOIN_TIMER] = max(group.rebalance_timeout_ms, EXTENSION_MS_MIN)
         return
     decision.timers[JOIN_TIMER] = None
     # As in Kafka, a group that becomes Empty begins a generation, too.

@@ -2,7 +2,7 @@
 
 Each heartbeat moves a deadline to later, which is far more frequent than a deadline that passes. So a move to later
 only changes the deadline and leaves the heap as it is. An entry that comes to the top before its deadline is pushed
-again.
+again. So does an entry of a stopped timer, unless half of the heap is of those.
 """
 
 import heapq
@@ -13,16 +13,17 @@ Owner = TypeVar("Owner", bound=Hashable)
 Name = TypeVar("Name", bound=Hashable)
 
 NEVER = float("inf")
+STOPPED_MIN = 1000  # entries of stopped timers, for which the heap is rebuilt
 
 
 class _Deadline(Generic[Owner, Name]):
     # One timer. The heap may hold several entries of it, of which one at most is current.
-    __slots__ = ("at", "name", "owner", "queued_at")
+    __slots__ = ("at", "queued_at", "timer")
 
     def __init__(self, owner: Owner, name: Name, at: float) -> None:
-        self.owner = owner
-        self.name = name
-        self.at = at  # NEVER: stopped
+        # None once it is stopped: its entry in the heap must not keep a group, or a name of many kilobytes.
+        self.timer: tuple[Owner, Name] | None = (owner, name)
+        self.at = at
         self.queued_at = NEVER  # the time of its earliest entry in the heap; other entries are obsolete
 
 
@@ -32,6 +33,7 @@ class Timers(Generic[Owner, Name]):
     def __init__(self) -> None:
         self._owners: dict[Owner, dict[Name, _Deadline[Owner, Name]]] = {}
         self._heap: list[tuple[float, int, _Deadline[Owner, Name]]] = []
+        self._stopped = 0  # since the heap was rebuilt: so many entries of it, at most, are of stopped timers
         self._pushed = 0  # orders entries of the same time by their push, as deadlines cannot be compared
 
     @property
@@ -60,31 +62,43 @@ class Timers(Generic[Owner, Name]):
         if timers is None:
             return
         deadline = timers.pop(name, None)
-        # Its entry stays in the heap until it comes to the top: to find it there would cost a pass over the heap.
         if deadline is not None:
-            deadline.at = NEVER
+            self._strike(deadline)
             if not timers:
                 del self._owners[owner]
 
     def stop_all(self, owner: Owner) -> None:
         """Stop all timers of this owner."""
         for deadline in self._owners.pop(owner, {}).values():
-            deadline.at = NEVER
+            self._strike(deadline)
+
+    def _strike(self, deadline: _Deadline[Owner, Name]) -> None:
+        # Its entry stays in the heap until it comes to the top, which may take half an hour: to find it there would
+        # cost a pass over the heap. One pass for many costs little.
+        deadline.timer = None
+        self._stopped += 1
+        if self._stopped >= STOPPED_MIN and 2 * self._stopped >= len(self._heap):
+            self._stopped = 0
+            self._heap = [
+                entry for entry in self._heap if entry[2].timer is not None and entry[0] == entry[2].queued_at
+            ]
+            heapq.heapify(self._heap)
 
     def pop_due(self, now: float) -> tuple[Owner, Name] | None:
         """Stop and return one timer whose deadline has passed, the earliest first; None if there is none."""
         while self._heap and self._heap[0][0] <= now:
             queued_at, _, deadline = heapq.heappop(self._heap)
+            timer = deadline.timer
             # Stopped, or obsolete because an earlier entry of the same timer came first.
-            if deadline.at == NEVER or queued_at != deadline.queued_at:
+            if timer is None or queued_at != deadline.queued_at:
                 continue
             deadline.queued_at = NEVER
             # Moved to later since the push.
             if deadline.at > now:
                 self._push(deadline)
                 continue
-            self.stop(deadline.owner, deadline.name)
-            return deadline.owner, deadline.name
+            self.stop(*timer)
+            return timer
         return None
 
     def _push(self, deadline: _Deadline[Owner, Name]) -> None:

@@ -182,6 +182,9 @@ class FutureLogs:
     def _flip(self, current: "PartitionLog", future: "PartitionLog", deleted: str) -> bool:
         """Step 1, synchronous. True if the future log is the partition's now."""
         key, source, target = current.topic_partition, *map(self._directories.directory_of, (current, future))
+        # It may have been raised while a search in the log was awaited, and is durable for the current log alone.
+        if current.log_start_offset != future.log_start_offset:
+            return False
         # In one step with the rename: a record that is appended between the two would be lost.
         if not self._copy_tail(current, future):
             return False

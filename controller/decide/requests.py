@@ -16,7 +16,7 @@ its partitions or none. The encoder drops the other fields that a version lacks.
 from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from barnabas.controller.decide.slices import in_slices
+from barnabas.controller.decide.slices import in_slices, in_whole_topics
 from barnabas.controller.decide.steps import Tell, TellLeaderAndIsr, TellMetadata, TellStop
 from barnabas.controller.image.state import ClusterImage, Leadership, LiveBroker, PartitionImage
 from barnabas.controller.store.paths import RECOVERED, BrokerRegistration, PartitionState
@@ -97,7 +97,8 @@ class ControlBatch:
                     yield broker_id, request
         # Without partitions there is still the list of live brokers to send. Slice by slice for all brokers, so that
         # the states of a slice are built once.
-        for part in list(in_slices(self._metadata, PARTITIONS_IN_A_REQUEST)) or ([[]] if self._tells_metadata else []):
+        parts = list(in_whole_topics(self._metadata, PARTITIONS_IN_A_REQUEST))
+        for part in parts or ([[]] if self._tells_metadata else []):
             metadata = _Metadata(image, sender, part)
             for broker_id, broker in image.brokers.items():
                 if metadata_to is None or broker_id in metadata_to:

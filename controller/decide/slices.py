@@ -5,9 +5,14 @@ A handler of an event owns the image while it works, so it may let other tasks r
 """
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import groupby, islice
 from typing import TypeVar
 
+from barnabas.wire.topics import TopicPartition
+
+# A topic of so many partitions is announced as a whole. With a part of them, a client that sees it takes their number
+# for that of the topic: it chooses other partitions for its keys than later, and leaves partitions without a reader.
+PARTITIONS_SEEN_TOGETHER = 1000
 SUBJECTS_A_SLICE = 100  # decided on, or replayed, before other tasks get a turn: about a millisecond
 
 Item = TypeVar("Item")
@@ -17,4 +22,20 @@ def in_slices(items: Iterable[Item], size: int = SUBJECTS_A_SLICE) -> Iterator[l
     """Lists of at most `size` items; `items` is read one list at a time."""
     remaining = iter(items)
     while part := list(islice(remaining, size)):
+        yield part
+
+
+def in_whole_topics(topic_partitions: Iterable[TopicPartition], size: int) -> Iterator[list[TopicPartition]]:
+    """Lists of at most `size` partitions, or of one topic with up to PARTITIONS_SEEN_TOGETHER; larger ones are cut.
+
+    The partitions of a topic stand together.
+    """
+    part: list[TopicPartition] = []
+    for _, partitions in groupby(topic_partitions, key=lambda each: each.topic):
+        for run in in_slices(partitions, PARTITIONS_SEEN_TOGETHER):
+            if part and len(part) + len(run) > size:
+                yield part
+                part = []
+            part += run
+    if part:
         yield part

@@ -140,11 +140,14 @@ async def _brokers_down(context: ControllerContext, broker_ids: Sequence[int]) -
 
 
 async def _replicas_lost(context: ControllerContext, replicas: Iterable[Replica]) -> None:
-    for part in in_slices(replicas, PARTITIONS_IN_A_BATCH):
+    # A list: what an election completes, a reassignment for example, may change which replicas the image lists.
+    for part in in_slices(list(replicas), PARTITIONS_IN_A_BATCH):
         affected = dict.fromkeys(topic_partition for topic_partition, _ in part)
         # Below 2.7-IV2 a leader writes its ISR itself, and may have added the lost replica again; its notification
         # comes later. Without this read the replica would not be removed from that ISR.
-        changed = await context.read_states_again(affected) if context.metadata_version.leaders_write_states else []
+        # A state that was written for a topic before its deletion began does not count any more.
+        kept = [each for each in affected if not context.image.is_deleting(each.topic)]
+        changed = await context.read_states_again(kept) if context.metadata_version.leaders_write_states else []
         await context.elect(affected, await context.decide(decide_replicas_lost, part))
         # The notification will show no change any more, so what the changed ISRs complete is completed here.
         await complete_moves(context, changed)

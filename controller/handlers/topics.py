@@ -11,7 +11,7 @@ from barnabas.controller.admin.create_topics import new_topic_id
 from barnabas.controller.context import PARTITIONS_IN_A_BATCH, ControllerContext
 from barnabas.controller.decide.leaders import partitions_without_leader
 from barnabas.controller.decide.replicas import decide_replicas_of_new_partitions
-from barnabas.controller.decide.slices import in_slices
+from barnabas.controller.decide.slices import in_whole_topics
 from barnabas.controller.decide.steps import Decision
 from barnabas.controller.events import TopicsTouched, TopicTouched, UncleanElectionAllowed
 from barnabas.controller.image import loading
@@ -120,7 +120,7 @@ def _with_id(assignment: TopicAssignment, topic_id: bytes) -> TopicAssignment:
 
 async def _serve_new_partitions(context: ControllerContext, topic_partitions: list[TopicPartition]) -> None:
     # The replicas of a slice with its leaders: a decision about all of them would be one long step.
-    for part in in_slices(topic_partitions, PARTITIONS_IN_A_BATCH):
+    for part in in_whole_topics(topic_partitions, PARTITIONS_IN_A_BATCH):
         await context.elect(part, await context.decide(decide_replicas_of_new_partitions, part))
 
 

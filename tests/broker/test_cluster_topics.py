@@ -158,3 +158,27 @@ async def test_of_three_brokers_one_loses_a_disk_and_leads_what_is_on_the_other(
         row = (await client.metadata("letters"))["letters"]
         offline = {part.partition_index: part.offline_replicas for part in row.partitions}
         assert offline == {lost: [2], 1 - lost: []}
+
+
+async def test_a_topic_is_seen_with_all_its_partitions_or_not_at_all(nursery, autojump_clock):
+    """A producer that saw a part of them would choose other partitions for its keys than later."""
+    async with cluster(nursery, 2) as machines:
+        admin, other = [await machine.connect() for machine in machines]
+        seen: dict[int, None] = {}
+
+        async def watch():
+            while True:
+                seen[len((await other.metadata("t"))["t"].partitions)] = None
+                await trio.sleep(0.001)
+
+        async with trio.open_nursery() as watching:
+            watching.start_soon(watch)
+            await trio.sleep(0.1)
+            created = await admin.ask(new_topics("t", 700, timeout_ms=60_000))
+            assert created.topics[0].error_code == ErrorCode.NONE
+            await until(lambda: 700 in seen)
+            deleted = m.DeleteTopicsRequest.DeleteTopicState(name="t")
+            await admin.ask(m.DeleteTopicsRequest(topics=[deleted], timeout_ms=60_000))
+            await trio.sleep(1)
+            watching.cancel_scope.cancel()
+        assert list(seen) == [0, 700]

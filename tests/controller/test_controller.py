@@ -78,7 +78,7 @@ async def test_a_thousand_partitions_are_one_batch_and_requests_of_a_bounded_siz
 
     broker.store.batch = counted
     await cluster.create("orders", partition_count=1000)
-    assert names(broker.requests) == ["LeaderAndIsr"] * 4 + ["UpdateMetadata"] * 4
+    assert names(broker.requests) == ["LeaderAndIsr"] * 4 + ["UpdateMetadata"]
     assert len(broker.roles) == len(broker.metadata) == 1000
     assert len(batches) == 1
 
@@ -529,3 +529,17 @@ async def test_an_error_that_is_unknown_harms_nothing(cluster, caplog):
     await cluster.create("orders", [[1]])
     assert "broker 1 refused LeaderAndIsr: 31000" in caplog.text
     assert broker.candidate.is_active
+
+
+async def test_a_state_that_was_written_before_a_deletion_does_not_end_the_term(cluster):
+    """Below 2.7-IV2 leaders write their ISR themselves; the controller reads it when another broker goes."""
+    cluster.config.inter_broker_protocol_version = "2.7-IV1"
+    await cluster.start(1, 2, 3)
+    await cluster.create("orders", [[1, 2]])
+    epochs = [broker.candidate.epoch for broker in (cluster.brokers[1], cluster.brokers[3])]
+    cluster.brokers[2].is_deaf = True  # the deletion waits for it
+    await cluster.write_state("orders", isr=(1,))
+    await cluster.delete("orders")
+    await cluster.kill(2)
+    await trio.sleep(5)
+    assert [broker.candidate.epoch for broker in (cluster.brokers[1], cluster.brokers[3])] == epochs

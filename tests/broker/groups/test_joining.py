@@ -7,6 +7,7 @@ from barnabas.broker.groups.events import JOIN_TIMER, Timer, TimerKind
 from barnabas.broker.groups.joining import NEW_MEMBER_JOIN_TIMEOUT_MS, random_uuid
 from barnabas.broker.groups.state import GroupState
 from barnabas.wire.errors import ErrorCode
+from tests.broker.groups.conftest import RANGE
 
 
 def member_timer(member_id):
@@ -108,6 +109,17 @@ def test_a_member_rejoins_as_it_was_even_if_the_broker_has_no_more_memory(scene)
     assert scene.ask_to_join(b, client_id="b", protocols=(("range", bytes(100)),), room_bytes=0).answer.error
     assert first.answer.error is ErrorCode.NONE
     assert list(scene.group.members) == [a]
+
+
+def test_a_member_that_is_turned_away_as_it_joins_again_leaves_its_part_to_others(scene):
+    """Its assignment would have no reader until something else begins a rebalance."""
+    a, b = scene.stable("a", "b")
+    wide = (("range", RANGE[0][1] + bytes(50)),)
+    assert scene.ask_to_join(b, client_id="b", protocols=wide, room_bytes=0).answer.error
+    assert scene.group.state is GroupState.PREPARING_REBALANCE
+    assert scene.beat(a) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert scene.ask_to_join(a, client_id="a", protocols=wide, room_bytes=0).answer.error
+    assert (scene.group.state, list(scene.group.members)) == (GroupState.EMPTY, [])
 
 
 def test_a_static_member_returns_even_if_the_broker_has_no_more_memory(scene):

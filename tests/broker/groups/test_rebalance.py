@@ -1,6 +1,7 @@
 """The first round of a rebalance: when it begins, how long it lasts, whom it leaves."""
 
 from barnabas.broker.groups.events import JOIN_TIMER, SYNC_TIMER, Forgotten, Timer, TimerKind
+from barnabas.broker.groups.rebalance import EXTENSION_MS_MIN
 from barnabas.broker.groups.state import GroupState
 from barnabas.wire.errors import ErrorCode
 
@@ -118,6 +119,18 @@ def test_a_group_of_static_members_that_do_not_rejoin_waits_for_their_sessions(s
     assert scene.timers[JOIN_TIMER] == 60_000
     scene.time_is_over(Timer(TimerKind.MEMBER, a))
     assert scene.group.state is GroupState.EMPTY
+
+
+def test_an_extended_round_lasts_a_second_at_least(scene):
+    static = scene.ask_to_join(client_id="s", instance_id="i", rebalance_timeout_ms=0, session_timeout_ms=1_800_000)
+    dynamic = scene.ask_to_join(client_id="d")
+    scene.begin()
+    first, second = static.answer.member_id, dynamic.answer.member_id
+    for member_id, instance_id in ((first, "i"), (second, None)):
+        scene.ask_to_sync(member_id, {first: b"", second: b""}, instance_id=instance_id)
+    scene.leave(second)
+    scene.time_is_over(JOIN_TIMER)
+    assert scene.timers[JOIN_TIMER] == EXTENSION_MS_MIN
 
 
 def test_a_static_member_that_was_waited_for_begins_at_once_when_it_is_back(scene):

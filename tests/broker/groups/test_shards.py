@@ -5,6 +5,8 @@ from functools import partial
 import pytest
 import trio
 
+from barnabas.broker.groups.events import CommitOffsets, Waiting
+from barnabas.broker.groups.records import Commit
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
@@ -173,3 +175,17 @@ async def test_offsets_committed_after_a_move_to_another_directory_go_with_their
     house.groups.on_partitions_deleted([TopicPartition("t", 0)])
     await trio.sleep(1)
     assert await everything(house) == {1: 1}
+
+
+async def test_a_group_with_more_offsets_than_fit_into_a_batch_is_deleted(open_house, autojump_clock):
+    house = await open_house(settings={"max.message.bytes": "30000"})
+    for start in range(0, 1000, 100):
+        offsets = {TopicPartition("t", index): Commit(5, -1, "", house.now_ms()) for index in range(start, start + 100)}
+        answer = await house.groups.commit("g", CommitOffsets(Waiting(), "", None, -1, offsets))
+        assert not answer.error
+    (row,) = (await house.ask(m.DeleteGroupsRequest(groups_names=["g"]))).results
+    assert row.error_code == 0
+    assert house.groups._groups.shards.find(0).state.by_id == {}
+    again = await open_house(house.disk.crash_process(), leader_epoch=2)
+    await trio.sleep(1)
+    assert again.groups._groups.shards.find(0).state.by_id == {}

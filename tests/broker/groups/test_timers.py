@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.groups.timers import NEVER, Timers
+from barnabas.broker.groups.timers import NEVER, STOPPED_MIN, Timers
 
 
 def due(timers, now):
@@ -78,3 +78,17 @@ def test_timers_agree_with_a_table_of_times(taken):
             assert sorted(name for _, name in due(timers, now)) == expected
             table = {name: at for name, at in table.items() if at > now}
         assert timers.next_at <= min(table.values(), default=NEVER)
+
+
+def test_stopped_timers_do_not_stay_in_memory_until_their_time():
+    """Each request without a member id starts one of up to 30 minutes, whose name has the client id."""
+    timers = Timers()
+    timers.start("g", "kept", 5)
+    for number in range(5 * STOPPED_MIN):
+        timers.start("g", f"member-{number}", 1800)
+        timers.stop("g", f"member-{number}")
+        timers.start(f"group-{number}", "session", 1800)
+        timers.stop_all(f"group-{number}")
+    assert len(timers._heap) <= STOPPED_MIN
+    assert [deadline.timer for _, _, deadline in timers._heap if deadline.timer] == [("g", "kept")]
+    assert due(timers, 2000) == [("g", "kept")]
