@@ -16,6 +16,15 @@ def is_overtaken(known: TransactionalId | None, producer: Producer, connection: 
     return known is not None and known.producer == producer and connection < known.connection
 
 
+def is_first(known: TransactionalId, producer: Producer) -> bool:
+    """Whether this producer has used no connection since the id was loaded.
+
+    A request that was under way while this broker was no coordinator, and is one again, must not be executed. It is
+    answered with a retriable error: a client that repeats it on the same connection has not given that up.
+    """
+    return known.producer == producer and known.connection == 0
+
+
 def note_connection(known: TransactionalId, producer: Producer, connection: int) -> None:
     """This producer uses this connection."""
     if known.producer == producer:

@@ -22,7 +22,7 @@ from barnabas.broker.shards.ports import ShardPartition, ShardWorld
 from barnabas.broker.shards.shard import Shard, Stored
 from barnabas.broker.shards.shards import Shards
 from barnabas.broker.shards.watch import HighWatermarks
-from barnabas.broker.transactions.connections import is_overtaken, note_connection
+from barnabas.broker.transactions.connections import is_first, is_overtaken, note_connection
 from barnabas.broker.transactions.decisions import TRANSACTION_NOT_STORED, decide
 from barnabas.broker.transactions.descriptions import (
     Description,
@@ -123,6 +123,9 @@ class _Outcome(NamedTuple):
     rests_on_memory: bool = False  # no record was written for it
 
 
+UNPROVED_OUTCOME = _Outcome(Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), NO_OFFSET)  # see `connections.is_first`
+
+
 class TransactionCoordinator:
     """The transactional ids that this broker coordinates. Requests are answered with an `Answer` or an error code.
 
@@ -145,6 +148,7 @@ class TransactionCoordinator:
         self._shards = Shards(TRANSACTION_TOPIC, self, world, lambda: config.transaction_state_log_load_buffer_size)
         self._sender = MarkerSender(metadata, open_peer, lambda: config.request_timeout_ms, self._complete, deleted)
         self._watermarks: HighWatermarks[TransactionalIds] = HighWatermarks()
+        self._led_before: set[int] = set()  # partitions with a shard that was dropped
         # For requests that wait for the last marker. Weak, as ids are dropped with their shard.
         self._completions: WeakKeyDictionary[TransactionalId, trio.Event] = WeakKeyDictionary()
 
@@ -201,6 +205,7 @@ class TransactionCoordinator:
     def on_unloaded(self, shard: TransactionShard, error: ErrorCode) -> None:
         """Requests that wait see for themselves that the shard is gone; so do the markers (`Debt.is_open`)."""
         self._watermarks.leave(shard)
+        self._led_before.add(shard.index)
 
     # -- requests
 
@@ -356,7 +361,10 @@ class TransactionCoordinator:
             if used is not None and known is not None:
                 if is_overtaken(known, *used):
                     raise Overtaken
+                is_unproved = shard.index in self._led_before and is_first(known, used[0])
                 note_connection(known, *used)
+                if is_unproved:
+                    return UNPROVED_OUTCOME
             outcome = self._shards.step(shard, self._follow, shard, name, event, made)
             if outcome is not None:
                 return outcome

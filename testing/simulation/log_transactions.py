@@ -47,6 +47,7 @@ class LogTransactions:
         # not committed yet.
         self.reread_end = 0
         self._undecided: list[Ended] = []  # whose markers were not known to be committed
+        self._compacted: list[Ended] = []  # whose batches compaction has removed, but for the marker perhaps
 
     def take(self, batch: BatchHeader, contents: Mapping[int, object]) -> Ended | None:
         """The next batch of the log; the transaction that it ends."""
@@ -68,6 +69,18 @@ class LogTransactions:
         self.ended.append(ended)
         self._undecided.append(ended)
         return ended
+
+    def inherit(self, former: "LogTransactions", end_offset: int) -> None:
+        """Take over what the log does not show any more after a compaction; its end is `end_offset`."""
+        # A process that begins again has such a transaction from a snapshot, and may not know that its marker is
+        # committed.
+        known = {each.last_offset for each in self.ended}
+        self._compacted = [
+            each
+            for each in (*former._compacted, *former.ended)
+            if each.last_offset < end_offset and each.last_offset not in known
+        ]
+        self._undecided += self._compacted
 
     def _take_decision(self, record: TransactionRecord, offset: int) -> None:
         if record.recorded is None:

@@ -164,10 +164,12 @@ class TransactionRules:
 
     def begin_again(self, truth: "Truth", shadow: "Shadow") -> None:
         """The replica's log was read again: what it holds is taken from its beginning."""
-        shadow.transactions = LogTransactions()
+        former, shadow.transactions = shadow.transactions, LogTransactions()
         for batch in shadow.batches:
             if batch.base_offset not in shadow.removed:
                 shadow.transactions.take(batch, truth.contents)
+        if truth.is_compacted and shadow.batches:
+            shadow.transactions.inherit(former, shadow.batches[-1].last_offset + 1)
 
     def taken(self, truth: "Truth", shadow: "Shadow", batch: BatchHeader, *, is_new: bool) -> None:
         """A replica has another batch; `is_new`: its leader has just appended it."""

@@ -2,8 +2,10 @@
 
 import trio
 
+from barnabas.broker.cluster.topics import TRANSACTION_TOPIC
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from tests.broker.clusters import until
 from tests.broker.test_transactions import T0, T1, decided, one_broker
 from tests.broker.writers import Writer
 
@@ -80,3 +82,47 @@ async def test_a_late_init_does_not_fence_the_client_that_has_asked_again(nurser
     machine.net.go_on_reading(PORT)
     await trio.sleep(1)
     assert await writer.end(commit=True) is ErrorCode.NONE
+
+
+async def coordinates_again(machine) -> None:
+    """The coordinator of "id" loses its shard, and gets it back."""
+    transactions = machine.broker.transactions
+    index = transactions.placement.partition_of("id")
+    partition = machine.broker.replicas.get(TRANSACTION_TOPIC, index)
+    transactions.on_resigned(index, partition.leader_epoch)
+    transactions.on_elected(partition)
+    await until(lambda: not isinstance(transactions._shards.find(index), ErrorCode))
+
+
+async def test_a_late_end_at_a_coordinator_that_was_none_meanwhile_is_not_executed(nursery, autojump_clock):
+    """With its ids it lost the order of connections. Meanwhile the client has gone on at another broker."""
+    (machine,) = machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    old = await machine.connect()
+    await writer.transaction({T0: b"a"})
+    await writer.completed()
+    await writer.add(T0)
+    await writer.write("t", b"half of the next transaction")
+    await coordinates_again(machine)
+    # It does not differ from a request of now, but in that its client does not read the answer.
+    assert (await old.ask(writer.ending(commit=True))).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert (await writer.described()).transaction_state == "Ongoing"
+    new = await machine.connect()
+    assert (await new.ask(writer.ending(commit=False))).error_code == ErrorCode.NONE
+    await decided(machines)
+    assert machine.broker.replicas.get("t", 0).log.producers.open_transactions == {}
+
+
+async def test_a_client_of_a_coordinator_that_is_one_again_goes_on(nursery, autojump_clock):
+    """It repeats its request on the same connection."""
+    (machine,) = machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    await writer.add(T0)
+    await writer.write("t", b"a")
+    await coordinates_again(machine)
+    assert await writer.end(commit=True) is ErrorCode.NONE
+    await writer.completed()
+    await writer.transaction({T0: b"b"})
+    await decided(machines)

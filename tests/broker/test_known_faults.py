@@ -123,6 +123,9 @@ FAULTS = {
     "a late InitProducerId of a connection that is given up fences the client that has asked again": (
         "broker/test_given_up_connections.py",
         "test_a_late_init_does_not_fence_the_client_that_has_asked_again"),
+    "a late EndTxn at a coordinator that was none meanwhile ends a transaction that is not whole": (
+        "broker/test_given_up_connections.py",
+        "test_a_late_end_at_a_coordinator_that_was_none_meanwhile_is_not_executed"),
     "offsets of an aborted transaction that come late are committed with the next": (
         "broker/test_given_up_connections.py",
         "test_late_offsets_of_an_aborted_transaction_are_not_committed_with_the_next"),
