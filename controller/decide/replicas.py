@@ -3,9 +3,10 @@
 Leaders are decided in `leaders.py`; a handler combines both decisions.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from barnabas.controller.decide.slices import in_slices
 from barnabas.controller.decide.steps import Decision, Step, Tell, TellLeaderAndIsr, TellMetadata, TellStop
 from barnabas.controller.image.state import (
     ClusterImage,
@@ -20,6 +21,8 @@ from barnabas.controller.image.transitions import REPLICA_TRANSITIONS, ReplicaMo
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import ANY_VERSION, Check, Delete
 from barnabas.wire.topics import TopicPartition
+
+PARTITIONS_LOOKED_AT = 1000  # at a time, for the progress of a deletion
 
 Replica = tuple[TopicPartition, int]
 
@@ -102,21 +105,24 @@ def decide_replicas_of_new_partitions(image: ClusterImage, topic_partitions: Ite
 # Deletion of topics ----------------------------------------------------------------------------------------------
 
 
-def decide_deletions(image: ClusterImage) -> Decision:
-    """The next step of every topic that is marked for deletion; nothing for one that waits for an answer."""
-    decision = Decision()
+def decide_deletions(image: ClusterImage) -> Iterator[Decision]:
+    """The next step of every topic that is marked for deletion; nothing for one that waits for an answer.
+
+    In parts of about a millisecond, of which one decision is made: the image must not change meanwhile.
+    """
     for topic, deletion in image.deletions.items():
-        # Also the replicas of a reassignment that are not assigned any more: their logs must go with the topic.
-        statuses = [
-            status
-            for partition in image.topics[topic].partitions.values()
-            for status in partition.replica_statuses.values()
-        ]
-        if all(status is ReplicaStatus.DELETION_SUCCESSFUL for status in statuses):
-            decision.extend(_complete_deletion(image, topic))
-        elif not deletion.halted and ReplicaStatus.DELETION_STARTED not in statuses:
-            decision.extend(_delete_replicas(image, topic, begun=deletion.begun))
-    return decision
+        is_deleted, is_awaited = True, False
+        for partitions in in_slices(image.topics[topic].partitions.values(), PARTITIONS_LOOKED_AT):
+            for partition in partitions:
+                # Also the replicas of a reassignment that are not assigned any more: their logs must go with the topic.
+                statuses = partition.replica_statuses.values()
+                is_deleted = is_deleted and all(each is ReplicaStatus.DELETION_SUCCESSFUL for each in statuses)
+                is_awaited = is_awaited or ReplicaStatus.DELETION_STARTED in statuses
+            yield Decision()
+        if is_deleted:
+            yield from _complete_deletion(image, topic)
+        elif not deletion.halted and not is_awaited:
+            yield from _delete_replicas(image, topic, begun=deletion.begun)
 
 
 def decide_deletion_answers(
@@ -162,31 +168,32 @@ def _deletion_started(image: ClusterImage, topic_partition: TopicPartition, brok
     )
 
 
-def _delete_replicas(image: ClusterImage, topic: str, *, begun: bool) -> Decision:
+def _delete_replicas(image: ClusterImage, topic: str, *, begun: bool) -> Iterator[Decision]:
     """Send UpdateMetadata without the topic to all brokers, and StopReplica with deletion to those with replicas."""
-    decision = Decision()
-    affected = tuple(topic_partition for topic_partition, _ in image.partitions([topic]))
     # The metadata first, so that clients do not see a topic whose partitions have no replicas. Requests go out in this
     # order anyway (`requests.py`); a resumed deletion has sent it before.
-    if not begun:
-        decision.steps.append(Step(DeletionBegun(topic), tells=(TellMetadata(affected),)))
+    for part in in_slices(image.partitions([topic])) if not begun else ():
+        affected = tuple(topic_partition for topic_partition, _ in part)
+        yield Decision([Step(DeletionBegun(topic, affected), tells=(TellMetadata(affected),))])
     unreachable = False
-    for topic_partition in affected:
-        for broker_id, status in image.partition(topic_partition).replica_statuses.items():
-            if status is ReplicaStatus.DELETION_SUCCESSFUL:
-                continue
-            if image.is_online(topic_partition, broker_id):
-                stop = ReplicaMoved(topic_partition, broker_id, ReplicaMove.STOP)
-                delete = ReplicaMoved(topic_partition, broker_id, ReplicaMove.BEGIN_DELETION)
-                # One request to stop and delete. Kafka's controller sends one to stop and one to delete.
-                tell = TellStop(topic_partition, broker_id, delete=True)
-                decision.steps += [Step(stop), Step(delete, tells=(tell,))]
-            else:
-                unreachable = True
-                decision.steps += _refuse_deletion(topic_partition, broker_id, status)
+    for part in in_slices(image.partitions([topic])):
+        decision = Decision()
+        for topic_partition, partition in part:
+            for broker_id, status in partition.replica_statuses.items():
+                if status is ReplicaStatus.DELETION_SUCCESSFUL:
+                    continue
+                if image.is_online(topic_partition, broker_id):
+                    stop = ReplicaMoved(topic_partition, broker_id, ReplicaMove.STOP)
+                    delete = ReplicaMoved(topic_partition, broker_id, ReplicaMove.BEGIN_DELETION)
+                    # One request to stop and delete. Kafka's controller sends one to stop and one to delete.
+                    tell = TellStop(topic_partition, broker_id, delete=True)
+                    decision.steps += [Step(stop), Step(delete, tells=(tell,))]
+                else:
+                    unreachable = True
+                    decision.steps += _refuse_deletion(topic_partition, broker_id, status)
+        yield decision
     if unreachable:
-        decision.steps.append(Step(DeletionHalted(topic)))
-    return decision
+        yield Decision([Step(DeletionHalted(topic))])
 
 
 def _refuse_deletion(topic_partition: TopicPartition, broker_id: int, status: ReplicaStatus) -> list[Step]:
@@ -200,16 +207,15 @@ def _refuse_deletion(topic_partition: TopicPartition, broker_id: int, status: Re
     return steps
 
 
-def _complete_deletion(image: ClusterImage, topic: str) -> Decision:
+def _complete_deletion(image: ClusterImage, topic: str) -> Iterator[Decision]:
     """Remove the topic's nodes and its properties, and then, in one multi, the topic with its marker."""
     # The marker outlives everything else, so a new controller continues the deletion. Every removal checks it: the
     # store repeats a write whose answer was lost, and would remove nodes of a topic that was created again in between.
     marker = paths.delete_topic(topic)
-    below: list[str] = []
-    for topic_partition, _ in image.partitions([topic]):
-        below += paths.partition_state(*topic_partition), paths.partition(*topic_partition)
-    below += paths.partitions(topic), paths.config_entity("topics", topic)
-    decision = Decision(prepare=[(Check(marker, ANY_VERSION), Delete(path)) for path in below])
-    ops = (Delete(paths.topic(topic)), Delete(marker))
-    decision.steps.append(Step(TopicDeleted(topic), ops))
-    return decision
+    mark = Check(marker, ANY_VERSION)
+    for part in in_slices(image.partitions([topic])):
+        below = [path(*each) for each, _ in part for path in (paths.partition_state, paths.partition)]
+        yield Decision(prepare=[(mark, Delete(path)) for path in below])
+    for path in (paths.partitions(topic), paths.config_entity("topics", topic)):
+        yield Decision(prepare=[(mark, Delete(path))])
+    yield Decision([Step(TopicDeleted(topic), (Delete(paths.topic(topic)), Delete(marker)))])

@@ -8,9 +8,12 @@ until a broker with a replica joins.
 
 import logging
 
+import trio
+
 from barnabas.controller.context import ControllerContext
 from barnabas.controller.decide.replicas import decide_deletion_answers, decide_deletions
 from barnabas.controller.decide.requests import deleted_partitions
+from barnabas.controller.decide.steps import Decision
 from barnabas.controller.events import DeletionMarksTouched, StopReplicaAnswered
 from barnabas.controller.handlers.topics import compare_topics
 from barnabas.controller.image import loading
@@ -75,7 +78,11 @@ async def go_on_deleting(context: ControllerContext) -> None:
     """Take the next step of every deletion that does not wait for an answer or a broker."""
     # Repeated after a refused removal: it may have to be tried again, and other topics have their next step.
     while context.image.deletions:
-        refused = await context.commit(decide_deletions(context.image))
+        decision = Decision()
+        for part in decide_deletions(context.image):
+            decision.extend(part)
+            await trio.lowlevel.checkpoint()
+        refused = await context.commit(decision)
         if not refused:
             return
         for step in refused:

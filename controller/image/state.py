@@ -199,9 +199,10 @@ class DeletionMarked(NamedTuple):
 
 
 class DeletionBegun(NamedTuple):
-    """The topic's partitions went out of service."""
+    """These partitions of the topic went out of service: all of them, a slice in each record."""
 
     topic: str
+    partitions: Sequence[TopicPartition]
 
 
 class DeletionHalted(NamedTuple):
@@ -442,7 +443,8 @@ def _deletion_marked(image: ClusterImage, record: DeletionMarked) -> None:
 
 def _deletion_begun(image: ClusterImage, record: DeletionBegun) -> None:
     image.deletions[record.topic].begun = True
-    for topic_partition, partition in image.partitions([record.topic]):
+    for topic_partition in record.partitions:
+        partition = image.partition(topic_partition)
         # In two moves, because REMOVE is legal only when Offline.
         _move_partition(image, topic_partition, partition, PartitionMove.LOSE_LEADER)
         _move_partition(image, topic_partition, partition, PartitionMove.REMOVE)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from barnabas.controller.decide import replicas
 from barnabas.controller.decide.leaders import (
     LeaderRules,
     decide_leaders,
@@ -12,12 +13,12 @@ from barnabas.controller.decide.replicas import (
     BrokerDifferences,
     compare_brokers,
     decide_deletion_answers,
-    decide_deletions,
     decide_replicas_lost,
     decide_replicas_of_new_partitions,
     decide_replicas_online,
     decide_resumed_deletions,
 )
+from barnabas.controller.decide.slices import SUBJECTS_A_SLICE
 from barnabas.controller.decide.steps import Decision, Step, TellLeaderAndIsr, TellMetadata, TellStop
 from barnabas.controller.image.state import (
     Assignment,
@@ -275,9 +276,28 @@ def confirm(image, *broker_ids):
         carry_out(image, decide_deletion_answers(image, broker_id, [ORDERS], []))
 
 
+def decide_deletions(image):
+    """The whole decision."""
+    decision = Decision()
+    for part in replicas.decide_deletions(image):
+        decision.extend(part)
+    return decision
+
+
+def test_the_deletion_of_a_large_topic_is_decided_in_parts(make):
+    image = make.image(1, 2, orders=[[1, 2]] * 1000)
+    replay(image, DeletionMarked("orders"))
+    parts = list(replicas.decide_deletions(image))
+    assert max(len(part.steps) for part in parts) <= 4 * SUBJECTS_A_SLICE
+    begun = [step.record for part in parts for step in part.steps if isinstance(step.record, DeletionBegun)]
+    assert sum(len(record.partitions) for record in begun) == 1000
+    assert max(len(record.partitions) for record in begun) <= SUBJECTS_A_SLICE
+    assert len(sent(decide_deletions(image))) == len(begun) + 2000
+
+
 def test_deletion_announces_that_the_topic_is_gone_before_replicas_are_deleted(marked):
     decision = decide_deletions(marked)
-    assert decision.steps[0] == Step(DeletionBegun("orders"), (), (TellMetadata((ORDERS,)),))
+    assert decision.steps[0] == Step(DeletionBegun("orders", (ORDERS,)), (), (TellMetadata((ORDERS,)),))
     assert sent(decision)[1:] == [TellStop(ORDERS, 1, True), TellStop(ORDERS, 2, True)]
     assert moves(decision, 1) == moves(decision, 2) == ["stop", "begin deletion"]
 

@@ -89,7 +89,7 @@ def test_answers_from_an_earlier_life_of_a_broker_are_distinguished(make):
 
 def test_deletion_takes_partitions_out_of_service(make):
     image = make.image(1, orders=[[1], [1]])
-    replay_all(image, [DeletionMarked("orders"), DeletionBegun("orders")])
+    replay_all(image, [DeletionMarked("orders"), DeletionBegun("orders", (ORDERS, TopicPartition("orders", 1)))])
     assert {partition.status for _, partition in image.partitions()} == {PartitionStatus.NON_EXISTENT}
     assert image.deletions["orders"].begun
 
@@ -104,7 +104,14 @@ def test_deletion_halts_and_resumes(make):
 
 def test_a_deleted_topic_leaves_nothing(make):
     image = make.image(1, orders=[[1]])
-    replay_all(image, [DeletionMarked("orders"), DeletionBegun("orders"), DirectoryReported(ORDERS, 1, works=False)])
+    replay_all(
+        image,
+        [
+            DeletionMarked("orders"),
+            DeletionBegun("orders", (ORDERS,)),
+            DirectoryReported(ORDERS, 1, works=False),
+        ],
+    )
     for move in ReplicaMove.STOP, ReplicaMove.BEGIN_DELETION, ReplicaMove.CONFIRM_DELETION:
         replay(image, ReplicaMoved(ORDERS, 1, move))
     replay(image, TopicDeleted("orders"))
