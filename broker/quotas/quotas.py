@@ -64,7 +64,7 @@ class Quotas:
         self._turns: dict[str, trio.Lock] = {}  # of each listener
         # KIP-612. An address is to its table what a client id is to the others.
         self._addresses = QuotaTable()
-        self._known: set[str] = set()  # paths of entities with properties
+        self._known: dict[str, None] = {}  # paths of entities with properties
         self._connections = ClientRates(self._addresses, window, throttle_max_ms=window.sample_ms)
         # Looked at for each request, so that a broker without quotas does nothing more.
         self.is_active = False
@@ -116,7 +116,8 @@ class Quotas:
         """Read all quotas from the store; those that are not there any more are removed."""
         folders = [USERS, CLIENTS, ADDRESSES]
         listed = [f"{folder}/{name}" for folder in folders for name in await list_entities(self._store, folder)]
-        listed += self._known.difference(listed)
+        # In an order that does not depend on hashes: simulated runs repeat it.
+        listed = list(dict.fromkeys([*listed, *self._known]))
         remaining = iter(listed)  # shared by the tasks: each takes the next when it has finished one
 
         async def read_some() -> None:
@@ -137,7 +138,10 @@ class Quotas:
         if entity is None:
             return
         texts = await read_entity(self._store, path)
-        (self._known.add if texts else self._known.discard)(path)
+        if texts:
+            self._known[path] = None
+        else:
+            self._known.pop(path, None)
         if entity.ip != "":
             # A name of a host is resolved by Kafka's tools, and stored as an address.
             address = None if entity.ip is None else address_text(entity.ip)

@@ -169,16 +169,14 @@ class Connections:
 
     async def admit(self, stream: Stream, listener: str) -> Connection | str:
         """Count a new connection, or say why it is refused. Waits while `max.connections` are open."""
-        while not self._has_slot(listener):
-            if self._has_too_many(stream.peer_address):
-                break
+        while not (full := self._has_too_many(stream.peer_address)) and not self._has_slot(listener):
             # Those that wait use file descriptors, of which brokers need some too. Kafka lets the kernel keep them.
             if self._waiting.get(listener, 0) >= self._config.socket_listen_backlog_size:
                 return "max.connections is reached, and socket.listen.backlog.size wait already"
             await self._wait_for_slot(listener)
             if stream.has_hung_up():
                 return "its client has gone while it waited for max.connections"
-        if self._has_too_many(stream.peer_address):
+        if full:
             return "max.connections.per.ip is reached"
         # Only at the listener of the brokers: clients could keep them from replicating (KIP-402).
         if len(self._open) >= self._config.max_connections:
