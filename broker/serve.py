@@ -83,6 +83,7 @@ logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 5.0
 REPORT_RETRY_SECONDS = 10.0
+SHORTAGE_REPORT_SECONDS = 10.0
 # For the topics, after the UpdateMetadata with the live brokers: the controller may have 10,000 partitions to send.
 METADATA_WAIT_SECONDS = 10.0
 SETTLE_SECONDS = 3.0  # after it the broker reports ready without the metadata; Metadata requests still wait
@@ -207,6 +208,7 @@ async def _serve(
             background.start_soon(kept_up, logger, "the metadata cache", partial(_await_metadata, broker))
             forget_deleted = partial(forget_deleted_topics, store, broker.metadata, broker.replicas)
             background.start_soon(kept_up, logger, "the search for deleted topics", forget_deleted)
+            background.start_soon(kept_up, logger, "the report of shortages", partial(_report_shortages, broker))
             await _serve_connections(broker, listeners, advertised, stop, task_status)
             # Last: requests that are answered during the stop need the flusher, the coordinator and the others.
             background.cancel_scope.cancel()
@@ -519,16 +521,26 @@ def _directory_failed(broker: Broker, background: trio.Nursery, directory: str, 
 
 
 async def _report_directory(broker: Broker) -> None:
-    """Create a log directory event in the store: the controller then asks this broker for its replicas' state (B.9)."""
+    """Create a log directory event in the store: the controller then sends this broker its roles again (B.9)."""
     event = paths.LogDirEvent(broker.broker_id).encode()
     while True:
         try:
             await broker.store.create(paths.LOG_DIR_EVENT_PREFIX, event, sequential=True)
         except StoreError as error:  # the embedded store may lie on the same disk
-            logger.warning("the controller cannot be notified of the lost directory yet: %s", error)
+            logger.warning("the controller cannot be notified of the log directories yet: %s", error)
             await trio.sleep(REPORT_RETRY_SECONDS)
         else:
             return
+
+
+async def _report_shortages(broker: Broker) -> None:
+    """After requests of the controller that were refused for want of descriptors: have them sent again."""
+    while True:
+        await broker.replicas.lacked.wait()
+        broker.replicas.lacked = trio.Event()
+        # Connections are closed meanwhile, or the limit is raised. All roles are sent again, so not too often.
+        await trio.sleep(SHORTAGE_REPORT_SECONDS)
+        await _report_directory(broker)
 
 
 # -- connections

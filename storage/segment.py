@@ -10,7 +10,7 @@ Methods that only read take `open_file`: `SegmentStore.shared` on the event loop
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from barnabas.storage.disk import File, StorageError
@@ -51,7 +51,7 @@ from barnabas.storage.index import (
 )
 from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.record_batch import BATCH_MAGIC
-from barnabas.wire.records import Steps, find_time
+from barnabas.wire.records import Steps, find_largest_timestamp, find_time
 from barnabas.wire.sentinels import NO_TIMESTAMP
 
 __all__ = ["ActiveSegment", "OpenFiles", "RecordTime", "RollRules", "Segment"]
@@ -209,20 +209,46 @@ class Segment:
 
         Each `yield` ends a step, so that the caller may pause or give up the search there.
         """
-        end_position = self.size_bytes  # noted once: an active segment may grow during the search
         first = max(self.start_offset_for_time(timestamp, open_file), start_offset)
-        stepped_at = position = self.start_position(first, open_file)
+        for entry in self._entries_from(first, open_file):
+            if entry is None:
+                yield None
+                continue
+            span, data = entry
+            # The header is enough to skip a batch; only a batch that can match is decompressed.
+            if span.last_offset >= start_offset and max_timestamp_of(span, data) >= timestamp:
+                found = yield from find_time(data, timestamp, start_offset)
+                if found is not None:
+                    return RecordTime(found[1], found[0], leader_epoch_of(span, data))
+        return None
+
+    def largest_timestamp_from(self, start_offset: int, open_file: Opener) -> Steps[int]:
+        """The largest timestamp of the records from `start_offset` on; -1 without any. Blocking: long, step by step."""
+        largest = NO_TIMESTAMP
+        for entry in self._entries_from(start_offset, open_file):
+            if entry is None:
+                yield None
+                continue
+            span, data = entry
+            timestamp = max_timestamp_of(span, data)
+            if span.last_offset < start_offset or timestamp <= largest:
+                continue
+            # The header's timestamp may be that of a record below the start offset.
+            if span.base_offset < start_offset:
+                timestamp = yield from find_largest_timestamp(data, timestamp, start_offset)
+            largest = max(largest, timestamp)
+        return largest
+
+    def _entries_from(self, offset: int, open_file: Opener) -> Iterator[tuple[EntrySpan, memoryview] | None]:
+        """The entries from about `offset` on, in order; None between them ends a step."""
+        end_position = self.size_bytes  # noted once: an active segment may grow during the search
+        stepped_at = position = self.start_position(offset, open_file)
         with open_file(self.path) as file:
             for span, data in walk_file(file, position, end_position, SEARCH_WINDOW_BYTES):
                 if span.position - stepped_at >= SEARCH_WINDOW_BYTES:
                     stepped_at = span.position
                     yield None
-                # The header is enough to skip a batch; only a batch that can match is decompressed.
-                if span.last_offset >= start_offset and max_timestamp_of(span, data) >= timestamp:
-                    found = yield from find_time(data, timestamp, start_offset)
-                    if found is not None:
-                        return RecordTime(found[1], found[0], leader_epoch_of(span, data))
-        return None
+                yield span, data
 
     def sync(self, log_end_offset: int) -> None:
         """Sync its files and the producer snapshot at its end, unless it was removed meanwhile. Blocking: long."""

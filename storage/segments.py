@@ -242,6 +242,9 @@ class LogSegments:
         latest, newest = NO_TIMESTAMP, None
         for number, segment in enumerate(list(self._row), 1):
             timestamp = segment.largest(private).timestamp
+            # The timestamp may be that of a record which DeleteRecords has removed.
+            if timestamp > latest and segment.base_offset < start_offset:
+                timestamp = yield from segment.largest_timestamp_from(start_offset, private)
             if timestamp > latest:
                 latest, newest = timestamp, segment
             if number % SEGMENTS_AT_A_TIME == 0:

@@ -170,6 +170,26 @@ def find_time(entry_bytes: memoryview, timestamp: int, start_offset: int = 0) ->
     return header.base_offset + offset_delta, header.max_timestamp if header.uses_log_append_time else found_timestamp
 
 
+def find_largest_timestamp(entry_bytes: memoryview, upper_bound: int, start_offset: int) -> Steps[int]:
+    """The largest timestamp of an entry's records from `start_offset` on; -1 if there is none.
+
+    `upper_bound` is the largest timestamp in the entry's header.
+    """
+    found = yield from find_time(entry_bytes, NO_TIMESTAMP, start_offset)
+    if found is None:
+        return NO_TIMESTAMP
+    # By halving: the records are read 64 times at most, whatever their timestamps are.
+    largest = found[1]
+    while largest < upper_bound:
+        middle = (largest + upper_bound + 1) // 2
+        found = yield from find_time(entry_bytes, middle, start_offset)
+        if found is None:
+            upper_bound = middle - 1
+        else:
+            largest = found[1]
+    return largest
+
+
 def _find_time(
     header: BatchHeader, batch: memoryview, timestamp: int, first_delta: int
 ) -> Steps[tuple[int, int] | None]:

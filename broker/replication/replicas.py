@@ -11,7 +11,6 @@ KAFKA_STORAGE_ERROR; partitions in other directories go on.
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -112,6 +111,9 @@ class Replicas:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._names: dict[bytes, str] = {}  # topic id -> name, of the hosted partitions
         self.refused_batches = RefusedBatches()
+        # Set when a request was refused because this process lacked descriptors or memory. No directory failed, so the
+        # controller has to be asked for the same request again (`serve.py`).
+        self.lacked = trio.Event()
         # Control requests are handled one at a time in the order of their arrival: the controller relies on it.
         self.turn = trio.Lock()
 
@@ -389,8 +391,11 @@ class Replicas:
         # A log that cannot be created is the error of its own partition only.
         async def prepare(each: AskedState) -> None:
             prepared[each[0]] = ErrorCode.KAFKA_STORAGE_ERROR
-            with contained(logger, "the log of %s cannot be made", each[0]), suppress(StorageError):
-                prepared[each[0]] = await self._prepare_log(each, configs)
+            with contained(logger, "the log of %s cannot be made", each[0]):
+                try:
+                    prepared[each[0]] = await self._prepare_log(each, configs)
+                except StorageError as error:
+                    prepared[each[0]] = self._refuse(error)
 
         await _several_at_a_time(prepare, wanted)
         return prepared
@@ -459,11 +464,7 @@ class Replicas:
         if not isinstance(log, PartitionLog) or self.logs.get(key) is not log:
             return ErrorCode.KAFKA_STORAGE_ERROR
         led = partition.is_leader
-        try:
-            partition.become(log, _role(state))
-        except StorageError as error:
-            self._storage_failed(partition, error)
-            return ErrorCode.KAFKA_STORAGE_ERROR
+        partition.become(log, _role(state))
         if log.topic_id is not None:
             self._names[log.topic_id] = key.topic
         # After `become`: both take over the new leader epoch.
@@ -501,8 +502,9 @@ class Replicas:
 
     async def _stop(self, key: TopicPartition, leader_epoch: int, delete: bool) -> ErrorCode:
         partition = self._partitions.get(key)
-        # An offline log cannot be deleted. The partition stays, so clients still get this error.
-        if partition is not None and partition.log is None:
+        # An offline log cannot be deleted. The partition stays, so clients still get this error. If all directories are
+        # online, the partition has none because of a shortage.
+        if partition is not None and partition.log is None and self.logs.offline_directories:
             return ErrorCode.KAFKA_STORAGE_ERROR
         # Negative epochs are not compared: -1 in versions without a leader epoch, -2 for a topic's deletion.
         if partition is not None and 0 <= leader_epoch < partition.leader_epoch:
@@ -521,8 +523,8 @@ class Replicas:
             try:
                 await self.logs.futures.delete(key)
                 await self.logs.delete(key)
-            except StorageError:
-                return ErrorCode.KAFKA_STORAGE_ERROR
+            except StorageError as error:
+                return self._refuse(error)
             self._forget_coordinated(key)
         return ErrorCode.NONE
 
@@ -541,6 +543,13 @@ class Replicas:
         coordinator = self.coordinators.get(partition.topic_partition.topic)
         if led and coordinator is not None:
             coordinator.on_resigned(partition.topic_partition.partition, epoch)
+
+    def _refuse(self, error: StorageError) -> ErrorCode:
+        """The response to a request for which the storage failed."""
+        # With a directory offline, nothing can be made that may lie in it, so the same request would be refused again.
+        if error.is_shortage and not self.logs.offline_directories:
+            self.lacked.set()
+        return ErrorCode.KAFKA_STORAGE_ERROR
 
     def _storage_failed(self, partition: Partition, error: StorageError) -> None:
         if partition.log is not None:

@@ -3,11 +3,12 @@
 A broker is alive while its registration exists; the registration's czxid, the broker epoch, distinguishes one
 registration from the next. A failed disk is reported in two steps: the broker writes a notification to the store; the
 controller then sends it LeaderAndIsr again, and the response has KAFKA_STORAGE_ERROR for the lost replicas. A replica
-on a failed disk is treated like one on a dead broker.
+on a failed disk is treated like one on a dead broker. A broker of ours writes the same notification some time after it
+could not make a log for want of file descriptors: the response then shows which replicas work again.
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import trio
 
@@ -22,7 +23,7 @@ from barnabas.controller.decide.replicas import (
 )
 from barnabas.controller.decide.requests import ControlBatch
 from barnabas.controller.decide.slices import in_slices
-from barnabas.controller.decide.steps import Decision
+from barnabas.controller.decide.steps import Decision, TellLeaderAndIsr
 from barnabas.controller.events import (
     BrokerIdsTouched,
     LeaderAndIsrAnswered,
@@ -114,15 +115,22 @@ async def _brokers_up(context: ControllerContext, brokers: Sequence[LiveBroker])
         announcement.add_metadata(topic_partition for topic_partition, _ in every)
         await trio.lowlevel.checkpoint()
     await context.tell(announcement, metadata_to=list(joined))
-    for part in in_slices(context.image.replicas_on(joined), PARTITIONS_IN_A_BATCH):
-        # Elected in the same batch as the replicas start: the joined broker may be the only one that can lead these.
+    await _replicas_back(context, context.image.replicas_on(joined), joined)
+
+
+async def _replicas_back(
+    context: ControllerContext, replicas: Iterable[Replica], broker_ids: Mapping[int, object]
+) -> None:
+    """Start replicas of these brokers, elect leaders where none is, and go on with what has waited for them."""
+    for part in in_slices(replicas, PARTITIONS_IN_A_BATCH):
+        # Elected in the same batch as the replicas start: they may be the only ones that can lead these partitions.
         waiting = [topic_partition for topic_partition, _ in part if topic_partition in context.image.leaderless]
         await context.elect(dict.fromkeys(waiting), await context.decide(decide_replicas_online, part))
-    # As in Kafka, also the partitions that the joined brokers do not hold.
+    # As in Kafka, also the partitions that these brokers do not hold.
     await context.elect(partitions_without_leader(context.image), Decision())
-    # Reassignments to a dead broker, and deletions of its replicas, have waited for it.
-    await resume_moves(context, joined)
-    await context.commit(decide_resumed_deletions(context.image, joined))
+    # Reassignments to a dead broker or disk, and deletions of its replicas, have waited for it.
+    await resume_moves(context, broker_ids)
+    await context.commit(decide_resumed_deletions(context.image, broker_ids))
     await go_on_deleting(context)
 
 
@@ -158,7 +166,10 @@ async def _replicas_lost(context: ControllerContext, replicas: Iterable[Replica]
 
 
 async def leader_and_isr_answered(context: ControllerContext, event: LeaderAndIsrAnswered) -> None:
-    """Take replicas on failed log directories out of service; other errors are only logged."""
+    """Take replicas on failed log directories out of service, and those that work again into it.
+
+    Other errors are only logged.
+    """
     # An answer of an earlier registration: the broker has been sent its roles again, and its disks may be other ones.
     if not context.image.is_current(event.broker):
         return
@@ -170,15 +181,18 @@ async def leader_and_isr_answered(context: ControllerContext, event: LeaderAndIs
         return
     failed = context.image.failed_disks.get(broker_id, {})
     lost: list[Replica] = []
+    recovered: list[Replica] = []
     refused: dict[int, int] = {}  # code -> how often
     for topic_partition, code in _partition_errors(context, event.response):
         # Every role that is sent to a failed disk gets this error again; only the first one is news.
         if code == ErrorCode.KAFKA_STORAGE_ERROR and topic_partition not in failed:
             context.replay(DirectoryReported(topic_partition, broker_id, works=False))
             lost.append((topic_partition, broker_id))
-        # As in Kafka, a replica whose role was taken counts as online again.
+        # As in Kafka, a replica whose role was taken counts as online again. Kafka's controller does nothing more with
+        # it until a broker joins.
         elif code == ErrorCode.NONE and topic_partition in failed:
             context.replay(DirectoryReported(topic_partition, broker_id, works=True))
+            recovered.append((topic_partition, broker_id))
         elif code not in ORDINARY_ANSWERS:
             refused[code] = refused.get(code, 0) + 1
     for code, count in refused.items():
@@ -186,6 +200,9 @@ async def leader_and_isr_answered(context: ControllerContext, event: LeaderAndIs
     if lost:
         logger.warning("broker %d lost the disk of %d replicas", broker_id, len(lost))
         await _replicas_lost(context, lost)
+    if recovered:
+        logger.info("%d replicas of broker %d work again", len(recovered), broker_id)
+        await _replicas_back(context, recovered, {broker_id: None})
 
 
 def _partition_errors(
@@ -206,11 +223,26 @@ def _partition_errors(
 
 
 async def log_dir_events_touched(context: ControllerContext, event: LogDirEventsTouched) -> None:
-    """Send LeaderAndIsr again to the brokers that lost a directory; their responses name the lost replicas."""
+    """Send their requests again to the brokers that lost a directory, or could not make a log for want of descriptors.
+
+    The responses name the replicas that are lost, and those that work again.
+    """
+    image = context.image
     names = await context.store.children(paths.LOG_DIR_EVENTS, context.watch(event))
-    broker_ids = dict.fromkeys(await loading.read_log_dir_events(context.store, names))
+    reporting = await loading.read_log_dir_events(context.store, names)
     # May be removed before the roles are sent: if this controller fails in between, the next one sends every broker
     # all its roles, and the responses name the lost replicas.
     await context.write([[Delete(f"{paths.LOG_DIR_EVENTS}/{name}")] for name in names])
-    for part in in_slices(context.image.replicas_on(broker_ids), PARTITIONS_IN_A_BATCH):
-        await context.commit(await context.decide(decide_replicas_online, part))
+    # A broker that is about to stop has been asked to stop its replicas.
+    asked = {each: None for each in reporting if each in image.brokers and each not in image.shutting_down}
+    for part in in_slices(image.replicas_on(asked), PARTITIONS_IN_A_BATCH):
+        roles = ControlBatch()
+        for topic_partition, broker_id in part:
+            # No role shows whether this replica works again, because it gets none; StopReplica will show it.
+            if image.is_deleting(topic_partition.topic):
+                context.replay(DirectoryReported(topic_partition, broker_id, works=True))
+            elif image.partition(topic_partition).leadership is not None:
+                roles.add(TellLeaderAndIsr(topic_partition, (broker_id,)))
+        await context.tell(roles)
+    await context.commit(decide_resumed_deletions(image, asked))
+    await go_on_deleting(context)

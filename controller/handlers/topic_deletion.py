@@ -3,7 +3,7 @@
 The marker is a node and outlives controllers; the rest of a deletion's state is rebuilt from it. First all brokers are
 sent UpdateMetadata without the topic, then the brokers with replicas StopReplica, and when all have answered, the
 topic's nodes are removed, the marker last. A replica on a dead broker or a failed disk halts the deletion of its topic
-until a broker with a replica joins.
+until a broker with a replica joins, or notifies the controller of its log directories.
 """
 
 import logging

@@ -5,15 +5,11 @@ from dataclasses import replace
 import pytest
 import trio
 
-from barnabas.controller.events import (
-    LeaderAndIsrAnswered,
-)
 from barnabas.controller.image.transitions import PartitionStatus, ReplicaStatus
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import LogDirEvent, TopicAssignment
 from barnabas.controller.store.store import Create, Delete, SetData
 from barnabas.wire import messages as m
-from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import NO_LEADER
 from barnabas.wire.topics import TopicPartition
 
@@ -343,68 +339,6 @@ async def test_an_election_is_held_when_unclean_ones_become_allowed(cluster, top
         await cluster.configure("orders", unclean_leader_election_enable="true")
     cluster.controller.candidate.unclean_election_allowed(topic)
     await cluster.settle()
-    assert (await cluster.state("orders")).leader == 2
-
-
-# Disks
-
-
-async def test_a_replica_on_a_broken_disk_does_not_lead(cluster):
-    await cluster.start(1, 2)
-    cluster.brokers[2].failed_disk[ORDERS] = None
-    await cluster.create("orders", [[2, 1]])
-    assert await leader_and_isr(cluster, "orders") == (1, (1,), 1)
-    assert cluster.brokers[1].leads("orders")
-    assert cluster.brokers[1].metadata[ORDERS].offline_replicas == [2]
-    assert "StopReplica" in names(cluster.brokers[2].requests)
-
-
-async def test_a_broker_that_reports_a_lost_disk_is_asked_what_it_lost(cluster):
-    await cluster.start(1, 2)
-    await cluster.create("orders", [[2, 1]])
-    cluster.brokers[2].failed_disk[ORDERS] = None
-    await cluster.store.create(paths.LOG_DIR_EVENT_PREFIX, LogDirEvent(2).encode(), sequential=True)
-    await cluster.settle()
-    assert (await cluster.state("orders")).leader == 1
-    assert await cluster.tree(paths.LOG_DIR_EVENTS) == []
-
-
-async def test_brokers_that_know_no_topic_ids_report_disks_by_topic_name(cluster):
-    await cluster.start(1, 2)
-    error = m.LeaderAndIsrResponse.LeaderAndIsrPartitionError(topic_name="orders", partition_index=0, error_code=56)
-    cluster.brokers[2]._leader_and_isr = lambda request: m.LeaderAndIsrResponse(partition_errors=[error])
-    await cluster.create("orders", [[2, 1]])
-    assert (await cluster.state("orders")).leader == 1
-
-
-async def test_a_role_that_a_broker_refuses_is_logged(cluster, caplog):
-    broker = await cluster.start(1)
-    broker._take_role = lambda partition, state: ErrorCode.INCONSISTENT_TOPIC_ID
-    await cluster.create("orders", [[1], [1]])
-    assert "broker 1 did not take its role in 2 partitions: INCONSISTENT_TOPIC_ID" in caplog.text
-
-
-async def test_what_a_broker_answered_in_its_former_life_means_nothing(cluster):
-    await cluster.start(1, 2)
-    await cluster.create("orders", [[2, 1]])
-    former = cluster.image.brokers[2]
-    await cluster.restart_unnoticed(2)
-    state = await cluster.state("orders")
-    error = m.LeaderAndIsrResponse.LeaderAndIsrPartitionError(topic_name="orders", partition_index=0, error_code=56)
-    stale = LeaderAndIsrAnswered(former, m.LeaderAndIsrResponse(partition_errors=[error]))
-    cluster.controller.candidate._controller.put(stale)
-    await cluster.settle()
-    assert cluster.image.is_online(ORDERS, 2)
-    assert await cluster.state("orders") == state
-
-
-async def test_a_mended_disk_is_noticed_when_its_broker_returns(cluster):
-    await cluster.start(1, 2)
-    cluster.brokers[2].failed_disk[ORDERS] = None
-    await cluster.create("orders", [[2]])
-    assert (await cluster.state("orders")).leader == NO_LEADER
-    await cluster.kill(2)
-    await cluster.restart(2)
     assert (await cluster.state("orders")).leader == 2
 
 

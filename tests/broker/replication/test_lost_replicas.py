@@ -7,6 +7,7 @@ them had acknowledged.
 import pytest
 import trio
 
+from barnabas.broker.serve import SHORTAGE_REPORT_SECONDS
 from barnabas.storage.disk import StorageError
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import Machine
@@ -55,4 +56,27 @@ async def test_a_log_that_lacked_a_descriptor_is_made_when_the_role_is_repeated(
         machine.disk.fail_next("open", "EMFILE", path_part="t-0")
     assert codes_of(await client.ask(roles(machine, "t", [0]))) == [ErrorCode.KAFKA_STORAGE_ERROR]
     assert codes_of(await client.ask(roles(machine, "t", [0]))) == [ErrorCode.NONE]
+    assert (await client.produce("t", b"v")).error_code == 0
+
+
+async def test_a_topic_whose_log_lacked_a_descriptor_gets_its_leader_without_a_restart(nursery, autojump_clock):
+    machine = await Machine(nursery).start()
+    client = await machine.connect()
+    machine.disk.fail_next("open", "EMFILE", path_part="t-0")
+    await client.create_topic("t")
+    assert (await client.produce("t", b"v")).error_code != 0
+    await trio.sleep(2 * SHORTAGE_REPORT_SECONDS)
+    assert (await client.produce("t", b"v")).error_code == 0
+
+
+async def test_a_topic_whose_log_lacked_a_descriptor_can_be_deleted(nursery, autojump_clock):
+    machine = await Machine(nursery).start()
+    client = await machine.connect()
+    for _ in range(10):  # no attempt makes the log
+        machine.disk.fail_next("open", "EMFILE", path_part="t-0")
+    await client.create_topic("t")
+    await client.delete_topic("t")
+    await trio.sleep(2 * SHORTAGE_REPORT_SECONDS)
+    machine.disk.forget_faults()
+    await client.create_topic("t")
     assert (await client.produce("t", b"v")).error_code == 0
