@@ -16,13 +16,14 @@ def is_overtaken(known: TransactionalId | None, producer: Producer, connection: 
     return known is not None and known.producer == producer and connection < known.connection
 
 
-def is_first(known: TransactionalId, producer: Producer) -> bool:
-    """Whether this producer has used no connection since the id was loaded.
+def is_unproved(known: TransactionalId, producer: Producer, connection: int) -> bool:
+    """Whether this producer has not used this connection since the id was loaded.
 
     A request that was under way while this broker was no coordinator, and is one again, must not be executed. It is
-    answered with a retriable error: a client that repeats it on the same connection has not given that up.
+    answered with a retriable error: a client that repeats it on the same connection has not given that up. An earlier
+    connection is no proof: its client may have repeated the request on this one, and have given up both.
     """
-    return known.producer == producer and known.connection == 0
+    return known.producer == producer and known.connection != connection
 
 
 def note_connection(known: TransactionalId, producer: Producer, connection: int) -> None:

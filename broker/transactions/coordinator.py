@@ -22,7 +22,7 @@ from barnabas.broker.shards.ports import ShardPartition, ShardWorld
 from barnabas.broker.shards.shard import Shard, Stored
 from barnabas.broker.shards.shards import Shards
 from barnabas.broker.shards.watch import HighWatermarks
-from barnabas.broker.transactions.connections import is_first, is_overtaken, note_connection
+from barnabas.broker.transactions.connections import is_overtaken, is_unproved, note_connection
 from barnabas.broker.transactions.decisions import TRANSACTION_NOT_STORED, decide
 from barnabas.broker.transactions.descriptions import (
     Description,
@@ -123,7 +123,7 @@ class _Outcome(NamedTuple):
     rests_on_memory: bool = False  # no record was written for it
 
 
-UNPROVED_OUTCOME = _Outcome(Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), NO_OFFSET)  # see `connections.is_first`
+UNPROVED_OUTCOME = _Outcome(Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), NO_OFFSET)  # see `connections.is_unproved`
 
 
 class TransactionCoordinator:
@@ -361,9 +361,9 @@ class TransactionCoordinator:
             if used is not None and known is not None:
                 if is_overtaken(known, *used):
                     raise Overtaken
-                is_unproved = shard.index in self._led_before and is_first(known, used[0])
+                is_to_prove = shard.index in self._led_before and is_unproved(known, *used)
                 note_connection(known, *used)
-                if is_unproved:
+                if is_to_prove:
                     return UNPROVED_OUTCOME
             outcome = self._shards.step(shard, self._follow, shard, name, event, made)
             if outcome is not None:

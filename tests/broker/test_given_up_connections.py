@@ -108,10 +108,25 @@ async def test_a_late_end_at_a_coordinator_that_was_none_meanwhile_is_not_execut
     # It does not differ from a request of now, but in that its client does not read the answer.
     assert (await old.ask(writer.ending(commit=True))).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert (await writer.described()).transaction_state == "Ongoing"
-    new = await machine.connect()
-    assert (await new.ask(writer.ending(commit=False))).error_code == ErrorCode.NONE
+    assert await writer.end(commit=False) is ErrorCode.NONE
     await decided(machines)
     assert machine.broker.replicas.get("t", 0).log.producers.open_transactions == {}
+
+
+async def test_late_ends_of_two_connections_are_no_proof_of_each_other(nursery, autojump_clock):
+    """The client has repeated its request before it found the other coordinator: both are on their way."""
+    (machine,) = machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    late = [await machine.connect(), await machine.connect()]
+    await writer.transaction({T0: b"a"})
+    await writer.completed()
+    await writer.add(T0)
+    await writer.write("t", b"half of the next transaction")
+    await coordinates_again(machine)
+    codes = [(await client.ask(writer.ending(commit=True))).error_code for client in late]
+    assert codes == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] * 2
+    assert (await writer.described()).transaction_state == "Ongoing"
 
 
 async def test_a_client_of_a_coordinator_that_is_one_again_goes_on(nursery, autojump_clock):

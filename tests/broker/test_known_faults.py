@@ -126,6 +126,9 @@ FAULTS = {
     "a late EndTxn at a coordinator that was none meanwhile ends a transaction that is not whole": (
         "broker/test_given_up_connections.py",
         "test_a_late_end_at_a_coordinator_that_was_none_meanwhile_is_not_executed"),
+    "two late EndTxn there prove each other": (
+        "broker/test_given_up_connections.py",
+        "test_late_ends_of_two_connections_are_no_proof_of_each_other"),
     "offsets of an aborted transaction that come late are committed with the next": (
         "broker/test_given_up_connections.py",
         "test_late_offsets_of_an_aborted_transaction_are_not_committed_with_the_next"),
