@@ -1,17 +1,13 @@
 """Search of the log's tail for a batch that the producer state does not remember any more.
 
 An idempotent client may have five batches per partition in flight, and the producer state remembers the last five.
-Still a retry of a batch that *is* in the log can look out of sequence, in three cases:
+Still a retry of a batch that *is* in the log can look out of sequence, in two cases:
 
 - A snapshot keeps only the last batch of each producer, so after a restart four of the five are unknown.
 - After a change of leader a client sends new batches to the new leader while old ones, which the new leader has
   replicated, are still unanswered by the old leader. It then sends these again, behind more than five newer ones.
-- The batch is one of a transaction that has ended. Its numbers alone do not tell a retry from records of the next
-  transaction (`ProducerStates.check`).
-
-In the first two cases Apache Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER; some clients then write the batch once more
-under a new epoch, others retry for ever. In the third it takes both for a retry. This broker first searches
-`SEARCHED_BYTES` of the log.
+Apache Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER; some clients then write the batch once more under a new epoch, others
+retry for ever. This broker first searches `SEARCHED_BYTES` of the log.
 
 A retry is recognised by its whole header from the magic on. A retry is not recognised, and refused as in Kafka, where
 the broker itself writes what the checksum covers: LogAppendTime, a changed compression, compaction.
@@ -38,8 +34,8 @@ LIKENESSES_MAX = 8
 def find_batch(log: "PartitionLog", wanted: "Batch") -> Steps[Duplicate | None]:
     """Find the batch in the log that `wanted` repeats. Blocking: long, step by step. StorageError, SearchDisturbed."""
     oldest = log.producers.oldest_remembered(wanted.header.producer_id)
-    # The remembered batches were compared by their numbers already, unless their transaction has ended.
-    before = log.log_end_offset if oldest is None or wanted.header.is_transactional else oldest
+    # The remembered batches were compared by their numbers already.
+    before = log.log_end_offset if oldest is None else oldest
     fingerprint = fingerprint_of(wanted)
     return log.segments.undisturbed(lambda: _find(list(log.segments), fingerprint, before))
 

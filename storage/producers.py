@@ -208,10 +208,9 @@ class ProducerStates:
                 duplicate = self._find_duplicate(header)
                 if duplicate is not None:
                     # librdkafka gives numbers again after an abort, if a leader died before it acknowledged them. Kafka
-                    # takes the new records for those of the aborted transaction: they are acknowledged, and lost. The
-                    # caller looks whether this is a retry of the same bytes.
-                    is_ambiguous = kind and producer.has_ended(duplicate.base_offset)
-                    return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if is_ambiguous else duplicate
+                    # takes the new records for those of the aborted transaction: they are acknowledged, and lost.
+                    is_new = kind and producer.has_ended(duplicate.base_offset)
+                    return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if is_new else duplicate
             # An older epoch is fenced: another instance has taken over the transactional id (KIP-98), or the producer
             # itself has bumped its epoch (KIP-360). Kafka 3.9 looks at the guard before, so that it may answer a zombie
             # INVALID_TXN_STATE, which does not say that it is fenced (KAFKA-19690).
@@ -270,6 +269,11 @@ class ProducerStates:
             return False
         last = producer.last_sequence
         return header.last_sequence == last or is_before(header.last_sequence, last)
+
+    def has_ended(self, header: "BatchHeader", offset: int) -> bool:
+        """Whether the transaction that wrote the record of this producer at this offset has its marker."""
+        producer = self.get(header.producer_id)
+        return producer is None or producer.has_ended(offset)
 
     def _find_duplicate(self, header: "BatchHeader") -> Duplicate | None:
         """The remembered batch with the same first and last sequence."""

@@ -410,7 +410,7 @@ async def _find_original(broker: Broker, partition: Partition, batch: "Batch") -
     """Search the log for a batch that was refused as out of order; OUT_OF_ORDER_SEQUENCE_NUMBER where it is not there.
 
     Kafka keeps the last five batches of each producer and refuses older retries. Here a retry that is byte for byte in
-    the log gets its original offset (`storage/duplicate_search.py`).
+    the log gets its original offset (`storage/duplicate_search.py`), unless that is in a transaction that has ended.
     """
     log, leader_epoch = partition.log, partition.leader_epoch
     # A sequence ahead of the producer's last one cannot be a retry.
@@ -429,7 +429,9 @@ async def _find_original(broker: Broker, partition: Partition, batch: "Batch") -
     # The search ran in threads: if the role changed meanwhile, a truncation may have removed the batch that it found.
     if partition.log is not log or partition.leader_epoch != leader_epoch or not partition.is_leader:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    if found is None:
+    # A client gives its batches up before it ends their transaction. So this is no retry but a record of the next one,
+    # which was made again with the same number, time and content: as a duplicate it would be acknowledged and lost.
+    if found is None or (batch.header.is_transactional and log.producers.has_ended(batch.header, found.base_offset)):
         gate.note_fruitless(question)
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     return Appended(found.base_offset, found.last_offset, found.append_time_ms, log.log_start_offset, True)
