@@ -37,6 +37,10 @@ class LatestConnections(Generic[Key]):
         """Whether this sender has used a later connection."""
         return connection < self._latest.get(sender, 0)
 
+    def is_latest(self, sender: Key, connection: int) -> bool:
+        """Whether this connection is the latest that this sender has used."""
+        return self._latest.get(sender) == connection
+
     def note(self, sender: Key, connection: int) -> None:
         """This sender uses this connection."""
         self._latest[sender] = max(self._latest.pop(sender, 0), connection)

@@ -214,13 +214,14 @@ class GroupCoordinator:
         return await self._commit(shard, group, commit)
 
     async def commit_in_transaction(
-        self, group_id: str, commit: CommitOffsetsInTransaction, is_given_up: Callable[[], bool]
+        self, group_id: str, commit: CommitOffsetsInTransaction, connection: int, is_given_up: Callable[[], bool]
     ) -> CommitAnswer | None:
         """TxnOffsetCommit: waits until the offsets are stored, as pending ones of their transaction.
 
         INVALID_REQUEST if the transaction has too many pending offsets. None, and nothing is stored, if the request
         `is_given_up` by then.
         """
+        producer = commit.transaction.producer_id, commit.transaction.producer_epoch
         commit.made = await self._made_for_commit(group_id, commit, commit.transaction)
         shard = self._shard_for(group_id, may_be_blank=False)
         if isinstance(shard, ErrorCode):
@@ -236,6 +237,13 @@ class GroupCoordinator:
         # In the step that appends, because the request may have waited.
         if is_given_up():
             return None
+        # The request may have been under way while this broker was no coordinator, and its client have gone on. One
+        # that repeats it on the same connection has not given that up.
+        if shard.is_again:
+            is_proved = shard.state.committers.is_latest(producer, connection)
+            shard.state.committers.note(producer, connection)
+            if not is_proved:
+                return CommitAnswer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return await self._commit(shard, group, commit)
 
     async def _made_for_commit(

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from barnabas.broker.connection_order import LatestConnections
 from barnabas.broker.groups.ports import GroupConfig
 from barnabas.broker.groups.records import GroupRecord, OffsetRecord
 from barnabas.broker.groups.state import Group, Recorded, StoredOffset
@@ -15,6 +16,8 @@ from barnabas.wire.sentinels import NO_PRODUCER_ID
 from barnabas.wire.topics import TopicPartition
 
 PendingKey = tuple[str, TopicPartition]  # group id and partition
+ProducerKey = tuple[int, int]  # producer id and epoch
+COMMITTERS_MAX = 10_000  # producers whose connections are remembered
 
 # `StoredOffset._make` without a Python frame.
 _as_stored = partial(tuple.__new__, StoredOffset)
@@ -29,6 +32,8 @@ class Groups:
     # Producer id -> what it has in `Recorded.pending` of any group. A marker names the producer alone, and must not
     # need a pass over all groups.
     open: dict[int, dict[PendingKey, StoredOffset]] = field(default_factory=dict)
+    # On which connection each producer has sent offsets since the log was loaded. Not in the log.
+    committers: LatestConnections[ProducerKey] = field(default_factory=lambda: LatestConnections(COMMITTERS_MAX))
 
     def get_or_create(self, group_id: str, now_ms: int | None = None) -> Group:
         """The group; an Empty one is created if it does not exist. `now_ms`: when it became Empty."""

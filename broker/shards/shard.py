@@ -22,14 +22,17 @@ NOT_STORED = {
 class Shard(Generic[State]):
     """A partition with its state, from one election to its end. Compared by identity."""
 
-    __slots__ = ("index", "log", "partition", "refusal", "state")
+    __slots__ = ("index", "is_again", "log", "partition", "refusal", "state")
 
-    def __init__(self, index: int, partition: ShardPartition, state: State) -> None:
+    def __init__(self, index: int, partition: ShardPartition, state: State, *, is_again: bool = False) -> None:
         self.index = index
         self.partition = partition
         # The log when the shard was made. The partition gets another one when it moves to another directory.
         self.log = partition.log
         self.state = state
+        # Whether this process had a shard of the partition before. A request for that one may arrive only now, and its
+        # client may have gone on at another coordinator.
+        self.is_again = is_again
         self.refusal = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # the error for all requests; NONE while it serves them
 
     @property

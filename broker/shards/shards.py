@@ -63,6 +63,7 @@ class Shards(Generic[State]):
         self._slice_bytes = slice_bytes
         self._shards: dict[int, Shard[State]] = {}
         self._epochs: dict[int, int] = {}  # partition index -> the highest leader epoch of an election or resignation
+        self._dropped: set[int] = set()  # partition indexes that had a shard
         self._to_load: dict[Shard[State], None] = {}  # in the order of loading
         self._load_wanted = trio.Event()
 
@@ -249,7 +250,8 @@ class Shards(Generic[State]):
                 self._fail_loading(shard, "a mistake of ours")
 
     def _begin_loading(self, index: int, partition: ShardPartition) -> None:
-        shard = self._shards[index] = Shard(index, partition, self._owner.new_state())
+        is_again = index in self._dropped
+        shard = self._shards[index] = Shard(index, partition, self._owner.new_state(), is_again=is_again)
         log = partition.log
         if log is None or log.log_start_offset == log.log_end_offset:
             # Nothing to read: the first request of a new cluster need not wait for a task.
@@ -274,6 +276,7 @@ class Shards(Generic[State]):
         shard.refusal = error
         if self._shards.get(shard.index) is shard:
             del self._shards[shard.index]
+        self._dropped.add(shard.index)
         self._to_load.pop(shard, None)
         self._owner.on_unloaded(shard, error)
 

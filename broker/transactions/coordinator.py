@@ -148,7 +148,6 @@ class TransactionCoordinator:
         self._shards = Shards(TRANSACTION_TOPIC, self, world, lambda: config.transaction_state_log_load_buffer_size)
         self._sender = MarkerSender(metadata, open_peer, lambda: config.request_timeout_ms, self._complete, deleted)
         self._watermarks: HighWatermarks[TransactionalIds] = HighWatermarks()
-        self._led_before: set[int] = set()  # partitions with a shard that was dropped
         # For requests that wait for the last marker. Weak, as ids are dropped with their shard.
         self._completions: WeakKeyDictionary[TransactionalId, trio.Event] = WeakKeyDictionary()
 
@@ -205,7 +204,6 @@ class TransactionCoordinator:
     def on_unloaded(self, shard: TransactionShard, error: ErrorCode) -> None:
         """Requests that wait see for themselves that the shard is gone; so do the markers (`Debt.is_open`)."""
         self._watermarks.leave(shard)
-        self._led_before.add(shard.index)
 
     # -- requests
 
@@ -361,7 +359,7 @@ class TransactionCoordinator:
             if used is not None and known is not None:
                 if is_overtaken(known, *used):
                     raise Overtaken
-                is_to_prove = shard.index in self._led_before and is_unproved(known, *used)
+                is_to_prove = shard.is_again and is_unproved(known, *used)
                 note_connection(known, *used)
                 if is_to_prove:
                     return UNPROVED_OUTCOME

@@ -11,6 +11,7 @@ def test_a_sender_is_overtaken_by_its_own_later_connection_only():
     assert latest.is_overtaken("a", 2)
     assert not latest.is_overtaken("a", 3)
     assert not latest.is_overtaken("a", 4)
+    assert [latest.is_latest("a", each) for each in (2, 3, 4)] == [False, True, False]
 
 
 def test_a_request_that_was_under_way_takes_no_sender_back():

@@ -2,7 +2,7 @@
 
 import trio
 
-from barnabas.broker.cluster.topics import TRANSACTION_TOPIC
+from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.clusters import until
@@ -84,14 +84,14 @@ async def test_a_late_init_does_not_fence_the_client_that_has_asked_again(nurser
     assert await writer.end(commit=True) is ErrorCode.NONE
 
 
-async def coordinates_again(machine) -> None:
-    """The coordinator of "id" loses its shard, and gets it back."""
-    transactions = machine.broker.transactions
-    index = transactions.placement.partition_of("id")
-    partition = machine.broker.replicas.get(TRANSACTION_TOPIC, index)
-    transactions.on_resigned(index, partition.leader_epoch)
-    transactions.on_elected(partition)
-    await until(lambda: not isinstance(transactions._shards.find(index), ErrorCode))
+async def coordinates_again(machine, topic=TRANSACTION_TOPIC, name="id") -> None:
+    """The coordinator of "id" loses its shard, and gets it back; or that of another name, with another topic."""
+    coordinator = machine.broker.transactions if topic == TRANSACTION_TOPIC else machine.broker.groups
+    index = coordinator.placement.partition_of(name)
+    partition = machine.broker.replicas.get(topic, index)
+    coordinator.on_resigned(index, partition.leader_epoch)
+    coordinator.on_elected(partition)
+    await until(lambda: not isinstance(coordinator._shards.find(index), ErrorCode))
 
 
 async def test_a_late_end_at_a_coordinator_that_was_none_meanwhile_is_not_executed(nursery, autojump_clock):
@@ -141,3 +141,26 @@ async def test_a_client_of_a_coordinator_that_is_one_again_goes_on(nursery, auto
     await writer.completed()
     await writer.transaction({T0: b"b"})
     await decided(machines)
+
+
+async def test_late_offsets_at_a_coordinator_that_was_none_meanwhile_are_not_stored(nursery, autojump_clock):
+    """The next transaction would be about partitions that its producer has not read."""
+    (machine,) = machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    assert await writer.send_offsets("g", {T0: 1, T1: 1}) is ErrorCode.NONE
+    assert await writer.end(commit=True) is ErrorCode.NONE
+    await writer.completed()
+    assert await writer.add_offsets("g") is ErrorCode.NONE
+    old, late = await machine.connect(), writer.committing("g", {T1: 5})
+    writer._clients.clear()
+    assert await writer.end(commit=False) is ErrorCode.NONE
+    await writer.completed()
+    await coordinates_again(machine, GROUP_TOPIC, "g")
+    assert await writer.add_offsets("g") is ErrorCode.NONE
+    (topic,) = (await old.ask(late)).topics
+    assert topic.partitions[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert await writer.commit_offsets("g", {T0: 2}) is ErrorCode.NONE
+    assert await writer.end(commit=True) is ErrorCode.NONE
+    await writer.completed()
+    assert [await writer.committed_offset("g", each) for each in (T0, T1)] == [2, 1]

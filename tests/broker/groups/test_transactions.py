@@ -199,7 +199,7 @@ async def commit(house, *offsets, group_id="g", producer_id=42, generation=-1, t
     commits = {TopicPartition(topic, index): Commit(offset, -1, "", 0) for index, offset in enumerate(offsets)}
     transaction = Transaction(producer_id, proof.pop("epoch", 0), **proof)
     event = CommitOffsetsInTransaction(Waiting(), transaction, "", None, generation, commits)
-    return (await house.groups.commit_in_transaction(group_id, event, lambda: False)).error
+    return (await house.groups.commit_in_transaction(group_id, event, 1, lambda: False)).error
 
 
 async def fetch(house, *, require_stable=False, group_id="g"):
