@@ -250,9 +250,7 @@ async def _stored_in_transaction(
             return False
         return call.has_hung_up() or broker.committers.is_overtaken(producer, call.connection_number)
 
-    answer = await broker.groups.commit_in_transaction(
-        request.group_id, event, call.connection_number, is_given_up
-    )
+    answer = await broker.groups.commit_in_transaction(request.group_id, event, call.connection_number, is_given_up)
     if answer is None:
         raise given_up(call.client_id)
     # Only then: a request that is refused may come from anybody, and must not shut the producer out.

@@ -3,7 +3,8 @@
 Behaviour: each partition gets one control batch, COMMIT or ABORT, with the coordinator's epoch, and is answered when
     that is committed. A partition of `__consumer_offsets` gets it through the group coordinator, which lets the offsets
     of the transaction take effect in the same step. An administrator ends a hanging transaction with the same request
-    (`kafka-transactions abort`). A coordinator's request closes its connection if a later one has been used.
+    (`kafka-transactions abort`). A coordinator's request closes its connection if a later one has been used; if it may
+    be older than this broker's leadership, and this is not the first one, it gets NOT_LEADER_OR_FOLLOWER.
 Errors of a partition: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS,
     NOT_ENOUGH_REPLICAS_AFTER_APPEND, REQUEST_TIMED_OUT, KAFKA_STORAGE_ERROR, INVALID_PRODUCER_EPOCH,
     TRANSACTION_COORDINATOR_FENCED, UNSUPPORTED_FOR_MESSAGE_FORMAT (`__transaction_state`, where no transaction writes);
@@ -46,6 +47,9 @@ async def write_txn_markers(broker: Broker, call: Call, request: m.WriteTxnMarke
     if not (call.authorize("Alter", "Cluster") or call.authorize("ClusterAction", "Cluster")):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     _check_order(broker, call)
+    sent_after = broker.alter_partition.mark()
+    if call.connection is not None:
+        sent_after = broker.marker_senders.sent_after(call.client_id, call.connection.number, sent_after)
     deadline = trio.current_time() + broker.config.request_timeout_ms / 1000
     outcomes: Outcomes = {}
     turn_began = trio.current_time()
@@ -61,7 +65,7 @@ async def write_txn_markers(broker: Broker, call: Call, request: m.WriteTxnMarke
                 # In the step that appends, because the coordinator may give up this connection at any time.
                 _check_order(broker, call)
                 # A producer without partitions has no row.
-                outcomes.setdefault(marker.producer_id, {})[key] = _append(broker, marker, *key)
+                outcomes.setdefault(marker.producer_id, {})[key] = _append(broker, marker, sent_after, *key)
                 # The cost of an append varies, so the clock counts.
                 if trio.current_time() - turn_began > TURN_SECONDS:
                     await trio.lowlevel.checkpoint()
@@ -79,7 +83,7 @@ def _check_order(broker: Broker, call: Call) -> None:
         raise ProtocolViolation(f"{call.client_id} has sent its markers on a later connection: these are not written")
 
 
-def _append(broker: Broker, marker: Marker, topic: str, index: int) -> ErrorCode | AppendedUpTo:
+def _append(broker: Broker, marker: Marker, sent_after: int, topic: str, index: int) -> ErrorCode | AppendedUpTo:
     if marker.producer_id < 0 or marker.producer_epoch < 0:
         return ErrorCode.UNKNOWN_SERVER_ERROR
     partition = broker.replicas.get(topic, index)
@@ -87,6 +91,10 @@ def _append(broker: Broker, marker: Marker, topic: str, index: int) -> ErrorCode
         # As in Kafka: without a replica here the marker cannot be written, whether the partition exists or not.
         is_elsewhere = partition is ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_elsewhere else partition
+    # The request may have been under way while another broker led, and wrote its markers: they would end the next
+    # transaction of their producers. A coordinator that reads this answer sends them again.
+    if partition.leads_again_after > sent_after:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
     # AddPartitionsToTxn of brokers may name it. A Java broker would take the marker for a state when it loads the log.
     if topic == TRANSACTION_TOPIC:
         return ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT

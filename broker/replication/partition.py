@@ -116,6 +116,7 @@ class Partition:
         "leader_id",
         "leader_recovery_state",
         "leading_since",
+        "leads_again_after",
         "log",
         "partition_epoch",
         "replicas",
@@ -136,11 +137,11 @@ class Partition:
         self.topic_partition = topic_partition
         self.config = config
         self.log: PartitionLog | None = None
-        self.leader_id = NO_LEADER
-        self.is_leader = False
+        self.leader_id, self.is_leader = NO_LEADER, False
         # The epochs begin below every epoch of a controller, so the first role is a newer one.
         self.leader_epoch = -1
         self.leading_since = -1  # the leader epoch in which this broker last began to lead
+        self.leads_again_after = 0  # the mark (`mark`) of that moment, if it had led before
         self.partition_epoch = -1
         self.controller_epoch = -1
         self.leader_recovery_state = RECOVERED
@@ -174,10 +175,11 @@ class Partition:
         # `leading_since` changes only if this broker did not lead before. A new leader epoch of the same leader leaves
         # the log as it is, so waiting appends may go on. After an interruption their records may have been truncated,
         # and the changed `leading_since` refuses them (`outcome`).
-        if role.leader_id == self._broker_id and not self.is_leader:
+        is_leader = role.leader_id == self._broker_id
+        if is_leader and not self.is_leader:
+            self.leads_again_after = self._watch.mark() if self.leading_since >= 0 else 0
             self.leading_since = role.leader_epoch
-        self.leader_id = role.leader_id
-        self.is_leader = role.leader_id == self._broker_id
+        self.leader_id, self.is_leader = role.leader_id, is_leader
         self.replicas = role.replicas
         # A follower keeps no ISR: changes by AlterPartition reach the leader alone, so the copy would be out of date.
         self.in_sync_replicas = role.in_sync_replicas if self.is_leader else []
@@ -227,10 +229,8 @@ class Partition:
     def resign(self) -> None:
         """End the role and wake the waiters: the replica is removed from this broker, or its log directory failed."""
         # The epochs stay: a delayed LeaderAndIsr of an earlier epoch is still refused.
-        self.is_leader = False
-        self.leader_id = NO_LEADER
-        self.log = None
-        self.asked_isr = None
+        self.leader_id, self.is_leader = NO_LEADER, False
+        self.log = self.asked_isr = None
         self.followers = {}
         wake(self)
 

@@ -50,6 +50,21 @@ class SenderConnections:
 
     def __init__(self) -> None:
         self._latest = LatestConnections[str](SENDERS_MAX)
+        self._arrivals: dict[str, tuple[int, int]] = {}  # of the last request: its connection and mark
+
+    def sent_after(self, client_id: str | None, connection: int, mark: int) -> int:
+        """A request has arrived, at `mark` (`Partition.mark`): the mark of a moment after which it was sent.
+
+        A coordinator sends the next request on a connection when it has the response to the one before, so that is the
+        arrival of that one; 0 if there is none. Requests of others are taken to be sent now.
+        """
+        if client_id is None or not _SENDER.fullmatch(client_id):
+            return mark
+        last_connection, last_mark = self._arrivals.pop(client_id, (0, 0))
+        self._arrivals[client_id] = connection, mark
+        if len(self._arrivals) > SENDERS_MAX:
+            del self._arrivals[next(iter(self._arrivals))]
+        return last_mark if connection == last_connection else 0
 
     def is_overtaken(self, client_id: str | None, connection: int) -> bool:
         """Whether this coordinator has used a later connection; notes this one if not. Others are never overtaken."""

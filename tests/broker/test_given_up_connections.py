@@ -3,11 +3,12 @@
 import trio
 
 from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from barnabas.broker.replication.partition import Role
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.clusters import until
 from tests.broker.test_transactions import T0, T1, decided, one_broker
-from tests.broker.writers import Writer
+from tests.broker.writers import Writer, committed
 
 PORT = 9092
 
@@ -164,3 +165,40 @@ async def test_late_offsets_at_a_coordinator_that_was_none_meanwhile_are_not_sto
     assert await writer.end(commit=True) is ErrorCode.NONE
     await writer.completed()
     assert [await writer.committed_offset("g", each) for each in (T0, T1)] == [2, 1]
+
+
+def leads_again(machine, topic="t") -> None:
+    """Another broker leads the partition, and then this one again."""
+    partition = machine.broker.replicas.get(topic, 0)
+    for leader in (2, machine.serving.broker_id):
+        epoch = partition.leader_epoch + 1
+        in_sync = [machine.serving.broker_id]
+        role = Role(leader, epoch, epoch, partition.controller_epoch, in_sync, in_sync, 0, is_new=False)
+        partition.become(partition.log, role)
+
+
+async def test_a_late_marker_at_a_leader_that_was_none_meanwhile_is_not_written(nursery, autojump_clock):
+    """The leader in between got the repetition, and the coordinator has nothing else for this one."""
+    (machine,) = machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    old = await machine.connect()
+    old.client_id = "broker-7-txn-marker-sender"
+    await writer.transaction({T0: b"a"})
+    await decided(machines)
+    leads_again(machine)
+    await writer.add(T0)
+    await writer.write("t", b"half of the next transaction")
+    late = m.WriteTxnMarkersRequest.WritableTxnMarker(
+        producer_id=writer.producer_id,
+        producer_epoch=writer.producer_epoch,
+        transaction_result=True,
+        topics=[m.WriteTxnMarkersRequest.WritableTxnMarkerTopic(name="t", partition_indexes=[0])],
+        coordinator_epoch=0,
+    )
+    (result,) = (await old.ask(m.WriteTxnMarkersRequest(markers=[late]))).markers
+    assert await committed(machines, "t") == [b"a"]
+    # A coordinator that reads this sends its markers again.
+    assert result.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    (result,) = (await old.ask(m.WriteTxnMarkersRequest(markers=[late]))).markers
+    assert result.topics[0].partitions[0].error_code == ErrorCode.NONE

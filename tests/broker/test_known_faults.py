@@ -131,6 +131,9 @@ FAULTS = {
     "two late EndTxn there prove each other": (
         "broker/test_given_up_connections.py",
         "test_late_ends_of_two_connections_are_no_proof_of_each_other"),
+    "so does a late marker at a leader that was none meanwhile": (
+        "broker/test_given_up_connections.py",
+        "test_a_late_marker_at_a_leader_that_was_none_meanwhile_is_not_written"),
     "so do late offsets at a group coordinator": (
         "broker/test_given_up_connections.py",
         "test_late_offsets_at_a_coordinator_that_was_none_meanwhile_are_not_stored"),

@@ -52,8 +52,16 @@ def test_administrators_are_not_overtaken():
         assert not senders.is_overtaken(client_id, 1)
 
 
+def test_a_coordinator_sends_after_its_request_before_on_the_same_connection():
+    senders, name = SenderConnections(), SENDER_CLIENT_ID.format(1)
+    assert [senders.sent_after(name, 3, mark) for mark in (5, 6)] == [0, 5]
+    assert [senders.sent_after(name, 4, mark) for mark in (7, 9)] == [0, 7]
+    assert senders.sent_after("adminclient-1", 1, 10) == 10
+
+
 def test_invented_coordinators_do_not_take_up_memory():
     senders = SenderConnections()
     for number in range(3 * SENDERS_MAX):
         senders.is_overtaken(SENDER_CLIENT_ID.format(number), 1)
-    assert len(senders._latest) == SENDERS_MAX
+        senders.sent_after(SENDER_CLIENT_ID.format(number), 1, number)
+    assert len(senders._latest) == len(senders._arrivals) == SENDERS_MAX
