@@ -33,7 +33,6 @@ from barnabas.broker.transactions.descriptions import (
     overview,
 )
 from barnabas.broker.transactions.events import (
-    CONCURRENT_ANSWER,
     AddPartitions,
     Answer,
     Decision,
@@ -249,12 +248,13 @@ class TransactionCoordinator:
     async def verify(self, name: str, event: VerifyPartitions, deadline: float) -> Answer:
         """AddPartitionsToTxn of a partition leader.
 
-        CONCURRENT_TRANSACTIONS if the newest record of the id is not committed by then (trio's clock, s).
+        COORDINATOR_LOAD_IN_PROGRESS if the newest record of the id is not committed by then (trio's clock, s).
         """
         with trio.move_on_at(deadline) as scope:
             outcome = await self._ask(name, event, waits=False)
+        # Not CONCURRENT_TRANSACTIONS: it reaches a client that commits offsets as it is, and ends a Java producer.
         if scope.cancelled_caught:
-            return CONCURRENT_ANSWER
+            return Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         if isinstance(outcome, NeedsProducerId):
             raise InvariantBroken(f"{event} needs no producer id")
         return outcome

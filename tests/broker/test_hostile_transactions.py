@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from barnabas.broker.cluster.topics import TRANSACTION_TOPIC
+from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.broker.handlers import markers
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.transactions.connections import SENDER_CLIENT_ID
@@ -25,7 +25,7 @@ from tests.broker.requests import produce_many
 from tests.broker.steps import StepMeter
 from tests.broker.test_steps import LINES_MAX
 from tests.broker.test_transactions import T0, T1, THREE, decided, one_broker
-from tests.broker.writers import GONE, PATIENCE_SECONDS, Writer, committed, stable_offset
+from tests.broker.writers import GONE, PATIENCE_SECONDS, Writer, committed, leader_in, stable_offset
 
 Asked = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 AskedTopic = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
@@ -266,7 +266,27 @@ async def test_an_id_that_cannot_be_committed_keeps_no_question_about_others_wai
         answer = await client.ask(asking(("slow", slow.producer, [T0], True), ("quick", quick.producer, [T0], True)))
         assert trio.current_time() - began < 2
         # A leader repeats the question that gets no answer.
-        assert results(answer) == {"slow": [ErrorCode.CONCURRENT_TRANSACTIONS], "quick": [0]}
+        assert results(answer) == {"slow": [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS], "quick": [0]}
+
+
+async def test_offsets_that_cannot_be_verified_in_time_do_not_end_a_java_producer(nursery, autojump_clock):
+    async with cluster(nursery, 3, **THREE, offsets_topic_replication_factor="1") as machines:
+        await create_topic(await machines[0].connect(), "t", [1, 2, 3])
+        writer = Writer(machines, "id")
+        await writer.init()
+        assert await writer.send_offsets("g", {T0: 1}) is ErrorCode.NONE
+        await writer.end(commit=True)
+        await writer.completed()
+        await writer.add_offsets("g")
+        coordinator = await writer.coordinator()
+        await stall_followers(coordinator)
+        # As a new coordinator, whose followers have not fetched yet, finds the record of AddOffsetsToTxn.
+        await (await coordinator.connect()).send(writer.adding(T0), 3)
+        index = coordinator.broker.groups.placement.partition_of("g")
+        client = await leader_in(machines, GROUP_TOPIC, index).connect()
+        (topic,) = (await client.ask(writer.committing("g", {T0: 2}))).topics
+        # CONCURRENT_TRANSACTIONS is fatal there.
+        assert topic.partitions[0].error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 # -- large requests
