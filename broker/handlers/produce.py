@@ -337,10 +337,14 @@ async def _append(
     The errors of the row are those of `_writable_partition`, `_checked_batch` and `Partition.append_as_leader`, and the
     error of an earlier batch of the same producer that was refused.
     """
+    refused_batches = broker.replicas.refused_batches
+    partition = _writable_partition(broker, call, topic, data.index)
     if isinstance(guard, ErrorCode):
         _refuse_unverified(row, guard)
+        # The batches behind this one may be verified in a moment, and must be sent again with it.
+        if data.records is not None and not isinstance(partition, ErrorCode):
+            refused_batches.note(partition, read_batch_header(data.records), ErrorCode(row.error_code))
         return None
-    partition = _writable_partition(broker, call, topic, data.index)
     if isinstance(partition, ErrorCode):
         row.error_code = partition
         return None
@@ -361,7 +365,6 @@ async def _append(
         return None
     if batch is None:
         return None
-    refused_batches = broker.replicas.refused_batches
     # If an earlier batch of the producer failed with a retriable error, this one has a gap before it. It must fail with
     # the same error, so that the client resends both in order (`replication/refused_batches.py`).
     appended: Appended | ErrorCode | None = refused_batches.code_for(partition, batch.header)

@@ -1,10 +1,10 @@
 """Batches of idempotent producers that were refused with a retriable error, and the batches behind them.
 
-A producer sends up to five batches of a partition before the first is answered. The leader may change, or the ISR grow,
-between two of them. Then the first is refused (NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS), and the second could be
-appended but has a gap in the sequence before it. Apache Kafka answers OUT_OF_ORDER_SEQUENCE_NUMBER. Java's producer
-then sends all batches again. librdkafka takes a new producer epoch and sends everything without a response again, also
-batches that an earlier leader appended: duplicates.
+A producer sends up to five batches of a partition before the first is answered. The leader may change, the ISR grow, or
+the transaction coordinator come back, between two of them. Then the first is refused (NOT_LEADER_OR_FOLLOWER,
+NOT_ENOUGH_REPLICAS), and the second could be appended but has a gap in the sequence before it. Apache Kafka answers
+OUT_OF_ORDER_SEQUENCE_NUMBER. Java's producer then sends all batches again. librdkafka takes a new producer epoch and
+sends everything without a response again, also batches that an earlier leader appended: duplicates.
 
 Here the second batch gets the error of the first, and the client sends both again in order. The Produce handler calls
 `code_for` before an append and `note` after it.

@@ -109,7 +109,7 @@ FAULTS = {
     "records whose numbers were given before, in a transaction that was aborted, are acknowledged and lost": (
         STORIES, "test_numbers_that_are_given_again_after_an_abort_do_not_lose_records"),
     "even if they are the same as the aborted ones": (
-        STORIES, "test_a_record_that_is_made_again_after_its_abort_is_not_lost"),
+        "broker/test_numbers_of_transactions.py", "test_a_record_that_is_made_again_after_its_abort_is_not_lost"),
     "a partition that is missing in the metadata cache is taken for deleted": (
         STORIES, "test_a_partition_that_the_coordinator_has_not_heard_of_yet_gets_its_marker"),
     "two markers of one producer in a request get two rows, of which one is lost": (

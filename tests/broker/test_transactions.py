@@ -243,21 +243,6 @@ async def test_numbers_that_are_given_again_after_an_abort_do_not_lose_records(n
     assert await writer.write("t", b"new") is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-async def test_a_record_that_is_made_again_after_its_abort_is_not_lost(nursery, autojump_clock):
-    machines = await one_broker(nursery)
-    writer = Writer(machines, "id")
-    await writer.init()
-    await writer.add(T0)
-    record = writer.producing("t", b"a")
-    assert (await writer.ask_leader("t", 0, record)).error_code == ErrorCode.NONE
-    await writer.end(commit=False)
-    await decided(machines)
-    await writer.add(T0)
-    # The application does its work again. Number, time and content are those of the aborted record, but no client
-    # repeats that one: it would be acknowledged, and not be there.
-    assert (await writer.ask_leader("t", 0, record)).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-
-
 async def test_a_produce_to_a_partition_that_was_not_added_is_refused(nursery, autojump_clock):
     machines = await one_broker(nursery)
     writer = Writer(machines, "id")
