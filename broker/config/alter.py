@@ -15,6 +15,7 @@ from typing import NamedTuple
 from barnabas.broker.config.attributes import BrokerAttributes
 from barnabas.broker.config.describe import LISTENER_PROPERTY, property_of
 from barnabas.broker.config.listener_rules import listener_problems
+from barnabas.broker.config.listeners import parse_protocols
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.config.parse import ConfigError
 from barnabas.broker.config.property import Effect, InvalidValue, Property, Type, Update, format_value, parse_value
@@ -344,7 +345,13 @@ def _listener_complaints(before: BrokerConfig, after: BrokerAttributes) -> list[
     # Addresses are bound only at the start. Kafka can bind others at run time.
     if after.listeners != before.listeners:
         return ["listeners cannot change while this broker runs: set them in its properties file and start it again"]
-    return []
+    # The next start would take it: a listener that lost its login, or one without the key that TLS needs.
+    protocols = parse_protocols(after.listener_security_protocol_map)
+    return [
+        f"Security protocol cannot be updated for existing listener ListenerName({endpoint.listener})"
+        for endpoint in before.listener_endpoints
+        if protocols.get(endpoint.listener) != endpoint.protocol
+    ]
 
 
 def _class_complaints(after: BrokerAttributes) -> list[str]:

@@ -228,6 +228,10 @@ REFUSED_FOR_ONE = [
         {"listeners": "PLAINTEXT://127.0.0.1:1"},
         CANNOT_FOLLOW.partition("{}")[0] + "listeners cannot change while this broker runs",
     ),
+    (
+        {"listener.security.protocol.map": "PLAINTEXT:SSL"},
+        CANNOT_FOLLOW.format("Security protocol cannot be updated for existing listener ListenerName(PLAINTEXT)"),
+    ),
 ]
 REFUSED_FOR_ALL = [
     (

@@ -267,6 +267,18 @@ async def test_the_brokers_value_holds_for_topics_without_their_own(nursery, aut
     assert await value_of(client, TOPIC, "follows", "max.message.bytes") == ("1000", 2)
 
 
+async def test_a_listener_does_not_lose_its_protocol_and_the_broker_starts_again(nursery, autojump_clock):
+    machine = await started(nursery)
+    client = await machine.connect()
+    name, more = "listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,LATER:SSL"
+    ((code, _),) = await alter(client, (BROKER, "1", {name: "PLAINTEXT:SSL"}))
+    assert code == INVALID
+    assert await alter(client, (BROKER, "1", {name: more})) == [(0, None)]
+    await machine.stop()
+    await machine.start()
+    assert (await value_of(await machine.connect(), BROKER, "1", name))[0] == more
+
+
 async def test_what_was_altered_survives_a_restart(nursery, autojump_clock):
     machine = await started(nursery)
     client = await machine.connect()
