@@ -8,6 +8,7 @@ checked by their rows, by the rules between properties, and by what a running br
 pool, for example, can at most double or halve. Codes and texts are those of a running Kafka 3.9.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from barnabas.broker.config.property import Effect, InvalidValue, Property, Type
 from barnabas.broker.config.rules import RULES
 from barnabas.broker.config.table import BROKER_TABLE
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.runtime import STRING_BYTES_MAX
 
 # Security properties that Kafka reads again while it runs, but only if they are set for a single listener.
 LISTENER_SECURITY = (
@@ -117,11 +119,21 @@ def _change_list(current: str | None, change: Change, row: Property | None) -> s
         raise ConfigRefused(ErrorCode.INVALID_CONFIG, message)
     elements = _split(format_value(row.default) or "" if current is None else current)
     if change.operation == Operation.APPEND:
-        return ",".join([*elements, *(each for each in (change.text or "").split(",") if each not in elements)])
-    for each in _split(change.text or ""):
-        if each in elements:
-            elements.remove(each)
-    return ",".join(elements)
+        known = frozenset(elements)
+        text = ",".join([*elements, *(each for each in (change.text or "").split(",") if each not in known)])
+        # A longer one fits no response: who described the configuration would lose the connection.
+        if len(text.encode()) > STRING_BYTES_MAX:
+            message = f"{change.name} would be longer than {STRING_BYTES_MAX} bytes."
+            raise ConfigRefused(ErrorCode.INVALID_REQUEST, message)
+        return text
+    unwanted = Counter(_split(change.text or ""))
+    left = []
+    for each in elements:
+        if unwanted[each]:
+            unwanted[each] -= 1
+        else:
+            left.append(each)
+    return ",".join(left)
 
 
 def _split(text: str) -> list[str]:

@@ -226,6 +226,17 @@ async def test_lists_grow_and_shrink(nursery, autojump_clock):
     assert await value_of(client, TOPIC, "t", "cleanup.policy") == ("compact", 1)
 
 
+async def test_a_list_does_not_grow_beyond_what_a_response_can_have(nursery, autojump_clock):
+    client = await (await started(nursery)).connect()
+    await client.create_topic("t")
+    name = "leader.replication.throttled.replicas"
+    first, more = (",".join(f"{partition}:{broker}" for partition in range(3000)) for broker in "12")
+    assert await alter(client, (TOPIC, "t", {name: (APPEND, first)})) == [(0, None)]
+    ((code, message),) = await alter(client, (TOPIC, "t", {name: (APPEND, more)}))
+    assert (code, message) == (INVALID, f"{name} would be longer than 32767 bytes.")
+    assert await value_of(client, TOPIC, "t", name) == (first, 1)
+
+
 async def test_what_does_not_act_is_named_in_the_log(nursery, autojump_clock, caplog):
     client = await (await started(nursery)).connect()
     await client.create_topic("t")
