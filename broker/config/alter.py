@@ -22,7 +22,7 @@ from barnabas.broker.config.parse import ConfigError
 from barnabas.broker.config.property import Effect, InvalidValue, Property, Type, Update, format_value, parse_value
 from barnabas.broker.config.rules import RULES
 from barnabas.broker.config.table import BROKER_TABLE
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, shortened
 from barnabas.wire.runtime import STRING_BYTES_MAX
 
 # Security properties that Kafka reads again while it runs, but only if they are set for a single listener.
@@ -69,7 +69,7 @@ class ConfigRefused(Exception):
     def __init__(self, code: ErrorCode, message: str | None) -> None:
         super().__init__(message)
         self.code = code
-        self.message = message
+        self.message = None if message is None else shortened(message)
 
 
 # -- from old texts to new ones
