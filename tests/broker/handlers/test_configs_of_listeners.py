@@ -1,0 +1,35 @@
+"""What AlterConfigs may change of listeners with logins, so that every broker starts again."""
+
+import pytest
+
+from barnabas.wire.errors import ErrorCode
+from tests.broker.handlers.test_configs import BROKER, alter
+from tests.broker.harness import Machine
+
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+PROPERTIES = {
+    "broker.id": "1",
+    "listeners": "PLAINTEXT://127.0.0.1:9092,LOGIN://127.0.0.1:9094",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LOGIN:SASL_PLAINTEXT",
+    "inter.broker.listener.name": "LOGIN",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "listener.name.login.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.login.plain.sasl.jaas.config": f'{MODULE} required username="a" password="b" user_a="b";',
+}
+
+
+async def started(nursery) -> Machine:
+    machine = Machine(nursery)
+    machine.properties |= PROPERTIES
+    return await machine.start()
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "FOO"])
+async def test_brokers_do_not_get_a_mechanism_that_their_listener_lacks(nursery, autojump_clock, mechanism):
+    machine = await started(nursery)
+    client = await machine.connect()
+    ((code, message),) = await alter(client, (BROKER, "1", {"sasl.mechanism.inter.broker.protocol": mechanism}))
+    assert code == ErrorCode.INVALID_REQUEST
+    assert "sasl.mechanism.inter.broker.protocol must be included in sasl.enabled.mechanisms" in message
+    await machine.stop()
+    await machine.start()
