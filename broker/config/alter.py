@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from barnabas.broker.config.attributes import BrokerAttributes
-from barnabas.broker.config.describe import LISTENER_PROPERTY, property_of
+from barnabas.broker.config.describe import LISTENER_PROPERTY, OF_MECHANISM, property_of
 from barnabas.broker.config.listener_rules import listener_problems
 from barnabas.broker.config.listeners import parse_protocols
 from barnabas.broker.config.live import BrokerConfig
@@ -266,6 +266,9 @@ def _is_one_brokers(name: str) -> bool:
     listener_property = LISTENER_PROPERTY.fullmatch(name)
     if listener_property:
         return listener_property[1] not in LISTENER_LIMITS
+    # Of a mechanism, at all listeners. This broker cannot check it for others, whose next start could fail.
+    if name.partition(".")[2] in OF_MECHANISM and not is_stored_password(name):
+        return True
     return name in BROKER_TABLE and BROKER_TABLE[name].update is Update.PER_BROKER
 
 

@@ -257,6 +257,8 @@ REFUSED_FOR_ALL = [
         ("ssl.client.auth", "required"),
         ("listener.name.plaintext.zzz", "5"),
         ("listener.name.plaintext.ssl.keystore.location", "/k"),
+        ("plain.connections.max.reauth.ms", "x"),
+        ("scram-sha-256.sasl.server.callback.handler.class", "x.Y"),
     )
 ]
 
