@@ -165,7 +165,7 @@ async def test_a_client_that_is_no_broker_is_not_exempt(nursery, autojump_clock)
 
 # Kafka takes any double for these two.
 @pytest.mark.parametrize("rate", [math.nan, math.inf, -math.inf, 5e-324])
-async def test_an_odd_quota_of_processor_time_shuts_nobody_out(nursery, autojump_clock, rate):
+async def test_an_odd_quota_of_processor_time_shuts_no_client_out(nursery, autojump_clock, rate):
     _, client = await started(nursery, ([("user", None)], "request_percentage", rate))
     assert (await client.ask(m.ListGroupsRequest())).error_code == 0
     await set_quota(client, [("user", None)], "request_percentage", None)

@@ -37,7 +37,7 @@ def test_a_changed_quota_keeps_the_tokens():
 
 
 @pytest.mark.parametrize("quota", [math.nan, math.inf])
-def test_a_quota_that_is_not_finite_throttles_nobody_until_it_is_changed(quota):
+def test_a_quota_that_is_not_finite_throttles_no_client_until_it_changes(quota):
     bucket = TokenBucket(Window(), quota, 0)
     for _ in range(3):
         assert bucket.throttle_ms(0) == 0
