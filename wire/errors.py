@@ -181,6 +181,16 @@ def error_name(code: int) -> str:
     return str(code) if known is None else known.name
 
 
+# Of a message that names what a client sent. A text in a response has at most 32,767 bytes, so the name and Kafka's
+# words together may not fit: no response could have them, and the connection would close.
+MESSAGE_CHARACTERS_MAX = 8000
+
+
+def shortened(message: str) -> str:
+    """A message that fits a response, in whatever alphabet it is."""
+    return message if len(message) <= MESSAGE_CHARACTERS_MAX else f"{message[:MESSAGE_CHARACTERS_MAX]}…"
+
+
 class Refuse(Exception):
     """The response to the whole request is one error code; each API has its own place for it in the response."""
 

@@ -8,19 +8,22 @@ checked by their rows, by the rules between properties, and by what a running br
 pool, for example, can at most double or halve. Codes and texts are those of a running Kafka 3.9.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
 from barnabas.broker.config.attributes import BrokerAttributes
-from barnabas.broker.config.describe import LISTENER_PROPERTY, property_of
+from barnabas.broker.config.describe import LISTENER_PROPERTY, OF_MECHANISM, property_of
 from barnabas.broker.config.listener_rules import listener_problems
+from barnabas.broker.config.listeners import parse_protocols
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.config.parse import ConfigError
 from barnabas.broker.config.property import Effect, InvalidValue, Property, Type, Update, format_value, parse_value
 from barnabas.broker.config.rules import RULES
 from barnabas.broker.config.table import BROKER_TABLE
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, shortened
+from barnabas.wire.runtime import STRING_BYTES_MAX
 
 # Security properties that Kafka reads again while it runs, but only if they are set for a single listener.
 LISTENER_SECURITY = (
@@ -66,7 +69,7 @@ class ConfigRefused(Exception):
     def __init__(self, code: ErrorCode, message: str | None) -> None:
         super().__init__(message)
         self.code = code
-        self.message = message
+        self.message = None if message is None else shortened(message)
 
 
 # -- from old texts to new ones
@@ -116,11 +119,21 @@ def _change_list(current: str | None, change: Change, row: Property | None) -> s
         raise ConfigRefused(ErrorCode.INVALID_CONFIG, message)
     elements = _split(format_value(row.default) or "" if current is None else current)
     if change.operation == Operation.APPEND:
-        return ",".join([*elements, *(each for each in (change.text or "").split(",") if each not in elements)])
-    for each in _split(change.text or ""):
-        if each in elements:
-            elements.remove(each)
-    return ",".join(elements)
+        known = frozenset(elements)
+        text = ",".join([*elements, *(each for each in (change.text or "").split(",") if each not in known)])
+        # A longer one fits no response: who described the configuration would lose the connection.
+        if len(text.encode()) > STRING_BYTES_MAX:
+            message = f"{change.name} would be longer than {STRING_BYTES_MAX} bytes."
+            raise ConfigRefused(ErrorCode.INVALID_REQUEST, message)
+        return text
+    unwanted = Counter(_split(change.text or ""))
+    left = []
+    for each in elements:
+        if unwanted[each]:
+            unwanted[each] -= 1
+        else:
+            left.append(each)
+    return ",".join(left)
 
 
 def _split(text: str) -> list[str]:
@@ -253,6 +266,9 @@ def _is_one_brokers(name: str) -> bool:
     listener_property = LISTENER_PROPERTY.fullmatch(name)
     if listener_property:
         return listener_property[1] not in LISTENER_LIMITS
+    # Of a mechanism, at all listeners. This broker cannot check it for others, whose next start could fail.
+    if name.partition(".")[2] in OF_MECHANISM and not is_stored_password(name):
+        return True
     return name in BROKER_TABLE and BROKER_TABLE[name].update is Update.PER_BROKER
 
 
@@ -344,7 +360,13 @@ def _listener_complaints(before: BrokerConfig, after: BrokerAttributes) -> list[
     # Addresses are bound only at the start. Kafka can bind others at run time.
     if after.listeners != before.listeners:
         return ["listeners cannot change while this broker runs: set them in its properties file and start it again"]
-    return []
+    # The next start would take it: a listener that lost its login, or one without the key that TLS needs.
+    protocols = parse_protocols(after.listener_security_protocol_map)
+    return [
+        f"Security protocol cannot be updated for existing listener ListenerName({endpoint.listener})"
+        for endpoint in before.listener_endpoints
+        if protocols.get(endpoint.listener) != endpoint.protocol
+    ]
 
 
 def _class_complaints(after: BrokerAttributes) -> list[str]:

@@ -112,6 +112,7 @@ def attribute_name(name: str) -> str:
     return name.replace(".", "_")
 
 
+DIGITS_MAX = 1000  # with zeros in front: Python's int() raises another error for more than 4300
 _WIDTH_BITS = {Type.SHORT: 16, Type.INT: 32, Type.LONG: 64}
 _DOUBLE = (  # as Java's, without hexadecimal
     r"([+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|NaN|Infinity))[dDfF]?"
@@ -151,7 +152,7 @@ def _parse(row: Property, trimmed: str, text: str) -> Value:
 
 def _is_integer(text: str) -> bool:
     digits = text[1:] if text[:1] in ("+", "-") else text
-    return digits.isascii() and digits.isdigit()
+    return digits.isascii() and digits.isdigit() and len(digits) <= DIGITS_MAX
 
 
 def format_value(value: Value) -> str | None:

@@ -37,7 +37,6 @@ NO_AUTHORIZER = "No Authorizer is configured."
 WRONG_CLUSTER_NAME = f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
 EMPTY_NAME = "Invalid empty resource name"
 NOT_CREATED = "Failed to create ACL"
-FILTER_COST = 10  # in rows of `pacing.ROWS_AT_A_TIME`: each filter is compared with every pattern
 
 CreateRow = m.CreateAclsResponse.AclCreationResult
 DeleteRow = m.DeleteAclsResponse.DeleteAclsFilterResult

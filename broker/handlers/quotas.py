@@ -32,7 +32,7 @@ from barnabas.broker.security.client_quotas import (
 from barnabas.controller.admin.entity_configs import CLIENTS, USERS, change_entity, list_entities, read_entity
 from barnabas.controller.store.store import DataTooLarge, MetadataStore, StoreError
 from barnabas.wire import messages as m
-from barnabas.wire.errors import ErrorCode, Refuse
+from barnabas.wire.errors import ErrorCode, Refuse, shortened
 
 logger = logging.getLogger(__name__)
 
@@ -136,12 +136,12 @@ async def alter_client_quotas(
             row.error_code, row.error_message = refused.code, refused.message
         # Before StoreError, of which it is a kind: the store works, but the client sent too much for a node.
         except DataTooLarge as error:
-            row.error_code, row.error_message = ErrorCode.INVALID_REQUEST, str(error)
+            row.error_code, row.error_message = ErrorCode.INVALID_REQUEST, shortened(str(error))
         except ValueError:  # the name makes no valid node path; Kafka answers the same
             row.error_code, row.error_message = ErrorCode.UNKNOWN_SERVER_ERROR, None
         except StoreError as error:
             logger.warning("quotas cannot be altered: %s", error, extra={"peer": "metadata store"})
-            row.error_code, row.error_message = ErrorCode.UNKNOWN_SERVER_ERROR, str(error)
+            row.error_code, row.error_message = ErrorCode.UNKNOWN_SERVER_ERROR, shortened(str(error))
     return m.AlterClientQuotasResponse(entries=list(rows.values()))
 
 

@@ -27,7 +27,7 @@ from barnabas.controller.admin.entity_configs import USERS, change_entity, read_
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import StoreError
 from barnabas.wire import messages as m
-from barnabas.wire.errors import ErrorCode, Refuse
+from barnabas.wire.errors import ErrorCode, Refuse, shortened
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ async def _describe(broker: Broker, user: str) -> DescribedUser:
 
 
 def _undescribed(user: str, refusal: Refusal) -> DescribedUser:
-    return DescribedUser(user=user, error_code=refusal.code, error_message=refusal.message)
+    return DescribedUser(user=user, error_code=refusal.code, error_message=shortened(refusal.message))
 
 
 def refuse_describe_user_scram_credentials(

@@ -24,7 +24,7 @@ from barnabas.broker.repeats import counted
 from barnabas.controller.admin.create_partitions import CreatedPartitions, NewPartitions
 from barnabas.controller.admin.create_topics import CreatedTopic, NewTopic, TopicPlan, TopicRefused
 from barnabas.wire import messages as m
-from barnabas.wire.errors import ErrorCode, Refuse
+from barnabas.wire.errors import ErrorCode, Refuse, shortened
 from barnabas.wire.topics import ZERO_TOPIC_ID
 
 DELETION_DISABLED_VERSION = 3
@@ -132,7 +132,7 @@ def _message(code: ErrorCode, message: str | None) -> str | None:
     # Kafka leaves this error without a message.
     if code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
         return None
-    return code.message if message is None else message
+    return code.message if message is None else shortened(message)
 
 
 def _timed_out(row: CreateRow) -> CreateRow:
@@ -279,7 +279,8 @@ async def create_partitions(
             new = NewPartitions(asked.name, asked.count, assignments)
             outcome = await _grow(broker, new, mutations, validate_only=request.validate_only)
             if isinstance(outcome, TopicRefused):
-                row.error_code, row.error_message = outcome.code, outcome.message
+                row.error_code = outcome.code
+                row.error_message = None if outcome.message is None else shortened(outcome.message)
             elif not request.validate_only:
                 waiting[asked.name] = outcome.partition_count
     late = await broker.topics.await_leaders(waiting, deadline) if request.timeout_ms > 0 else waiting

@@ -32,11 +32,13 @@ class TokenBucket:
     def throttle_ms(self, now_ms: int) -> int:
         """How long until there are no tokens missing; 0 if none are."""
         self._fill(now_ms)
-        if self._tokens >= 0:
+        # Not >=: with a quota that is not finite they may be NaN, which throttles no client, as in Kafka.
+        if not self._tokens < 0:
             return 0
         return java_round(-self._tokens / self._quota * 1000) if self._quota > 0 else INT32_MAX
 
     def _fill(self, now_ms: int) -> None:
         gained = self._quota * ((now_ms - self._filled_at_ms) / 1000)
-        self._tokens = min(self._tokens + gained, self._burst)
+        # In this order, so that NaN becomes the burst once the quota is finite.
+        self._tokens = min(self._burst, self._tokens + gained)
         self._filled_at_ms = now_ms

@@ -104,5 +104,8 @@ def throttle_ms(rate: Rate, quota: float, now_ms: int) -> int:
 
 
 def java_round(milliseconds: float) -> int:
-    """As Java's Math.round: halves go up. Between 0 and what a response can carry."""
-    return min(math.floor(max(milliseconds, 0.0) + 0.5), INT32_MAX)
+    """As Java's Math.round: halves go up, NaN is 0. Between 0 and what a response can carry."""
+    # NaN and infinity come of quotas that are not finite, or too small to divide by: AlterClientQuotas accepts these.
+    if not milliseconds > 0:
+        return 0
+    return math.floor(min(milliseconds, INT32_MAX) + 0.5)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import trio
 
-from barnabas.broker.pacing import paced, pause_after
+from barnabas.broker.pacing import paced
 from barnabas.broker.security.acls import (
     LITERAL,
     PARENTS,
@@ -183,7 +183,7 @@ class Authorization:
     async def create(self, bindings: Sequence[AclBinding]) -> dict[ResourcePattern, ErrorCode]:
         """Add ACLs; those that exist already are no error. The outcome of each pattern."""
         added: dict[ResourcePattern, set[AccessControlEntry]] = {}
-        for pattern, entry in bindings:
+        async for pattern, entry in paced(bindings):
             added.setdefault(pattern, set()).add(entry)
         return {pattern: await self._update(pattern, partial(_with, entries)) for pattern, entries in added.items()}
 
@@ -191,11 +191,12 @@ class Authorization:
         """Remove the ACLs that filters find. One that several find is listed under the first of them."""
         # Filters of one pattern find also what this broker has not heard of yet.
         patterns = dict.fromkeys(self.authorizer.acls.patterns())
-        patterns.update((only, None) for each in filters if (only := each.only_pattern) is not None)
+        async for each in paced(filters):
+            if (only := each.only_pattern) is not None:
+                patterns[only] = None
         found: list[list[Deleted]] = [[] for _ in filters]
         for pattern in patterns:
-            await pause_after(len(filters))
-            concerned = [(place, each) for place, each in enumerate(filters) if each.fits_pattern(pattern)]
+            concerned = [(place, each) async for place, each in paced(enumerate(filters)) if each.fits_pattern(pattern)]
             if not concerned:
                 continue
             deleted: dict[AccessControlEntry, int] = {}

@@ -16,7 +16,7 @@ from barnabas.broker.config.checks import show_number
 from barnabas.broker.security.scram import MECHANISMS
 from barnabas.controller.admin.entity_configs import ADDRESSES, CLIENTS, USERS
 from barnabas.controller.store.paths import DEFAULT_ENTITY, desanitize, sanitize
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, shortened
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 FOLDERS = {USER: USERS, CLIENT_ID: CLIENTS, IP: ADDRESSES}
@@ -36,7 +36,7 @@ class QuotaRefused(Exception):
     def __init__(self, code: ErrorCode, message: str | None) -> None:
         super().__init__(message)
         self.code = code
-        self.message = message
+        self.message = None if message is None else shortened(message)
 
 
 class Entity(NamedTuple):

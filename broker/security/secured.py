@@ -20,6 +20,7 @@ from barnabas.broker.config.listener_rules import Problem
 from barnabas.broker.config.listener_settings import OAUTHBEARER, Settings, read_listener
 from barnabas.broker.config.live import BrokerConfig, Source
 from barnabas.broker.config.parse import ConfigError
+from barnabas.broker.config.table import BROKER_TABLE
 from barnabas.broker.security.authenticator import SaslSettings
 from barnabas.broker.security.contexts import ListenerTls
 from barnabas.broker.security.jaas_file import jaas_contexts
@@ -50,6 +51,7 @@ RELOAD_REFUSED = (
     "Invalid value org.apache.kafka.common.config.ConfigException: Validation of dynamic config update of SSLFactory"
     " failed: {} for configuration Invalid dynamic configuration"
 )
+INTER_BROKER_MECHANISM = "sasl.mechanism.inter.broker.protocol"
 NET_TIMEOUTS = ("sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms")
 
 Reload = list[tuple[ListenerTls, ListenerTls]]  # what is there, and what replaces it
@@ -177,13 +179,15 @@ class SecuredListeners:
     def _securities(self, texts: Mapping[str, str], problems: list[Problem]) -> Iterator[ListenerSecurity]:
         """The settings of each listener, read from these texts; what is wrong goes to `problems`."""
         own = _brokers_own(self._config)
+        # From the texts, which may be those of a change that is not made yet.
+        inter_broker = texts.get(INTER_BROKER_MECHANISM, "").strip() or BROKER_TABLE[INTER_BROKER_MECHANISM].default
         for endpoint in self._config.listener_endpoints:
             if endpoint.protocol == "PLAINTEXT":
                 continue
             settings = read_listener(texts, endpoint.listener, endpoint.protocol, problems)
             if settings is None:
                 continue
-            mechanism = self._config.sasl_mechanism_inter_broker_protocol if endpoint.listener in own else None
+            mechanism = str(inter_broker) if endpoint.listener in own else None
             security = security_of(settings, problems, contexts=self._contexts, inter_broker=mechanism)
             if security is not None:
                 yield security

@@ -24,6 +24,7 @@ from barnabas.wire.errors import ErrorCode, Refuse
 
 TOKEN_ID_RANDOM_BYTES = 16
 NODE_VERSION = 3
+RENEWERS_MAX = 1000  # of one token: they are written, read and described in one step
 
 
 class DelegationToken(NamedTuple):
@@ -127,10 +128,12 @@ def create_token(
     token_id: str,
     now_ms: int,
 ) -> DelegationToken:
-    """A new token. Raises Refuse: INVALID_PRINCIPAL_TYPE, DELEGATION_TOKEN_AUTH_DISABLED.
+    """A new token. Raises Refuse: INVALID_REQUEST, INVALID_PRINCIPAL_TYPE, DELEGATION_TOKEN_AUTH_DISABLED.
 
     That the requester may create tokens of this owner is the caller's to check, before.
     """
+    if len(renewers) > RENEWERS_MAX:
+        raise Refuse(ErrorCode.INVALID_REQUEST)
     if any(renewer.type != USER for renewer in renewers):
         raise Refuse(ErrorCode.INVALID_PRINCIPAL_TYPE)
     check_enabled(rules)

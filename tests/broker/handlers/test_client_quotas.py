@@ -1,6 +1,7 @@
 """Clients above their quotas: what the response says, and that the connection waits. Time is virtual."""
 
 import json
+import math
 
 import pytest
 import trio
@@ -160,6 +161,24 @@ async def test_a_client_that_is_no_broker_is_not_exempt(nursery, autojump_clock)
     answer, waited = await timed(client, m.ControlledShutdownRequest(broker_id=7))
     assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert waited == pytest.approx(1, abs=0.2)
+
+
+# Kafka takes any double for these two.
+@pytest.mark.parametrize("rate", [math.nan, math.inf, -math.inf, 5e-324])
+async def test_an_odd_quota_of_processor_time_shuts_no_client_out(nursery, autojump_clock, rate):
+    _, client = await started(nursery, ([("user", None)], "request_percentage", rate))
+    assert (await client.ask(m.ListGroupsRequest())).error_code == 0
+    await set_quota(client, [("user", None)], "request_percentage", None)
+    answer, waited = await timed(client, m.ListGroupsRequest())
+    assert (answer.throttle_time_ms, round(waited)) == (0, 0)
+
+
+@pytest.mark.parametrize("rate", [math.nan, math.inf])
+async def test_a_quota_of_mutations_that_is_not_finite_refuses_nothing(nursery, autojump_clock, rate):
+    _, client = await started(nursery, (USER, "controller_mutation_rate", rate))
+    for name in "abcd":
+        row, throttled_ms = await create(client, name)
+        assert (row.error_code, throttled_ms) == (0, 0)
 
 
 async def test_others_are_not_delayed(nursery, autojump_clock):

@@ -226,6 +226,17 @@ async def test_lists_grow_and_shrink(nursery, autojump_clock):
     assert await value_of(client, TOPIC, "t", "cleanup.policy") == ("compact", 1)
 
 
+async def test_a_list_does_not_grow_beyond_what_a_response_can_have(nursery, autojump_clock):
+    client = await (await started(nursery)).connect()
+    await client.create_topic("t")
+    name = "leader.replication.throttled.replicas"
+    first, more = (",".join(f"{partition}:{broker}" for partition in range(3000)) for broker in "12")
+    assert await alter(client, (TOPIC, "t", {name: (APPEND, first)})) == [(0, None)]
+    ((code, message),) = await alter(client, (TOPIC, "t", {name: (APPEND, more)}))
+    assert (code, message) == (INVALID, f"{name} would be longer than 32767 bytes.")
+    assert await value_of(client, TOPIC, "t", name) == (first, 1)
+
+
 async def test_what_does_not_act_is_named_in_the_log(nursery, autojump_clock, caplog):
     client = await (await started(nursery)).connect()
     await client.create_topic("t")
@@ -265,6 +276,18 @@ async def test_the_brokers_value_holds_for_topics_without_their_own(nursery, aut
     await altered(client, BROKER, "1", message_max_bytes="1000")
     assert (await client.produce("follows", b"x" * 200)).error_code == 0
     assert await value_of(client, TOPIC, "follows", "max.message.bytes") == ("1000", 2)
+
+
+async def test_a_listener_does_not_lose_its_protocol_and_the_broker_starts_again(nursery, autojump_clock):
+    machine = await started(nursery)
+    client = await machine.connect()
+    name, more = "listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,LATER:SSL"
+    ((code, _),) = await alter(client, (BROKER, "1", {name: "PLAINTEXT:SSL"}))
+    assert code == INVALID
+    assert await alter(client, (BROKER, "1", {name: more})) == [(0, None)]
+    await machine.stop()
+    await machine.start()
+    assert (await value_of(await machine.connect(), BROKER, "1", name))[0] == more
 
 
 async def test_what_was_altered_survives_a_restart(nursery, autojump_clock):

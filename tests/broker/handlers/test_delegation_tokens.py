@@ -11,7 +11,9 @@ from barnabas.controller.store import paths
 from barnabas.controller.store.store import Create, Delete, SetData
 from barnabas.wire import messages as m
 from barnabas.wire.asking import key_of
+from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import Machine
+from tests.broker.steps import StepMeter
 
 DAY_MS = 24 * 3_600_000
 SECRET = {"delegation_token_secret_key": "the secret"}
@@ -131,6 +133,16 @@ async def test_other_renewers_than_users_are_refused(nursery, autojump_clock):
         renewers=[Renewer(principal_type="Group", principal_name="g")], max_lifetime_ms=-1
     )
     assert (await asked(machine, request)).error_code == 67
+
+
+async def test_a_token_has_no_more_renewers_than_one_step_can_write(nursery, autojump_clock):
+    machine = await Machine(nursery, **SECRET).start()
+    names = [f"renewer {number}" for number in range(10_000)]
+    with StepMeter() as meter:
+        refused = await asked(machine, to_create(*names))
+        created = await asked(machine, to_create(*names[:1000]))
+    assert meter.longest.lines < 10_000
+    assert (refused.error_code, created.error_code) == (ErrorCode.INVALID_REQUEST, 0)
 
 
 async def test_which_tokens_a_caller_sees(nursery, autojump_clock):

@@ -1,5 +1,9 @@
 """The token bucket: as much as the window at once, then as the quota refills it."""
 
+import math
+
+import pytest
+
 from barnabas.broker.quotas.buckets import TokenBucket
 from barnabas.broker.quotas.rates import INT32_MAX, Window
 
@@ -30,3 +34,15 @@ def test_a_changed_quota_keeps_the_tokens():
     assert bucket.throttle_ms(0) == 1000
     bucket.set_quota(0.0)
     assert bucket.throttle_ms(0) == INT32_MAX
+
+
+@pytest.mark.parametrize("quota", [math.nan, math.inf])
+def test_a_quota_that_is_not_finite_throttles_no_client_until_it_changes(quota):
+    bucket = TokenBucket(Window(), quota, 0)
+    for _ in range(3):
+        assert bucket.throttle_ms(0) == 0
+        bucket.record(100, 0)
+    bucket.set_quota(1.0)
+    assert bucket.throttle_ms(0) == 0
+    bucket.record(12, 0)
+    assert bucket.throttle_ms(0) == 1000

@@ -4,6 +4,7 @@
 the value recorded then, the rate or the tokens after it, and the throttle time.
 """
 
+import math
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,7 @@ def test_odd_quotas():
 
 def test_halves_go_up():
     assert [java_round(each) for each in (0.49, 0.5, 1.5, 2.5, -3.0, 1e300)] == [0, 1, 2, 3, 0, INT32_MAX]
+
+
+def test_a_time_that_is_no_number_is_none_and_an_infinite_one_is_the_longest():
+    assert [java_round(each) for each in (math.nan, math.inf, -math.inf)] == [0, INT32_MAX, 0]

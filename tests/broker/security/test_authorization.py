@@ -15,6 +15,7 @@ from barnabas.controller.store.following import EXPIRY_MS
 from barnabas.controller.store.sqlitestore import open_sqlite_database
 from barnabas.controller.store.store import BadVersion, NodeExists, NoNode
 from barnabas.wire.errors import ErrorCode
+from tests.broker.steps import StepMeter
 
 TOPIC, PREFIX = ResourcePattern("Topic", "orders"), ResourcePattern("Topic", "ord", "Prefixed")
 READ = AccessControlEntry("User:a", "*", "Read", "Allow")
@@ -211,3 +212,20 @@ async def test_brokers_that_change_acls_at_the_same_time_lose_nothing_and_agree(
     await trio.sleep(2)
     for each in [*brokers, await house.broker()]:
         assert known(each) == created
+
+
+async def test_many_filters_are_compared_with_a_pattern_in_short_steps(house, autojump_clock):
+    one = await house.broker()
+    await one.create([AclBinding(TOPIC, READ)])
+    filters = [AclFilter("Topic", f"none-{number}", "Any", None, None, "Any", "Any") for number in range(10_000)]
+    with StepMeter() as meter:
+        found = await one.delete(filters)
+    assert not any(found)
+    assert meter.longest.lines < 20_000, meter.longest
+
+
+async def test_many_acls_of_one_request_are_sorted_in_short_steps(house, autojump_clock):
+    one = await house.broker()
+    with StepMeter() as meter:
+        await one.create([AclBinding(TOPIC, READ)] * 10_000)
+    assert meter.longest.lines < 10_000, meter.longest
