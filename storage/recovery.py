@@ -27,6 +27,7 @@ from barnabas.storage.files import (
     RENEWED,
     SNAPSHOT,
     SWAP,
+    SWAPPED_SUFFIXES,
     TIME_INDEX,
     TRANSACTION_INDEX,
     SegmentStore,
@@ -169,10 +170,15 @@ def _complete_swap(store: SegmentStore) -> None:
     # Without a .log.swap the .log already has its name, and only its index files are still to be renamed.
     if ranges:
         # The originals go first, last one first. A crash in between leaves the .swap files, and the next start goes on.
-        low, high = min(base for base, _ in ranges), max(end for _, end in ranges)
-        for name in reversed(names):
-            offset = offset_of_name(name)
-            if name.endswith(LOG) and offset is not None and low <= offset < high:
+        # The segment of the same name goes also if nothing remained of it, and the range is empty.
+        low, high = min(base for base, _ in ranges), max(max(end, base + 1) for base, end in ranges)
+        # Found by any of its files, as a replacement renames the .log first: a .txnindex that stayed beside the clean
+        # .log would name transactions whose markers are gone, and hide what their producers commit later.
+        old = {
+            offset for name in names if name.endswith(SWAPPED_SUFFIXES) and (offset := offset_of_name(name)) is not None
+        }
+        for offset in sorted(old, reverse=True):
+            if low <= offset < high:
                 store.remove_segment(offset)
     for name in swaps:
         disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")
