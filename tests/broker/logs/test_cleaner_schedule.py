@@ -6,7 +6,11 @@ import pytest
 import trio
 
 from barnabas.storage.checkpoint import CLEANER_CHECKPOINT
+from barnabas.wire.records import build_batch
+from tests.broker.clock import now_ms
 from tests.broker.logs.cleaner_scene import BACKOFF, T0, T1, T2, Scene, a_pass
+from tests.broker.steps import StepMeter
+from tests.broker.test_steps import LINES_MAX
 
 # -- what is cleaned
 
@@ -63,6 +67,18 @@ async def test_without_a_cleaner_nothing_of_a_compacted_topic_goes(autojump_cloc
     scene.fill()
     await trio.sleep(1000)
     assert scene.offsets() == list(range(20))
+
+
+async def test_a_pass_over_a_log_with_many_producers_begins_in_a_short_step(autojump_clock, nursery):
+    scene = await Scene().start(nursery, T0)
+    scene.fill()
+    for producer_id in range(20_000):
+        batch = build_batch([(b"k", b"v")], timestamp_ms=now_ms(), producer_id=producer_id, base_sequence=0)
+        scene.logs.get(T0).producers.update(batch.header)
+    with StepMeter() as meter:
+        await a_pass()
+    assert len(scene.offsets()) < 20
+    assert meter.longest.lines < LINES_MAX, meter.longest
 
 
 async def test_what_is_not_committed_yet_is_not_cleaned(autojump_clock, nursery):
