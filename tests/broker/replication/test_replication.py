@@ -170,6 +170,23 @@ async def test_an_old_leader_cuts_what_only_it_had(nursery, autojump_clock):
     assert topic.replica(1).log.epochs.entries == topic.replica(2).log.epochs.entries == [(0, 0), (1, 1)]
 
 
+async def test_a_follower_that_was_cut_hears_of_the_high_watermark_though_nothing_is_written(nursery, autojump_clock):
+    group, topic = await started(nursery, b"a", b"b")
+    # Broker 3 does not know that the two are committed, and writes a record of its own.
+    await group.crash(3)
+    await group.start_broker(3)
+    await topic.led_by(3, isr=[3, 1, 2], to=[3])
+    assert topic.replica(3).high_watermark == 0
+    await topic.produce(b"only here")
+    await topic.led_by(2, isr=[1, 2], to=[1, 2])
+    await trio.sleep(5)
+    assert topic.replica(2).high_watermark == 2
+    await topic.tell(3)
+    await trio.sleep(60)
+    assert topic.values(3) == [b"a", b"b"]
+    assert topic.replica(3).high_watermark == 2
+
+
 async def test_an_acknowledged_record_survives_a_follower_that_had_not_heard_of_its_commit(nursery, autojump_clock):
     # The first scenario of KIP-101: a follower that cuts its log at its high watermark, and is then elected, loses it.
     group = await Group.start(nursery)
