@@ -5,7 +5,7 @@ import random
 import pytest
 import trio
 
-from barnabas.storage.checkpoint import CLEANER_CHECKPOINT
+from barnabas.storage.checkpoint import CLEANER_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, read_checkpoint
 from barnabas.wire.records import build_batch
 from tests.broker.clock import now_ms
 from tests.broker.logs.cleaner_scene import BACKOFF, T0, T1, T2, Scene, a_pass
@@ -21,6 +21,14 @@ async def test_a_compacted_topic_is_cleaned_and_its_checkpoint_written_as_kafka_
     await a_pass()
     assert scene.offsets() == [17, 18, 19]
     assert scene.disk.read_file(f"/d1/{CLEANER_CHECKPOINT}") == b"0\n1\nt 0 20\n"
+
+
+async def test_before_a_pass_leaves_gaps_the_recovery_point_above_them_is_on_the_disk(autojump_clock, nursery):
+    # Long before the next checkpoint is due: after a crash a gap above that point would be taken for a loss.
+    scene = await Scene().start(nursery, T0)
+    scene.fill()
+    await a_pass()
+    assert read_checkpoint(scene.disk, f"/d1/{RECOVERY_POINT_CHECKPOINT}") == {T0: 20}
 
 
 async def test_a_topic_that_is_not_compacted_is_not_and_a_change_acts_at_once(autojump_clock, nursery):
