@@ -175,7 +175,7 @@ async def test_an_old_leader_cuts_what_only_it_had(nursery, autojump_clock):
     assert topic.replica(1).log.epochs.entries == topic.replica(2).log.epochs.entries == [(0, 0), (1, 1)]
 
 
-async def test_a_follower_that_was_cut_hears_of_the_high_watermark_though_nothing_is_written(nursery, autojump_clock):
+async def test_a_follower_that_was_cut_hears_of_the_high_watermark_without_a_write(nursery, autojump_clock):
     group, topic = await started(nursery, b"a", b"b")
     # Broker 3 does not know that the two are committed, and writes a record of its own.
     await group.crash(3)
