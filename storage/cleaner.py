@@ -97,10 +97,13 @@ class Cleaning:
         self._segments = [segment for segment in log.segments if segment.base_offset < part.end_offset]
         self._aborting = [segment for segment in log.segments if segment.has_aborted]
         self._offsets = OffsetMap(keys_max)
+        # As they are now. There may be 100,000, so the first step goes through them, and not the event loop.
+        self._producers = iter(log.producers)
+        self._live_producers = LiveProducers({}, {})
         self._compaction = Compaction(
             self._offsets,
             first_dirty_offset=part.first_dirty_offset,
-            live_producers=_live_producers(log),
+            live_producers=self._live_producers,
             now_ms=now_ms,
             delete_retention_ms=log.config.delete_retention_ms,
         )
@@ -114,6 +117,7 @@ class Cleaning:
         # An earlier pass that failed may have left files, which the next start would complete or mix with those of this
         # one.
         _remove_unfinished(store)
+        self._live_producers.note(self._producers)
         try:
             yield from self._note_keys()
             self._compaction.begin_phase()
@@ -297,16 +301,6 @@ def _remove_unfinished(store: SegmentStore) -> None:
             if name.endswith(last) and disk.exists(f"{directory}/{name}"):
                 disk.remove(f"{directory}/{name}")
         disk.sync_directory(directory)
-
-
-def _live_producers(log: PartitionLog) -> LiveProducers:
-    last_offsets, epochs = {}, {}
-    for producer in log.producers:
-        if producer.last_offset >= 0:
-            last_offsets[producer.producer_id] = producer.last_offset
-        else:
-            epochs[producer.producer_id] = producer.epoch
-    return LiveProducers(last_offsets, epochs)
 
 
 def _next_base(segment: Segment) -> int:

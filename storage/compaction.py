@@ -19,13 +19,14 @@ because a damaged batch must not be copied with a new checksum. CorruptRecords e
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
 from barnabas.storage.decided_transactions import DecidedTransactions
 from barnabas.storage.entries import EntrySpan, max_timestamp_of
 from barnabas.storage.index import AbortedTransaction
+from barnabas.storage.producers import Producer
 from barnabas.wire.record_batch import (
     BATCH_MAGIC,
     CHECKSUM_START,
@@ -94,8 +95,16 @@ class Kept(NamedTuple):
 class LiveProducers(NamedTuple):
     """Where the last records of the producers are that the broker knows."""
 
-    last_offsets: Mapping[int, int]  # producer id -> the offset of its last record
-    epochs: Mapping[int, int]  # producer id -> epoch, of the producers that have no record in their epoch
+    last_offsets: dict[int, int]  # producer id -> the offset of its last record
+    epochs: dict[int, int]  # producer id -> epoch, of the producers that have no record in their epoch
+
+    def note(self, producers: Iterable[Producer]) -> None:
+        """Take over the state of these producers."""
+        for producer in producers:
+            if producer.last_offset >= 0:
+                self.last_offsets[producer.producer_id] = producer.last_offset
+            else:
+                self.epochs[producer.producer_id] = producer.epoch
 
     def has_last_batch(self, header: BatchHeader) -> bool:
         """Whether recovery takes the state of a producer from this batch."""

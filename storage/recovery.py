@@ -27,6 +27,7 @@ from barnabas.storage.files import (
     RENEWED,
     SNAPSHOT,
     SWAP,
+    SWAPPED_SUFFIXES,
     TIME_INDEX,
     TRANSACTION_INDEX,
     SegmentStore,
@@ -63,9 +64,6 @@ class RecoveryRules(Protocol):
     @property
     def producer_id_expiration_ms(self) -> int: ...
 
-    @property
-    def compacted(self) -> bool: ...
-
 
 class LoadedLog(NamedTuple):
     """The state of a log directory after it was loaded and, if necessary, repaired."""
@@ -97,7 +95,7 @@ def load_log(
     """
     # After any stop: a clean one, too, may have left .deleted files whose delay was not over.
     found = sweep(store)
-    loading = _Loading(store, rules, found, log_start_offset, first_dirty_offset or 0, now_ms)
+    loading = _Loading(store, rules, found, recovery_point, log_start_offset, first_dirty_offset or 0, now_ms)
     if not found.sizes:
         loading.start_empty(log_start_offset or 0)
     elif not (clean and loading.load_clean()):
@@ -169,10 +167,15 @@ def _complete_swap(store: SegmentStore) -> None:
     # Without a .log.swap the .log already has its name, and only its index files are still to be renamed.
     if ranges:
         # The originals go first, last one first. A crash in between leaves the .swap files, and the next start goes on.
-        low, high = min(base for base, _ in ranges), max(end for _, end in ranges)
-        for name in reversed(names):
-            offset = offset_of_name(name)
-            if name.endswith(LOG) and offset is not None and low <= offset < high:
+        # The segment of the same name goes also if nothing remained of it, and the range is empty.
+        low, high = min(base for base, _ in ranges), max(max(end, base + 1) for base, end in ranges)
+        # Found by any of its files, as a replacement renames the .log first: a .txnindex that stayed beside the clean
+        # .log would name transactions whose markers are gone, and hide what their producers commit later.
+        old = {
+            offset for name in names if name.endswith(SWAPPED_SUFFIXES) and (offset := offset_of_name(name)) is not None
+        }
+        for offset in sorted(old, reverse=True):
+            if low <= offset < high:
                 store.remove_segment(offset)
     for name in swaps:
         disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")
@@ -203,6 +206,7 @@ class _Loading:
         store: SegmentStore,
         rules: RecoveryRules,
         found: Found,
+        recovery_point: int,
         log_start_offset: int | None,
         first_dirty_offset: int,
         now_ms: int,
@@ -210,6 +214,7 @@ class _Loading:
         self.store = store
         self.rules = rules
         self.now_ms = now_ms
+        self.recovery_point = recovery_point
         self.first_dirty_offset = first_dirty_offset
         # The directory as `sweep` left it. Sizes and names are not asked for again: only this object changes the files
         # now.
@@ -379,8 +384,8 @@ class _Loading:
         # own.
         if base <= self.log_end_offset:
             return base == self.log_end_offset
-        # Only compaction leaves gaps: in compacted logs, and below the cleaner's checkpoint in formerly compacted ones.
-        return self.rules.compacted or base <= self.first_dirty_offset
+        # Only compaction leaves gaps, and only below the recovery point that was on the disk before the pass.
+        return base <= max(self.recovery_point, self.first_dirty_offset)
 
     def _remove_segments_from(self, number: int) -> None:
         # Last one first: after a crash in between, the remaining segments are still a beginning of the log.

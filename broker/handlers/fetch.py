@@ -279,6 +279,9 @@ def _update(session: FetchSession, change: Wanted) -> None:
     if known is None:
         session.want(change)
         return
+    # A follower ignores rows of the leader epoch before, such as one that was under way when it got its role.
+    if change.current_leader_epoch != known.current_leader_epoch:
+        known.forget_sent()
     # The known entry is updated, not replaced: it holds the offsets of the last response and the follower's state.
     known.fetch_offset = change.fetch_offset
     known.max_bytes = change.max_bytes
@@ -344,6 +347,9 @@ async def _select_rows(plan: FetchPlan, session: FetchSession, *, incremental: b
         if has_news or not incremental or offsets != (wanted.sent_high_watermark, wanted.sent_log_start_offset):
             rows[wanted] = row
         wanted.sent_high_watermark, wanted.sent_log_start_offset = offsets
+        # A follower whose log diverges truncates it, and takes over nothing else of this row.
+        if row.diverging_epoch.epoch >= 0:
+            wanted.forget_sent()
     await _stay_due(session, served)
     return rows
 

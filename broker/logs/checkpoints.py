@@ -13,6 +13,7 @@ from barnabas.storage.checkpoint import (
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     OFFSET_CHECKPOINTS,
+    RECOVERY_POINT_CHECKPOINT,
     write_checkpoint,
 )
 from barnabas.storage.disk import StorageError, join
@@ -56,6 +57,11 @@ class Checkpoints:
         # records that were appended below it after the truncation and never synced.
         for name in OFFSET_CHECKPOINTS:
             await self.write(self._directories.directory_of(log), name)
+
+    async def write_recovery_points(self, log: "PartitionLog") -> None:
+        """Write how far the logs in the directory of this log are synced: before a compaction of it."""
+        # After a crash a gap between segments is taken for one of compaction only below the recovery point in the file.
+        await self.write(self._directories.directory_of(log), RECOVERY_POINT_CHECKPOINT)
 
     async def write_log_starts(self, directory: "LogDirectory") -> None:
         """Make the log start offsets of a directory durable, for DeleteRecords."""

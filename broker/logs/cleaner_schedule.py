@@ -267,6 +267,7 @@ class LogCleaner:
         """Run all steps of a pass. False if it was aborted."""
         log, started = cleaning.log, trio.current_time()
         read_bytes = size_bytes = 0
+        await self._checkpoints.write_recovery_points(log)
         while (step := await self._step(log, steps)) is not None:
             # Checked after each step: while it ran in a thread, the log may have been deleted or its truncation begun.
             if job.given_up.is_set() or self._directories.get(log.topic_partition) is not log:

@@ -67,11 +67,15 @@ class Wanted:
         self.current_leader_epoch = -1
         self.last_fetched_epoch = -1
         self.log_start_offset = -1
-        # No partition has these offsets, so its first row always counts as news.
-        self.sent_high_watermark = -1
-        self.sent_log_start_offset = -1
+        self.forget_sent()
         self.follower: Follower | None = None  # if a follower fetches: its state at the leader's partition
         self.watched: Partition | None = None  # the partition that the session's waiter is registered with
+
+    def forget_sent(self) -> None:
+        """The client has not taken over the offsets of the last row: they are sent again."""
+        # No partition has these offsets, so the next row counts as news.
+        self.sent_high_watermark = -1
+        self.sent_log_start_offset = -1
 
     def part(self) -> None:
         """End the follower's progress here: later fetches of the session no longer count for this partition."""

@@ -12,6 +12,7 @@ import pytest
 from barnabas.storage.check import check_partition
 from barnabas.storage.cleanable import cleanable_part
 from barnabas.storage.cleaner import Cleaning
+from barnabas.storage.disk import StorageError
 from barnabas.storage.dump import read_rows
 from barnabas.storage.index import AbortedTransaction
 from barnabas.storage.producers import Origin, ProducerStates
@@ -183,6 +184,33 @@ def test_an_aborted_record_hides_no_committed_one(life):
         life.compact()
         assert life.read_committed() == {b"a": b"good", b"b": b"good", b"last": b"of the segment"}
         life.world.now_ms += 2 * DAY_MS
+
+
+@pytest.mark.parametrize("fuse", range(12))
+def test_crashes_while_segments_are_replaced_leave_no_abort_without_its_marker(life, crashing_disk, fuse):
+    """A clean segment without a .txnindex must not find the old one beside it: it hides what its producer commits."""
+    life.put((b"a", b"1"), pid=1)
+    life.mark(ABORT, 1)
+    life.put((b"b", b"2"), pid=1)
+    life.mark(COMMIT, 1)
+    life.compact()
+    # The first of these passes drops the entry, the second one the marker.
+    for _ in range(2):
+        life.world.now_ms += DAY_MS
+        life.put((b"last", b"of the segment"))
+        life.roll()
+        life.put((b"last", b"of the log"))
+        steps = life.cleaning().steps()
+        life.world.checkpoint(life.log)
+        replacement = next(step.replacement for step in steps if step.replacement is not None)
+        disk = life.world.disk
+        life.log.segments.store.disk = crashing_disk(disk, fuse)
+        with contextlib.suppress(StorageError), contextlib.closing(steps):
+            replacement.apply(life.world.now_ms)
+        life.world.disk = disk.crash_process()
+        life.log = life.world.open()
+    assert life.read_committed() == {b"b": b"2", b"last": b"of the log"}
+    assert life.aborted() == []
 
 
 @BOTH

@@ -173,15 +173,20 @@ def test_records_below_the_recovery_point_are_trusted(new_world):
     assert world.open().log_end_offset == 9
 
 
-@pytest.mark.parametrize(("compacted", "log_end_offset"), [(False, 3), (True, 9)])
-def test_a_hole_between_segments_ends_the_log_unless_compaction_may_have_left_it(new_world, compacted, log_end_offset):
+@pytest.mark.parametrize("compacted", [False, True])
+@pytest.mark.parametrize(("recovery_point", "log_end_offset"), [(0, 3), (3, 3), (4, 9)])
+def test_a_hole_between_segments_ends_the_log_unless_compaction_may_have_left_it(
+    new_world, compacted, recovery_point, log_end_offset
+):
     world = new_world(segment_bytes=200, compacted=compacted)
     log = world.open()
     for _ in range(9):
         world.append(log)
+    assert [segment.base_offset for segment in log.segments][:3] == [0, 2, 4]
     log.abandon()
     kept = len(world.batch().data)
     world.put("00000000000000000002.log", world.content("00000000000000000002.log")[:kept])
+    world.recovery_point = recovery_point
     assert world.open().log_end_offset == log_end_offset
 
 

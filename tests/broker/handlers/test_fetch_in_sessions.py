@@ -56,6 +56,14 @@ async def test_an_incremental_answer_holds_only_what_changed(nursery, autojump_c
     assert await session.rows([("t", 1, 1)]) == {}
 
 
+async def test_the_first_answer_in_another_leader_epoch_has_the_offsets_again(nursery, autojump_clock):
+    # A follower has ignored a row of the epoch before if its role changed while the row was under way.
+    _, session, _ = await in_session(nursery)
+    assert await session.rows([("t", 1, 0)]) == {}
+    assert list(await session.rows([("t", 1, 0)], leader_epoch=0)) == [1]
+    assert await session.rows([("t", 1, 0)], leader_epoch=0) == {}
+
+
 async def test_records_come_again_until_the_client_moves_on(nursery, autojump_clock):
     _, session, other = await in_session(nursery)
     await other.produce("t", b"v", 1)

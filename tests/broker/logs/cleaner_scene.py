@@ -15,6 +15,7 @@ from barnabas.storage.producers import Origin
 from barnabas.wire.records import build_batch, read_all_records
 from barnabas.wire.topics import TopicPartition
 from tests.broker.clock import now_ms
+from tests.broker.steps import outside_steps
 
 US = StoredIdentity(1, "castle")
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
@@ -47,7 +48,8 @@ class Scene:
         with trio.CancelScope(shield=True):
             await trio.sleep(0.001)
         self.threads -= 1
-        return function(*args)
+        with outside_steps():
+            return function(*args)
 
     async def ids_of(self, topics):
         return dict.fromkeys(topics)

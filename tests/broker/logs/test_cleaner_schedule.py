@@ -5,8 +5,12 @@ import random
 import pytest
 import trio
 
-from barnabas.storage.checkpoint import CLEANER_CHECKPOINT
+from barnabas.storage.checkpoint import CLEANER_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, read_checkpoint
+from barnabas.wire.records import build_batch
+from tests.broker.clock import now_ms
 from tests.broker.logs.cleaner_scene import BACKOFF, T0, T1, T2, Scene, a_pass
+from tests.broker.steps import StepMeter
+from tests.broker.test_steps import LINES_MAX
 
 # -- what is cleaned
 
@@ -17,6 +21,14 @@ async def test_a_compacted_topic_is_cleaned_and_its_checkpoint_written_as_kafka_
     await a_pass()
     assert scene.offsets() == [17, 18, 19]
     assert scene.disk.read_file(f"/d1/{CLEANER_CHECKPOINT}") == b"0\n1\nt 0 20\n"
+
+
+async def test_before_a_pass_leaves_gaps_the_recovery_point_above_them_is_on_the_disk(autojump_clock, nursery):
+    # Long before the next checkpoint is due: after a crash a gap above that point would be taken for a loss.
+    scene = await Scene().start(nursery, T0)
+    scene.fill()
+    await a_pass()
+    assert read_checkpoint(scene.disk, f"/d1/{RECOVERY_POINT_CHECKPOINT}") == {T0: 20}
 
 
 async def test_a_topic_that_is_not_compacted_is_not_and_a_change_acts_at_once(autojump_clock, nursery):
@@ -63,6 +75,18 @@ async def test_without_a_cleaner_nothing_of_a_compacted_topic_goes(autojump_cloc
     scene.fill()
     await trio.sleep(1000)
     assert scene.offsets() == list(range(20))
+
+
+async def test_a_pass_over_a_log_with_many_producers_begins_in_a_short_step(autojump_clock, nursery):
+    scene = await Scene().start(nursery, T0)
+    scene.fill()
+    for producer_id in range(20_000):
+        batch = build_batch([(b"k", b"v")], timestamp_ms=now_ms(), producer_id=producer_id, base_sequence=0)
+        scene.logs.get(T0).producers.update(batch.header)
+    with StepMeter() as meter:
+        await a_pass()
+    assert len(scene.offsets()) < 20
+    assert meter.longest.lines < LINES_MAX, meter.longest
 
 
 async def test_what_is_not_committed_yet_is_not_cleaned(autojump_clock, nursery):

@@ -22,6 +22,11 @@ def seed_that_loses(value, machine, path):
     return next(seed for seed, left in outcomes if value not in left)
 
 
+def seed_with(is_so, machine):
+    """A seed with which a power failure leaves a disk that is so."""
+    return next(seed for seed in range(1000) if is_so(machine.disk.crash_machine(random.Random(seed))))
+
+
 async def started(nursery, *values, replicas=(1, 2, 3), **properties):
     """Broker 1 leads a topic, and every replica of it holds these records."""
     group = await Group.start(nursery, **properties)
@@ -168,6 +173,23 @@ async def test_an_old_leader_cuts_what_only_it_had(nursery, autojump_clock):
     await topic.is_copied_to(1, within_seconds=2)
     assert topic.values(1) == [b"a", b"b"]
     assert topic.replica(1).log.epochs.entries == topic.replica(2).log.epochs.entries == [(0, 0), (1, 1)]
+
+
+async def test_a_follower_that_was_cut_hears_of_the_high_watermark_without_a_write(nursery, autojump_clock):
+    group, topic = await started(nursery, b"a", b"b")
+    # Broker 3 does not know that the two are committed, and writes a record of its own.
+    await group.crash(3)
+    await group.start_broker(3)
+    await topic.led_by(3, isr=[3, 1, 2], to=[3])
+    assert topic.replica(3).high_watermark == 0
+    await topic.produce(b"only here")
+    await topic.led_by(2, isr=[1, 2], to=[1, 2])
+    await trio.sleep(5)
+    assert topic.replica(2).high_watermark == 2
+    await topic.tell(3)
+    await trio.sleep(60)
+    assert topic.values(3) == [b"a", b"b"]
+    assert topic.replica(3).high_watermark == 2
 
 
 async def test_an_acknowledged_record_survives_a_follower_that_had_not_heard_of_its_commit(nursery, autojump_clock):
@@ -426,6 +448,27 @@ async def test_a_cut_that_cannot_be_ended_is_ended_by_the_next_start(nursery, au
 
 
 # -- power
+
+
+async def test_a_follower_of_a_compacted_topic_copies_the_end_of_a_segment_that_it_lost(nursery, autojump_clock):
+    small = {"log_cleanup_policy": "compact", "log_segment_bytes": "250", "log_cleaner_enable": "false"}
+    group = await Group.start(nursery, count=2, **small)
+    topic = group.topic(replicas=[1, 2])
+    await topic.led_by(1)
+    for number in range(4):
+        await topic.produce(records=batch_of(b"v%d" % number, key=b"k%d" % number), acks=-1)
+    # The power fails before the sync of the sealed segment: its end is lost, and not the segment behind it.
+    assert [segment.base_offset for segment in topic.replica(2).log.segments] == [0, 3]
+    first, second = (f"{topic.path}/{base:020d}.log" for base in (0, 3))
+    two_batches = topic.log_bytes(2)[: 2 * group.machines[2].disk.size(second)]
+
+    def has_a_hole(disk):
+        return disk.exists(second) and b"v3" in disk.read_file(second) and disk.read_file(first) == two_batches
+
+    await group.cut_power(2, seed_with(has_a_hole, group.machines[2]))
+    await group.start_broker(2)
+    await topic.tell(2)
+    await topic.is_copied_to(2, within_seconds=5)
 
 
 @pytest.mark.parametrize("seed", range(5))
