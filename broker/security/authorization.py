@@ -16,14 +16,15 @@ So the authorizer never gets an older state of a pattern than it has.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from operator import itemgetter
 from random import Random
 from typing import NamedTuple
 
 import trio
 
-from barnabas.broker.pacing import paced
+from barnabas.broker.pacing import ROWS_AT_A_TIME, paced, pause_after, portions
 from barnabas.broker.security.acls import (
     LITERAL,
     PARENTS,
@@ -64,6 +65,8 @@ WRITE_ATTEMPTS = 10
 BACKOFF_SECONDS, BACKOFF_JITTER_SECONDS = 0.1, 0.05
 
 Entries = frozenset[AccessControlEntry]
+Change = Callable[[Entries], Awaitable[Entries]]
+NumberedFilter = tuple[int, AclFilter]  # with its place in the request
 # What stands for a node that cannot be read: to ignore it could allow what it denies.
 UNREADABLE: Entries = frozenset({AccessControlEntry("User:*", "*", "All", "Deny")})
 FOLDERS = (paths.ACL_CHANGES, paths.EXTENDED_ACL_CHANGES)
@@ -189,14 +192,16 @@ class Authorization:
 
     async def delete(self, filters: Sequence[AclFilter]) -> list[list[Deleted]]:
         """Remove the ACLs that filters find. One that several find is listed under the first of them."""
-        # Filters of one pattern find also what this broker has not heard of yet.
-        patterns = dict.fromkeys(self.authorizer.acls.patterns())
-        async for each in paced(filters):
-            if (only := each.only_pattern) is not None:
-                patterns[only] = None
+        of_one: dict[ResourcePattern, list[NumberedFilter]] = {}
+        of_many: list[NumberedFilter] = []
+        async for each in paced(enumerate(filters)):
+            only = each[1].only_pattern
+            (of_many if only is None else of_one.setdefault(only, [])).append(each)
         found: list[list[Deleted]] = [[] for _ in filters]
-        for pattern in patterns:
-            concerned = [(place, each) async for place, each in paced(enumerate(filters)) if each.fits_pattern(pattern)]
+        # Filters of one pattern find also what this broker has not heard of yet.
+        for pattern in dict.fromkeys([*self.authorizer.acls.patterns(), *of_one]):
+            broad = [each async for each in paced(of_many) if each[1].fits_pattern(pattern)]
+            concerned = sorted([*of_one.get(pattern, ()), *broad], key=itemgetter(0))
             if not concerned:
                 continue
             deleted: dict[AccessControlEntry, int] = {}
@@ -205,7 +210,7 @@ class Authorization:
                 found[place].append(Deleted(AclBinding(pattern, entry), code))
         return found
 
-    async def _update(self, pattern: ResourcePattern, change: Callable[[Entries], Entries]) -> ErrorCode:
+    async def _update(self, pattern: ResourcePattern, change: Change) -> ErrorCode:
         """Write the changed entries of one pattern, and announce them."""
         try:
             async with self._lock:
@@ -215,7 +220,7 @@ class Authorization:
             return ErrorCode.UNKNOWN_SERVER_ERROR
         return ErrorCode.NONE
 
-    async def _write(self, pattern: ResourcePattern, change: Callable[[Entries], Entries]) -> Entries:
+    async def _write(self, pattern: ResourcePattern, change: Change) -> Entries:
         path, announcement = pattern.node, encode_change(pattern)
         announce = Create(announcement.prefix, announcement.data, sequential=True)
         for attempt in range(WRITE_ATTEMPTS):
@@ -226,7 +231,7 @@ class Authorization:
             except NoNode:
                 data, stat = None, None
             before = decode_entries(data, path)
-            after = change(before)
+            after = await change(before)
             # Also if an earlier attempt was carried out and its answer was lost.
             if after == before:
                 return before
@@ -242,19 +247,29 @@ class Authorization:
         raise StoreError(f"{path} was changed by others {WRITE_ATTEMPTS} times while it was to be written")
 
 
-def _with(added: set[AccessControlEntry], entries: Entries) -> Entries:
+async def _with(added: set[AccessControlEntry], entries: Entries) -> Entries:
     return entries | added
 
 
-def _without(
-    concerned: list[tuple[int, AclFilter]], deleted: dict[AccessControlEntry, int], entries: Entries
+async def _without(
+    concerned: list[NumberedFilter], deleted: dict[AccessControlEntry, int], entries: Entries
 ) -> Entries:
     """The entries that no filter finds; the others go into `deleted`, with the number of the first filter."""
     for entry in sorted(entries):
-        first = next((place for place, each in concerned if each.fits_entry(entry)), None)
+        first = await _first_that_fits(concerned, entry)
         if first is not None:
             deleted.setdefault(entry, first)
     return entries - deleted.keys()
+
+
+async def _first_that_fits(concerned: list[NumberedFilter], entry: AccessControlEntry) -> int | None:
+    # A request may have 20,000 filters for one pattern.
+    for part in portions(concerned, ROWS_AT_A_TIME):
+        await pause_after(len(part))
+        for place, each in part:
+            if each.fits_entry(entry):
+                return place
+    return None
 
 
 def _node_of(pattern: ResourcePattern) -> str:

@@ -224,6 +224,32 @@ async def test_many_filters_are_compared_with_a_pattern_in_short_steps(house, au
     assert meter.longest.lines < 20_000, meter.longest
 
 
+async def test_many_filters_of_one_pattern_are_compared_with_its_acls_in_short_steps(house, autojump_clock):
+    one = await house.broker()
+    entries = [AccessControlEntry(f"User:{number}", "*", "Read", "Allow") for number in range(30)]
+    await one.create([AclBinding(TOPIC, entry) for entry in entries])
+    users = [f"User:{number}" for number in reversed(range(3000))]
+    filters = [AclFilter("Topic", TOPIC.name, "Literal", user, None, "Any", "Any") for user in users]
+    with StepMeter() as meter:
+        found = await one.delete(filters)
+    assert [[each.binding.entry for each in row] for row in reversed(found[-31:])] == [*([e] for e in entries), []]
+    assert meter.longest.lines < 20_000, meter.longest
+
+
+async def test_filters_that_name_different_patterns_are_not_compared_with_each_other(house, autojump_clock):
+    one = await house.broker()
+    compared = 0
+
+    class Counted(AclFilter):
+        def fits_pattern(self, pattern):
+            nonlocal compared
+            compared += 1
+            return super().fits_pattern(pattern)
+
+    await one.delete([Counted("Topic", f"t{number}", "Literal", None, None, "Any", "Any") for number in range(100)])
+    assert compared <= 100
+
+
 async def test_many_acls_of_one_request_are_sorted_in_short_steps(house, autojump_clock):
     one = await house.broker()
     with StepMeter() as meter:
