@@ -279,6 +279,7 @@ def test_a_read_steps_over_a_gap_at_the_end_of_a_segment(new_world, read_of, off
     log = world.open()
     log.append_as_follower(memoryview(fetched(world, 2)), world.now_ms)
     world.put("00000000000000000010.log", fetched(world, 1, start=12))
+    world.recovery_point = 13
     log = world.after_process_crash().open()
     assert offsets_of(read_of(log.read(5, max_bytes=EVERYTHING, end_offset=13))) == [12]
     assert offsets_of(read_of(log.read(11, max_bytes=EVERYTHING, end_offset=13))) == [12]

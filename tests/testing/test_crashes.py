@@ -71,8 +71,8 @@ def test_a_compacted_log_keeps_the_last_value_and_no_value_that_was_deleted():
 BITES = {
     "early_marker": 1135,
     "forgotten_name": 352,
-    "eager_compaction": 316,
-    "trusted_sync": 808,
+    "eager_compaction": 75,
+    "trusted_sync": 1328,
     "blind_start": 1,
     "late_checkpoint": 1697,
     "unsynced_marker": 1462,
