@@ -225,7 +225,7 @@ class DynamicConfig:
     async def _topic_changed(self, topic: str) -> None:
         overrides = await self._topic_configs.reload(topic)
         # A lower min.insync.replicas may let the high watermark advance.
-        self._replicas.reconfigured(topic)
+        await self._replicas.reconfigured(topic)
         # If this broker is the controller, it may now elect leaders outside the ISR for partitions without a leader.
         if overrides.get(UNCLEAN_ELECTION, "").strip().lower() == "true":
             self._candidate.unclean_election_allowed(topic)
@@ -241,7 +241,7 @@ class DynamicConfig:
         # Compared, unlike for a topic: the action covers all topics, so only a change from false to true is worth it.
         allowed = self._config.unclean_leader_election_enable
         await self._broker_configs.load()
-        self._replicas.reconfigured(None)
+        await self._replicas.reconfigured(None)
         # Also when no value has changed: that is how an operator says that a store's file has.
         if self.secured is not None and name != DEFAULT_ENTITY:
             await self.secured.reload()

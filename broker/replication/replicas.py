@@ -19,6 +19,7 @@ import trio
 from barnabas.broker.connection_order import LatestConnections, Source
 from barnabas.broker.containment import contained
 from barnabas.broker.metadata import partition_states
+from barnabas.broker.pacing import paced
 from barnabas.broker.replication.partition import FollowerWatch, Partition, Role
 from barnabas.broker.replication.refused_batches import RefusedBatches
 from barnabas.controller.store.store import SessionExpired
@@ -316,9 +317,9 @@ class Replicas:
             with contained(logger, "%s does not go on after a flush", log):
                 partition.look_again()
 
-    def reconfigured(self, topic: str | None) -> None:
+    async def reconfigured(self, topic: str | None) -> None:
         """The configuration of a topic changed, or the broker's (None)."""
-        for partition in self:
+        async for partition in paced(self):
             if topic in (None, partition.topic_partition.topic):
                 partition.look_again()
         if topic is None:

@@ -14,6 +14,7 @@ from barnabas.controller.store.store import StoreUnavailable
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import Machine
+from tests.broker.steps import StepMeter
 
 SET, DELETE, APPEND, SUBTRACT = Operation
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
@@ -540,3 +541,13 @@ async def test_a_level_that_is_only_to_be_checked_is_not_changed(nursery, autoju
     client, before = await (await started(nursery)).connect(), logging.root.level
     assert await alter(client, (LOGGER, "1", {"root": "FATAL"}), validate_only=True) == [(0, None)]
     assert logging.root.level == before
+
+
+@pytest.mark.parametrize(("kind", "name"), [(TOPIC, "t"), (BROKER, "")])
+async def test_a_change_reaches_many_partitions_in_short_steps(nursery, autojump_clock, kind, name):
+    client = await (await started(nursery)).connect()
+    await client.create_topic("t", 600)
+    with StepMeter() as meter:
+        assert await alter(client, (kind, name, {"min.insync.replicas": "2"})) == [(0, None)]
+        await trio.sleep(1)
+    assert meter.longest.lines < 5_000, meter.longest
