@@ -19,6 +19,8 @@ from compat_tests.raw import create_topic
 from compat_tests.spark.environment import run_with_spark, spark_environment, spark_python
 from compat_tests.tools import require_tool
 
+pytestmark = pytest.mark.long
+
 RECORDS = 20_000
 VERIFIED = 2000
 EARLIEST = ("--reset-policy", "earliest")
@@ -199,7 +201,6 @@ def test_a_word_of_a_verifiable_tool_that_is_not_true_is_found(verified, command
     assert (ran.status, json.loads(ran.stdout)["totals"]) == (1, {"lost": 1, "reordered": 1})
 
 
-@pytest.mark.long
 def test_histories_of_clusters_under_faults_are_clean(tmp_path):
     require_tool("java")
     jobs = []
