@@ -183,7 +183,7 @@ async def leader_and_isr_answered(context: ControllerContext, event: LeaderAndIs
     lost: list[Replica] = []
     recovered: list[Replica] = []
     refused: dict[int, int] = {}  # code -> how often
-    for topic_partition, code in _partition_errors(context, event.response):
+    for topic_partition, code in _partition_errors(context, broker_id, event.response):
         # Every role that is sent to a failed disk gets this error again; only the first one is news.
         if code == ErrorCode.KAFKA_STORAGE_ERROR and topic_partition not in failed:
             context.replay(DirectoryReported(topic_partition, broker_id, works=False))
@@ -206,9 +206,9 @@ async def leader_and_isr_answered(context: ControllerContext, event: LeaderAndIs
 
 
 def _partition_errors(
-    context: ControllerContext, response: m.LeaderAndIsrResponse
+    context: ControllerContext, broker_id: int, response: m.LeaderAndIsrResponse
 ) -> Iterable[tuple[TopicPartition, int]]:
-    """The error of each partition in the response."""
+    """The error of each partition in the response of which this broker still has a replica."""
     # Before version 5 a response has topic names, since then topic ids.
     named = [(error.topic_name, error) for error in response.partition_errors]
     for topic in response.topics:
@@ -217,8 +217,9 @@ def _partition_errors(
             named += [(name, error) for error in topic.partition_errors]
     for name, error in named:
         topic_partition = TopicPartition(name, error.partition_index)
-        # The topic may have been removed since the request was sent.
-        if context.image.find_partition(topic_partition) is not None:
+        # Since the request was sent the topic may have been removed, or a reassignment may have dropped the replica.
+        partition = context.image.find_partition(topic_partition)
+        if partition is not None and broker_id in partition.replica_statuses:
             yield topic_partition, error.error_code
 
 

@@ -7,6 +7,8 @@ the beginning of each term. An entry of /admin/reassign_partitions stays there u
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import trio
+
 from barnabas.controller.context import ControllerContext
 from barnabas.controller.decide.leaders import decide_moved_leaders
 from barnabas.controller.decide.reassignments import (
@@ -18,6 +20,7 @@ from barnabas.controller.decide.reassignments import (
     is_complete,
     plan_move,
 )
+from barnabas.controller.decide.slices import in_slices
 from barnabas.controller.decide.steps import Decision, Step
 from barnabas.controller.events import OngoingReassignmentsAsked, ReassignmentsAsked, ReassignmentsTouched
 from barnabas.controller.image import loading
@@ -26,6 +29,8 @@ from barnabas.controller.store import paths
 from barnabas.controller.store.paths import Reassignment
 from barnabas.controller.store.store import Delete, NodeError, NoNode, Op, SetData
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
+
+LOOKED_AT_A_SLICE = 500  # partitions, before other tasks get a turn: about a millisecond
 
 logger = logging.getLogger(__name__)
 
@@ -40,12 +45,15 @@ async def reassignments_asked(context: ControllerContext, event: ReassignmentsAs
     """Begin, change or cancel reassignments."""
     outcomes: Outcomes = {}
     planned: dict[TopicPartition, Assignment] = {}
-    for topic_partition, target in event.targets.items():
-        plan = plan_move(context.image, topic_partition, target)
-        if isinstance(plan, PartitionRefused):
-            outcomes[topic_partition] = plan
-        else:
-            planned[topic_partition] = plan
+    # A request may name every partition of the cluster, so other tasks run after each slice, here and below.
+    for part in in_slices(event.targets.items()):
+        for topic_partition, target in part:
+            plan = plan_move(context.image, topic_partition, target)
+            if isinstance(plan, PartitionRefused):
+                outcomes[topic_partition] = plan
+            else:
+                planned[topic_partition] = plan
+        await trio.lowlevel.checkpoint()
     # As in Kafka, the latest request takes precedence. The entries in the store are removed first: if this controller
     # failed in between, the next one would find the older target there, and replace the new one by it.
     await _withdraw(context, lambda topic_partition, target: topic_partition in planned)
@@ -56,8 +64,11 @@ async def reassignments_asked(context: ControllerContext, event: ReassignmentsAs
 async def ongoing_reassignments_asked(context: ControllerContext, event: OngoingReassignmentsAsked) -> None:
     """Answer the ongoing reassignments."""
     asked = context.image.moving if event.topic_partitions is None else event.topic_partitions
-    moving = (topic_partition for topic_partition in asked if topic_partition in context.image.moving)
-    event.answer({each: context.image.partition(each).assignment for each in moving})
+    answer: dict[TopicPartition, Assignment] = {}
+    for part in in_slices(asked, LOOKED_AT_A_SLICE):
+        answer |= {each: context.image.partition(each).assignment for each in part if each in context.image.moving}
+        await trio.lowlevel.checkpoint()
+    event.answer(answer)
 
 
 # Requests in the store -------------------------------------------------------------------------------------------
@@ -73,24 +84,30 @@ async def reassignments_touched(context: ControllerContext, event: Reassignments
         return
     planned: dict[TopicPartition, Assignment] = {}
     refused: dict[TopicPartition, PartitionRefused] = {}
-    for topic_partition, target in found[0].items():
-        partition = context.image.find_partition(topic_partition)
-        # Already in progress: the watch has fired because another entry was removed, or this is a new controller. To
-        # begin once more would raise the leader epoch and send all roles again.
-        if partition is not None and partition.assignment.is_moving and partition.assignment.target == tuple(target):
-            continue
-        # As in Kafka, a target in the store may be dead: the reassignment waits until it joins.
-        plan = plan_move(context.image, topic_partition, target, to_dead_brokers=True)
-        if isinstance(plan, PartitionRefused):
-            refused[topic_partition] = plan
-        else:
-            planned[topic_partition] = plan
+    for part in in_slices(found[0].items()):
+        for topic_partition, target in part:
+            # Already in progress: the watch has fired because another entry was removed, or this is a new controller.
+            # To begin once more would raise the leader epoch and send all roles again.
+            if _is_moving_to(context, topic_partition, target):
+                continue
+            # As in Kafka, a target in the store may be dead: the reassignment waits until it joins.
+            plan = plan_move(context.image, topic_partition, target, to_dead_brokers=True)
+            if isinstance(plan, PartitionRefused):
+                refused[topic_partition] = plan
+            else:
+                planned[topic_partition] = plan
+        await trio.lowlevel.checkpoint()
     outcomes = await _move(context, planned)
     refused |= {topic_partition: outcome for topic_partition, outcome in outcomes.items() if outcome is not None}
     # An invalid entry is removed, or the tools would wait for it, and every later controller would refuse it again.
     for topic_partition, why in refused.items():
         logger.warning("%s is not reassigned as %s asks: %s", topic_partition, paths.REASSIGN_PARTITIONS, why.message)
     await _withdraw(context, lambda topic_partition, target: topic_partition in refused)
+
+
+def _is_moving_to(context: ControllerContext, topic_partition: TopicPartition, target: Sequence[int]) -> bool:
+    partition = context.image.find_partition(topic_partition)
+    return partition is not None and partition.assignment.is_moving and partition.assignment.target == tuple(target)
 
 
 async def _read_requested(context: ControllerContext) -> tuple[Mapping[TopicPartition, Sequence[int]], int] | None:
@@ -134,11 +151,10 @@ async def _move(context: ControllerContext, planned: Planned) -> Outcomes:
     """Write the new assignments, then continue; None for the reassignments that began."""
     # What is not changed is not written: a request that repeats the assignment, or the target of an entry in the store
     # that a former controller has completed without removing it.
-    changed = {
-        each: assignment
-        for each, assignment in planned.items()
-        if context.image.partition(each).assignment != assignment
-    }
+    changed: dict[TopicPartition, Assignment] = {}
+    for part in in_slices(planned.items(), LOOKED_AT_A_SLICE):
+        changed |= {each: wanted for each, wanted in part if context.image.partition(each).assignment != wanted}
+        await trio.lowlevel.checkpoint()
     # Written before any role is sent: a new controller learns only from the topic's node which replicas are added and
     # which are to be deleted.
     outcomes: Outcomes = {**dict.fromkeys(planned), **await _write_assignments(context, changed)}
@@ -152,55 +168,65 @@ async def go_on_moving(context: ControllerContext, topic_partitions: Iterable[To
     image = context.image
     # A topic that is being deleted is not moved any more: the deletion takes all its replicas.
     wanted = [each for each in topic_partitions if not image.is_deleting(each.topic)]
-    ongoing = [each for each in wanted if each in image.moving and not is_complete(image, each)]
+    ongoing = await _select(wanted, lambda each: each in image.moving and not is_complete(image, each))
     await context.elect(ongoing, Decision(), choose=decide_moved_leaders)
     # After the elections: the replicas of a former target are deleted here, and one of them may have been the leader.
-    await context.commit(decide_dropped_replicas(image, ongoing))
+    await context.commit(await context.decide(decide_dropped_replicas, ongoing))
     # Determined now: the elections may have read an ISR that completes a reassignment. One that is not in `moving` was
     # cancelled, which is complete at once.
-    complete = [each for each in wanted if each not in image.moving or is_complete(image, each)]
+    complete = await _select(wanted, lambda each: each not in image.moving or is_complete(image, each))
     if complete:
         await _complete(context, complete)
 
 
 async def complete_moves(context: ControllerContext, topic_partitions: Iterable[TopicPartition]) -> None:
     """Complete those of these partitions whose ISR now has the whole target."""
-    done = [each for each in topic_partitions if each in context.image.moving and is_complete(context.image, each)]
+    image = context.image
+    done = await _select(topic_partitions, lambda each: each in image.moving and is_complete(image, each))
     if done:
         await go_on_moving(context, done)
 
 
 async def resume_moves(context: ControllerContext, broker_ids: Iterable[int] | None = None) -> None:
     """Continue every reassignment, or those with one of these brokers in the target."""
-    joined = None if broker_ids is None else dict.fromkeys(broker_ids)
-    await go_on_moving(
-        context,
-        [
-            topic_partition
-            for topic_partition in context.image.moving
-            if joined is None
-            or any(each in joined for each in context.image.partition(topic_partition).assignment.target)
-        ],
-    )
+    moving, joined = list(context.image.moving), None if broker_ids is None else dict.fromkeys(broker_ids)
+    if joined is not None:
+        image = context.image
+        moving = await _select(
+            moving, lambda each: not joined.keys().isdisjoint(image.partition(each).assignment.target)
+        )
+    await go_on_moving(context, moving)
+
+
+async def _select(
+    topic_partitions: Iterable[TopicPartition], is_wanted: Callable[[TopicPartition], bool]
+) -> list[TopicPartition]:
+    """Those of these partitions for which `is_wanted` is true; other tasks run in between."""
+    selected: list[TopicPartition] = []
+    for part in in_slices(topic_partitions, LOOKED_AT_A_SLICE):
+        selected += filter(is_wanted, part)
+        await trio.lowlevel.checkpoint()
+    return selected
 
 
 async def _complete(context: ControllerContext, topic_partitions: list[TopicPartition]) -> None:
     """Make the target the assignment: phase B of `decide/reassignments.py`."""
     image = context.image
-    finished = {
-        topic_partition: Assignment(image.partition(topic_partition).assignment.target)
-        for topic_partition in topic_partitions
-    }
+    finished: dict[TopicPartition, Assignment] = {}
+    for part in in_slices(topic_partitions, LOOKED_AT_A_SLICE):
+        finished |= {each: Assignment(image.partition(each).assignment.target) for each in part}
+        await trio.lowlevel.checkpoint()
     # For the others, which were cancelled, the topic's node has been written already.
     was_moving = {each: assignment for each, assignment in finished.items() if each in image.moving}
-    await context.commit(decide_added_replicas_online(image, topic_partitions))
+    await context.commit(await context.decide(decide_added_replicas_online, topic_partitions))
     # Here, and only here, the image is ahead of the store. The topic's node must be written last: it alone says which
     # replicas are still to be deleted, so a fail-over before that write repeats this whole function.
     for topic, assignments in _by_topic(was_moving).items():
         context.replay(AssignmentsChanged(topic, assignments))
+        await trio.lowlevel.checkpoint()
     # Before the deletion: a removed replica may be the leader, and has to leave the ISR before its log is gone.
     await context.elect(topic_partitions, Decision(), choose=decide_moved_leaders)
-    await context.commit(decide_dropped_replicas(image, topic_partitions))
+    await context.commit(await context.decide(decide_dropped_replicas, topic_partitions))
     await _write_assignments(context, was_moving)
     for topic_partition, assignment in finished.items():
         logger.info("%s is on brokers %s now", topic_partition, ", ".join(map(str, assignment.replicas)))

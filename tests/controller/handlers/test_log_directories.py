@@ -1,6 +1,8 @@
 """Failed log directories, as the controller sees them: replicas that are lost, and those that work again."""
 
-from barnabas.controller.events import ControlledShutdownAsked, LeaderAndIsrAnswered
+import pytest
+
+from barnabas.controller.events import ControlledShutdownAsked, LeaderAndIsrAnswered, ReassignmentsAsked
 from barnabas.controller.image.transitions import ReplicaStatus
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import LogDirEvent
@@ -60,6 +62,28 @@ async def test_what_a_broker_answered_in_its_former_life_means_nothing(cluster):
     await cluster.settle()
     assert cluster.image.is_online(ORDERS, 2)
     assert await cluster.state("orders") == state
+
+
+def answered(cluster, broker_id, code):
+    """The broker's answer about its role in `orders`."""
+    error = m.LeaderAndIsrResponse.LeaderAndIsrPartitionError(topic_name="orders", partition_index=0, error_code=code)
+    return LeaderAndIsrAnswered(cluster.image.brokers[broker_id], m.LeaderAndIsrResponse(partition_errors=[error]))
+
+
+@pytest.mark.parametrize("was_lost", [False, True])
+async def test_a_disks_report_about_a_replica_that_was_dropped_since_does_not_end_a_term(cluster, was_lost):
+    await cluster.start(1, 2, 3)
+    await cluster.create("orders", [[1, 2]])
+    controller = cluster.controller.candidate._controller
+    await cluster.ask(ReassignmentsAsked({ORDERS: [1, 3]}))
+    if was_lost:
+        controller.put(answered(cluster, 3, ErrorCode.KAFKA_STORAGE_ERROR))
+        await cluster.settle()
+    await cluster.ask(ReassignmentsAsked({ORDERS: None}))
+    controller.put(answered(cluster, 3, ErrorCode.NONE if was_lost else ErrorCode.KAFKA_STORAGE_ERROR))
+    await cluster.settle()
+    assert cluster.controller.candidate._controller is controller
+    assert cluster.image.partition(ORDERS).replica_statuses == {1: ReplicaStatus.ONLINE, 2: ReplicaStatus.ONLINE}
 
 
 async def test_a_mended_disk_is_noticed_when_its_broker_returns(cluster):
