@@ -58,8 +58,8 @@ _LZ4_DEFAULT_LEVEL = 9  # Kafka's number for the fast compressor; all other leve
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_REPEATED_BYTE = 2  # bits 1-2 of a block that repeats one byte, whatever size it decompresses to
 _ZSTD_SKIPPABLE_MAGIC = 0x184D2A50  # the lowest four bits are free
-# Empty members of gzip, or blocks of snappy, in a row. One read passes them all, at some microseconds each, and a
-# hostile batch may have hundreds of thousands.
+# Empty members of gzip, or blocks and headers of snappy, in a row. One read passes them all, at some microseconds each,
+# and a hostile batch may have hundreds of thousands.
 EMPTY_MAX = 500
 # A step of `opening` looks at so many blocks of zstd, at about 0.3 µs each; its frames and snappy's blocks count as
 # more.
@@ -296,21 +296,23 @@ class _SnappyStream(Stream):
             compressed = self.next_block()
             if compressed is None:
                 return b""
-            self._block = memoryview(_uncompress_snappy(compressed))
+            self._block = memoryview(_uncompress_snappy(compressed)) if compressed else compressed
         chunk = bytes(self._block[:size_bytes])
         self._block = self._block[size_bytes:]
         return chunk
 
     def next_block(self) -> memoryview | None:
-        """The next block, compressed; None at the end."""
+        """The next block, compressed; empty for a header between two streams; None at the end."""
         start, end = self._position, len(self._data)
         # Without framing all of the data is one block.
         if not self._is_framed:
             self._position = end
             return self._data[start:] if start < end else None
-        # Streams may follow each other: then a header stands where the length of a block would.
-        while self._data[start : start + 4] == _XERIAL_HEADER[:4]:
-            start += len(_XERIAL_HEADER)
+        # Streams may follow each other: then a header stands where the length of a block would. A hostile batch has
+        # nothing but headers, so each counts as a block.
+        if self._data[start : start + 4] == _XERIAL_HEADER[:4]:
+            self._position = start + len(_XERIAL_HEADER)
+            return self._data[start:start]
         # Java's reader takes a part of a length for the end of the stream.
         if end - start < 4:
             return None

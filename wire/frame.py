@@ -21,6 +21,9 @@ LENGTH_BYTES = 4
 # 10 MB in 10 ms. It moves when ARRAY_BYTES_MAX bytes have arrived: a client that only claims a size gets no pages.
 PAGES_BYTES_MIN = 1 << 21
 ARRAY_BYTES_MAX = 1 << 18
+# At most so many frames are cut out of what has arrived: each takes a microsecond, and 400 bytes beside its content.
+# 50,000 of a byte each may arrive at once.
+FRAMES_AT_A_TIME = 64
 HEADER_TAGS_MAX = 100  # Kafka defines none so far; each one costs time on the event loop
 
 _LENGTH = struct.Struct(">i")
@@ -54,6 +57,7 @@ class FrameReader:
         "_frames_bytes",
         "_max_bytes",
         "_partial",
+        "_rest",
         "_takes_empty",
         "_target_bytes",
         "_violation",
@@ -64,6 +68,7 @@ class FrameReader:
         self._takes_empty = takes_empty
         self._frames: deque[memoryview] = deque()
         self._frames_bytes = 0
+        self._rest = b""  # what arrived behind the frames that are cut; empty if there are none
         self._partial: bytearray | mmap.mmap = bytearray()  # the frame that is arriving, its length included
         self._arrived_bytes = 0  # of the partial frame
         self._target_bytes = LENGTH_BYTES  # of the partial frame: LENGTH_BYTES until its length has arrived
@@ -71,8 +76,8 @@ class FrameReader:
 
     @property
     def pending_bytes(self) -> int:
-        """The number of bytes held: frames not yet taken, and the partial frame."""
-        return self._frames_bytes + self._arrived_bytes
+        """The number of bytes held: frames not yet taken, what arrived behind them, and the partial frame."""
+        return self._frames_bytes + len(self._rest) + self._arrived_bytes
 
     @property
     def needed_bytes(self) -> int:
@@ -87,19 +92,25 @@ class FrameReader:
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Take bytes that arrived; they are copied, so the caller may reuse the memory."""
-        view, position, size_bytes = memoryview(data), 0, len(data)
+        if self._rest:
+            self._rest += data
+            return
+        view, position, size_bytes, frames = memoryview(data), 0, len(data), self._frames
         # The usual case: whole frames. They are copied once, without a detour through `_partial`.
         if not self._arrived_bytes and self._violation is None:
-            while size_bytes - position > LENGTH_BYTES:
+            while size_bytes - position > LENGTH_BYTES and len(frames) < FRAMES_AT_A_TIME:
                 (length,) = _LENGTH.unpack_from(data, position)
                 end = position + LENGTH_BYTES + length
                 if not 0 < length <= self._max_bytes or end > size_bytes:
                     break
-                self._frames.append(memoryview(bytearray(view[position + LENGTH_BYTES : end])))
+                frames.append(memoryview(bytearray(view[position + LENGTH_BYTES : end])))
                 self._frames_bytes += length
                 position = end
         # After a bad length the next frame boundary cannot be found: the rest of the stream is dropped.
         while position < size_bytes and self._violation is None:
+            if len(frames) >= FRAMES_AT_A_TIME:
+                self._rest = bytes(view[position:])
+                return
             missing = self._target_bytes - self._arrived_bytes
             self._store(view[position : position + missing])
             position += missing
@@ -119,6 +130,9 @@ class FrameReader:
         if self._frames:
             frame = self._frames.popleft()
             self._frames_bytes -= len(frame)
+            if self._rest and not self._frames:
+                rest, self._rest = self._rest, b""
+                self.feed(rest)
             return frame
         if self._violation is not None:
             raise ProtocolViolation(self._violation)

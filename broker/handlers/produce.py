@@ -17,7 +17,7 @@ Transactions: a batch that begins a transaction in its partition is verified fir
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import trio
@@ -142,7 +142,9 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
         return None
     # acks=1, or partitions whose only in-sync replica is the leader: the answer need not be queued.
     if not unacknowledged:
-        _name_leaders(broker, call, response, led_elsewhere)
+        if led_elsewhere:
+            for _ in _naming_leaders(broker, call, response, led_elsewhere):
+                await trio.lowlevel.checkpoint()
         return response
     decisions = acknowledgements([appended for _, _, appended in unacknowledged], request.acks)
 
@@ -153,7 +155,8 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
             # Leadership may move between the append and its acknowledgement; KIP-951 covers that error, too.
             if outcome is NOT_LEADER:
                 led_elsewhere.append((topic, row))
-        _name_leaders(broker, call, response, led_elsewhere)
+        for _ in _naming_leaders(broker, call, response, led_elsewhere):
+            pass  # this runs in the step of a commit, which cannot wait
         return response
 
     return DelayedResponse(decisions, trio.current_time() + request.timeout_ms / 1000, acknowledged)
@@ -486,15 +489,20 @@ def _close_if_any_is_refused(topic: str, rows: Sequence[Row]) -> None:
             )
 
 
-def _name_leaders(broker: Broker, call: Call, response: m.ProduceResponse, rows: list[tuple[str, Row]]) -> None:
-    """Set the current leader and its address beside NOT_LEADER_OR_FOLLOWER: it saves the client a Metadata request."""
+def _naming_leaders(
+    broker: Broker, call: Call, response: m.ProduceResponse, rows: list[tuple[str, Row]]
+) -> Iterator[None]:
+    """Set the current leader and its address beside NOT_LEADER_OR_FOLLOWER, in steps: it saves the client a Metadata
+    request."""
     if not rows or call.version < CURRENT_LEADER_VERSION:
         return
     hints = LeaderHints(broker.replicas, broker.metadata, call.listener)
-    for topic, row in rows:
-        leader = hints.leader_of(topic, row.index)
-        if leader is not None:
-            row.current_leader = m.ProduceResponse.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
+    for some in portions(rows, ROWS_AT_A_TIME):
+        for topic, row in some:
+            leader = hints.leader_of(topic, row.index)
+            if leader is not None:
+                row.current_leader = m.ProduceResponse.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
+        yield
     response.node_endpoints = [
         m.ProduceResponse.NodeEndpoint(node_id=node.broker_id, host=node.host, port=node.port, rack=node.rack)
         for node in hints.nodes.values()

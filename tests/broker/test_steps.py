@@ -117,6 +117,36 @@ async def test_a_long_list_in_a_request_is_gone_through_in_many_steps(nursery, a
     assert meter.longest.lines < LINES_MAX, meter.longest
 
 
+async def test_the_leaders_of_many_partitions_led_elsewhere_are_named_in_many_steps(nursery, autojump_clock):
+    machine = await Machine(nursery).start()
+    state, rows = m.UpdateMetadataRequest, m.ProduceRequest
+    states = [state.UpdateMetadataPartitionState(partition_index=each, leader=2, replicas=[2]) for each in range(COUNT)]
+    topic = state.UpdateMetadataTopicState(topic_name=TOPIC, topic_id=bytes(15) + b"1", partition_states=states)
+    endpoint = state.UpdateMetadataEndpoint(port=9092, host="h", listener="PLAINTEXT")
+    update = state(
+        controller_id=machine.serving.broker_id,
+        controller_epoch=await machine.controller_epoch(),
+        broker_epoch=-1,
+        topic_states=[topic],
+        live_brokers=[
+            state.UpdateMetadataBroker(id=each, endpoints=[endpoint]) for each in (2, machine.serving.broker_id)
+        ],
+    )
+    client = await machine.connect()
+    # Twice: after the first one the broker looks which topics exist in the store.
+    for _ in range(2):
+        assert (await client.ask(update, 8)).error_code == 0
+        await trio.sleep(1)
+    data = [rows.PartitionProduceData(index=each, records=memoryview(b"")) for each in range(COUNT)]
+    request = rows(acks=1, topic_data=[rows.TopicProduceData(name=TOPIC, partition_data=data)])
+    call = Call(0, 10, "test", "User:ANONYMOUS", "127.0.0.1", "PLAINTEXT")
+    with StepMeter() as meter:
+        answered = await answer(machine.broker, call, request)
+    assert {row.current_leader.leader_id for row in answered.responses[0].partition_responses} == {2}
+    assert [node.host for node in answered.node_endpoints] == ["h"]
+    assert meter.longest.lines < LINES_MAX, meter.longest
+
+
 async def test_all_of_a_broker_and_of_its_topics_is_described_in_many_steps(nursery, autojump_clock):
     machine = await Machine(nursery).start()
     await (await machine.connect()).create_topic(TOPIC)

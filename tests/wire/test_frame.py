@@ -10,6 +10,7 @@ from barnabas.broker.process.heap import resident_bytes
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.frame import (
     ARRAY_BYTES_MAX,
+    FRAMES_AT_A_TIME,
     HEADER_TAGS_MAX,
     PAGES_BYTES_MIN,
     FrameReader,
@@ -17,6 +18,7 @@ from barnabas.wire.frame import (
     read_request_header,
     response_prefix,
 )
+from tests.wire.bombs import memory_below
 
 MAX_BYTES = 1 << 20
 
@@ -157,6 +159,29 @@ def test_a_large_frame_takes_the_memory_of_what_has_arrived() -> None:
         reader.feed(b"x" * (2 * ARRAY_BYTES_MAX))
         assert reader.pending_bytes == 2 * ARRAY_BYTES_MAX + 4
     assert resident_bytes() - before < 4 * len(readers) * ARRAY_BYTES_MAX
+
+
+@pytest.mark.parametrize("before", [b"", b"\0\0"], ids=["whole", "behind a part of a length"])
+def test_frames_of_a_byte_each_take_little_more_memory_than_their_bytes(before) -> None:
+    bodies, reader = [b"x"] * 10_000, FrameReader(MAX_BYTES)
+    stream = framed(*bodies)
+    reader.feed(before)
+    with memory_below(2 * len(stream)):
+        reader.feed(memoryview(stream)[len(before) :])
+        assert len(bodies) < reader.pending_bytes < 5 * len(bodies)
+    assert take_all(reader) == bodies
+    assert reader.pending_bytes == 0
+
+
+def test_what_arrives_behind_many_frames_that_are_not_taken_yet_keeps_its_place() -> None:
+    bodies, reader = [bytes((number,)) for number in range(3 * FRAMES_AT_A_TIME)], FrameReader(MAX_BYTES)
+    reader.feed(framed(*bodies)[:-3])
+    assert reader.needed_bytes == 0
+    reader.feed(framed(*bodies)[-3:] + framed(b"last") + b"\0\0\0\5a")
+    for body in (*bodies, b"last"):
+        assert bytes(reader.peek()) == body
+        assert bytes(reader.next_frame()) == body
+    assert (reader.next_frame(), reader.peek(), reader.needed_bytes) == (None, None, 4)
 
 
 def test_header_version_1_has_a_client_id_and_no_tags() -> None:

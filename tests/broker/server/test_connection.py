@@ -11,6 +11,7 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import Machine
 from tests.broker.requests import fetch_request, fetched, produce_request, records_in, values_in
+from tests.broker.steps import StepMeter
 
 SMALL_MEMORY = {"socket_request_max_bytes": "100000", "queued_max_request_bytes": "100000"}
 
@@ -134,6 +135,16 @@ async def test_a_request_before_the_nonsense_is_still_answered(nursery, autojump
     await client.send_bytes(struct.pack(">i", len(frame)) + frame + struct.pack(">i", -1))
     assert await correlation_id_of(client) == 3
     assert await client.is_closed(within_seconds=1)
+
+
+async def test_many_tiny_frames_behind_a_waiting_request_take_no_long_step(nursery, autojump_clock):
+    client = await (await Machine(nursery).start()).connect()
+    await client.create_topic("t")
+    with StepMeter() as meter:
+        await client.send(fetch_request([("t", 0, 0)], max_wait_ms=5000), 12)
+        await client.send_bytes(b"\0\0\0\1x" * 12_000)
+        assert isinstance(await client.receive(), m.FetchResponse)
+    assert meter.longest.lines < 5000, meter.longest
 
 
 async def test_a_client_that_leaves_in_the_middle_of_a_request_is_forgotten(nursery, autojump_clock):
