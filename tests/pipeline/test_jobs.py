@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from barnabas.pipeline.archiving import Source, check_ranges, starting_offsets
+from barnabas.pipeline.archiving import Source, check_ranges, reached, starting_offsets
 from barnabas.pipeline.cli import milliseconds, pairs, pipeline
 from barnabas.pipeline.manifest import ArchiveError, Batch, Range
 from barnabas.pipeline.progress import in_units, in_words
@@ -22,6 +22,15 @@ def test_after_the_manifest_every_partition_there_is_has_a_beginning():
 def test_after_the_manifest_a_pattern_takes_whole_names():
     starting = starting_offsets({}, Source("", pattern="a.*"), {"ab": 1, "ba": 1})
     assert json.loads(starting) == {"ab": {"0": -2}}
+
+
+def test_after_the_manifest_no_topic_of_an_earlier_run_is_read_again():
+    batches = [
+        Batch(0, "r", {"a": {0: 5, 1: 2}, "b": {0: 9}}, ()),
+        Batch(1, "r", {"a": {0: 7, 1: 2}, "b": {0: 9}}, ()),
+        Batch(2, "r", {"b": {0: 10}}, ()),  # of a run with --from-manifest and --topic b
+    ]
+    assert reached(batches) == {"a": {0: 7, 1: 2}, "b": {0: 10}}
 
 
 @pytest.mark.parametrize("source", [Source(""), Source("", topics=("a",), pattern="a")])
