@@ -128,7 +128,8 @@ def begin(
 ) -> tuple[Plan, tuple[str, ...]]:
     """Create what is missing and make the plan; nothing is written to a topic yet."""
     batches = archive.batches()
-    topics = selection.chosen(archive.topics())
+    # A topic that was deleted while it was archived has records, and no settings.
+    topics = selection.chosen({*archive.topics(), *(found.topic for found in ranges_of(batches))})
     refuse_timestamp_zero(spark, archive, batches, topics)
     counts = count_records(spark, archive, batches, topics, selection)
     created = prepare_topics(archive, cluster, target, {topic: selection.target(topic) for topic in topics}, counts)
@@ -199,6 +200,8 @@ def prepare_topics(
     for topic, name in targets.items():
         needed = 1 + max((partition for of, partition in counts if of == topic), default=0)
         if name not in present:
+            if topic not in known:
+                raise RestoreError(f"{archive.topics_file} does not describe {topic}: create the topic {name} first")
             missing[name] = as_created(known[topic], brokers, target.keep_retention)
             continue
         if present[name] < needed:
