@@ -108,6 +108,12 @@ def restore(
             with Telling(plan, cluster, on_progress):
                 outcomes = run_tasks(spark, archive, missing, selection, target, folder)
     problems = [f"{one.target}-{one.partition}: {one.problem}" for one in outcomes if one.problem]
+    ended = {(one.target, one.partition) for one in outcomes}
+    problems += [  # no row of theirs came to a task, so no task could report it
+        f"{one.target}-{one.partition}: the plan has {one.records} records for it, the archive gave none"
+        for one in missing.partitions
+        if (one.target, one.partition) not in ended
+    ]
     if problems:
         raise RestoreError("\n".join(problems))
     written = sum(one.written for one in outcomes)

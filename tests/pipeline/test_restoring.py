@@ -71,6 +71,12 @@ def test_a_restore_says_how_many_records_it_wrote(monkeypatch, archive, cluster)
     assert (done.written, done.skipped) == (8, 2)
 
 
+def test_a_partition_whose_files_are_gone_is_not_said_to_be_there_already(monkeypatch, archive, cluster):
+    # Its task got no row, and came to no end.
+    with pytest.raises(RestoreError, match="letters-1: the plan has 5 records for it, the archive gave none"):
+        restored(monkeypatch, archive, Outcome("letters", 0, 0, 5))
+
+
 def test_a_topic_whose_settings_are_not_archived_is_not_left_out(monkeypatch, archive, cluster):
     archive.topics_file.unlink()
     with pytest.raises(RestoreError, match="topics.json does not describe letters: create the topic letters"):
