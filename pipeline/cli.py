@@ -303,9 +303,13 @@ def offset_ranges(texts: Sequence[str]) -> "dict[Partition, OffsetRange]":
     from barnabas.pipeline.plan import parse_offsets
 
     try:
-        return dict(map(parse_offsets, texts))
+        ranges = list(map(parse_offsets, texts))
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
+    found = dict(ranges)
+    if len(found) < len(ranges):  # all but the last range would be left out
+        raise click.BadParameter("a partition has one range of --offsets")
+    return found
 
 
 def milliseconds(text: str | None) -> int | None:

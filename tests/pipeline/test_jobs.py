@@ -2,11 +2,12 @@
 
 import json
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from barnabas.pipeline.archiving import Source, check_ranges, reached, starting_offsets
-from barnabas.pipeline.cli import milliseconds, pairs, pipeline
+from barnabas.pipeline.cli import milliseconds, offset_ranges, pairs, pipeline
 from barnabas.pipeline.manifest import ArchiveError, Batch, Range
 from barnabas.pipeline.progress import in_units, in_words
 from barnabas.pipeline.restoring import as_created
@@ -91,6 +92,12 @@ def test_without_java_a_job_ends_with_status_2_and_says_what_to_install(monkeypa
 )
 def test_a_time_is_utc_unless_it_says_otherwise(text, expected):
     assert milliseconds(text) == expected
+
+
+def test_a_second_offset_range_of_a_partition_does_not_replace_the_first():
+    assert offset_ranges(["a:0:1:5", "a:1:1:5"]) == {("a", 0): (1, 5), ("a", 1): (1, 5)}
+    with pytest.raises(click.BadParameter, match="a partition has one range of --offsets"):
+        offset_ranges(["a:0:1:5", "a:0:7:9"])
 
 
 def test_assignments_keep_what_follows_the_first_equals_sign():
