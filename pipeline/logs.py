@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from barnabas.pipeline.layout import Holding, list_holdings, name_directories
 from barnabas.pipeline.ledgers import with_stamp
+from barnabas.pipeline.manifest import Archive as Directory
+from barnabas.pipeline.manifest import read_archive
+from barnabas.pipeline.plan import ranges_of, records_of
 from barnabas.storage.osdisk import OsDisk
 
 if TYPE_CHECKING:
@@ -149,15 +152,20 @@ class Archive:
     def rows(self, spark: "SparkSession") -> "DataFrame":
         from pyspark.sql import functions as f
 
-        from barnabas.pipeline.manifest import read_archive
-
         frame = read_archive(spark, self.path)
         if self.topics:
             frame = frame.where(f.col("topic").isin(list(self.topics)))
         return _normalised(_without_batches(frame, self.name, self.by_order), f.unix_millis("timestamp"))
 
     def holdings(self) -> list[Holding]:
-        return []
+        # By the manifest: a partition whose first file is gone would else seem to begin later.
+        batches = Directory(self.path).batches()
+        ranges = [each for each in ranges_of(batches) if not self.topics or each.topic in self.topics]
+        if self.by_order:
+            counts = records_of(batches, {each.topic for each in ranges})
+            return [Holding(self.name, *place, 0, count) for place, count in counts.items()]
+        spans = ((each.topic, each.partition, each.first_offset, each.last_offset + 1) for each in ranges)
+        return _merged(Holding(self.name, *span) for span in spans)
 
     @property
     def complete(self) -> str | None:
