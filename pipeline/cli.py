@@ -332,7 +332,7 @@ def stop_on_signals() -> threading.Event:
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def explained(status: int = STATUS_FAILED) -> Iterator[None]:
     """End the process with one message, and no traceback, for the expected errors of a job."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -344,9 +344,9 @@ def explained() -> Iterator[None]:
     try:
         yield
     except (ArchiveError, RestoreError, ClusterError, OSError) as error:
-        fail(str(error), STATUS_FAILED)
+        fail(str(error), status)
     except (PySparkException, Py4JError) as error:
-        fail(f"Spark: {str(error)[:ERROR_CHARACTERS_MAX]}", STATUS_FAILED)
+        fail(f"Spark: {str(error)[:ERROR_CHARACTERS_MAX]}", status)
 
 
 def fail(message: str, status: int) -> NoReturn:

@@ -14,6 +14,7 @@ from barnabas.pipeline.ledgers import with_stamp
 from barnabas.pipeline.manifest import Archive as Directory
 from barnabas.pipeline.manifest import read_archive
 from barnabas.pipeline.plan import ranges_of, records_of
+from barnabas.pipeline.topics import ClusterError, said
 from barnabas.storage.osdisk import OsDisk
 
 if TYPE_CHECKING:
@@ -70,8 +71,8 @@ class Segments:
         reader = reader.option("topics", ",".join(self.topics)).option("live", str(self.live).lower())
         frame = reader.option("columns", columns + ",problem,segment,position").load()
         text = f.format_string("%s, byte %d: %s", "segment", "position", "problem")
-        said = frame.withColumn("problem", f.when(f.col("problem").isNotNull(), text))
-        return _normalised(said, f.col("timestamp_ms"))
+        placed = frame.withColumn("problem", f.when(f.col("problem").isNotNull(), text))
+        return _normalised(placed, f.col("timestamp_ms"))
 
     def holdings(self) -> list[Holding]:
         disk = OsDisk()
@@ -109,7 +110,7 @@ class Topics:
         return _normalised(_without_batches(frame, self.name, self.by_order), f.unix_millis("timestamp"))
 
     def holdings(self) -> list[Holding]:
-        from confluent_kafka import Consumer, TopicPartition
+        from confluent_kafka import Consumer, KafkaException, TopicPartition
 
         wrong = [topic for topic in self.topics if not topic.startswith(self.prefix)]
         if wrong:
@@ -128,6 +129,8 @@ class Topics:
                     start, end = (0, high - low) if self.by_order else (low, high)
                     found.append(Holding(self.name, topic.removeprefix(self.prefix), partition, start, end))
             return found
+        except KafkaException as error:
+            raise ClusterError(f"{self.bootstrap}: {said(error)}") from error
         finally:
             consumer.close()
 
@@ -199,8 +202,8 @@ def _normalised(frame: "DataFrame", timestamp_ms: "Column") -> "DataFrame":
     nulls = f.col("key").isNull().cast("int") * 2 + f.col("value").isNull().cast("int")
     content = f.xxhash64(nulls, "key", "value", "headers", timestamp_ms)
     is_record, is_control = f.col("problem").isNull(), f.coalesce("control", f.lit(False))
-    said = f.when(is_record & ~is_control, f.coalesce("value", f.lit(bytearray())))
-    stamped = with_stamp(frame.withColumn("said", said))
+    value = f.when(is_record & ~is_control, f.coalesce("value", f.lit(bytearray())))
+    stamped = with_stamp(frame.withColumn("said", value))
     return stamped.select(
         "replica",
         "topic",
