@@ -225,7 +225,8 @@ def archive(
         if on_batch is not None:
             writer.on_batch = on_batch
         records = spark.readStream.format("kafka").options(**options).load()
-        stream = records.writeStream.foreachBatch(writer).option("checkpointLocation", checkpoint.as_uri())
+        # No URI: Hadoop takes this text as it is, and what a URI escapes (a space, "ü") would be another directory.
+        stream = records.writeStream.foreachBatch(writer).option("checkpointLocation", f"file://{checkpoint}")
         trigger = (
             stream.trigger(availableNow=True)
             if every_seconds is None

@@ -1,11 +1,15 @@
 """What archive and restore decide without Spark: where to begin, how topics are created, what is said."""
 
 import json
+import sys
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from barnabas.pipeline import archiving
 from barnabas.pipeline.archiving import Source, check_ranges, reached, starting_offsets
 from barnabas.pipeline.cli import milliseconds, offset_ranges, pairs, pipeline
 from barnabas.pipeline.manifest import ArchiveError, Batch, Range
@@ -32,6 +36,18 @@ def test_after_the_manifest_no_topic_of_an_earlier_run_is_read_again():
         Batch(2, "r", {"b": {0: 10}}, ()),  # of a run with --from-manifest and --topic b
     ]
     assert reached(batches) == {"a": {0: 7, 1: 2}, "b": {0: 10}}
+
+
+def test_the_checkpoint_lies_in_the_archive_whatever_its_path_has_in_it(monkeypatch, tmp_path):
+    for name in ("pyspark", "pyspark.errors"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(StreamingQueryException=ArithmeticError))
+    monkeypatch.setattr(archiving, "await_query", lambda *_: None)
+    spark, place = MagicMock(), tmp_path / "Jürgen's 100% letters"
+    archiving.archive(spark, place, Source("127.0.0.1:1", topics=("a",)))
+    frame = spark.readStream.format.return_value.options.return_value.load.return_value
+    option = frame.writeStream.foreachBatch.return_value.option
+    # Hadoop's Path does not unescape what it is given.
+    option.assert_called_once_with("checkpointLocation", f"file://{place}/checkpoint/0")
 
 
 @pytest.mark.parametrize("source", [Source(""), Source("", topics=("a",), pattern="a")])
