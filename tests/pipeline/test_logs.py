@@ -24,6 +24,4 @@ def test_an_archive_holds_what_its_manifest_says_though_files_are_gone(tmp_path)
 
 
 def test_an_archive_whose_records_are_numbered_holds_as_many_as_its_manifest(tmp_path):
-    assert Archive(archive(tmp_path), ["letters"], by_order=True).holdings() == [
-        Holding("archive", "letters", 0, 0, 8)
-    ]
+    assert Archive(archive(tmp_path), ["letters"], by_order=True).holdings() == [Holding("archive", "letters", 0, 0, 8)]

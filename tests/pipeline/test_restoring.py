@@ -79,7 +79,7 @@ def test_a_partition_whose_files_are_gone_is_not_said_to_be_there_already(monkey
 
 def test_a_topic_whose_settings_are_not_archived_is_not_left_out(monkeypatch, archive, cluster):
     archive.topics_file.unlink()
-    with pytest.raises(RestoreError, match="topics.json does not describe letters: create the topic letters"):
+    with pytest.raises(RestoreError, match=r"topics\.json does not describe letters: create the topic letters"):
         restored(monkeypatch, archive)
 
 
