@@ -207,13 +207,13 @@ def log() -> None:
 @as_json
 def dump(file: str, records: bool, as_json: bool) -> None:
     """Print the content of a log, index, snapshot or checkpoint FILE."""
-    from barnabas.storage.check import dump as dump_file
     from barnabas.storage.disk import StorageError
+    from barnabas.storage.dump import as_text, read_rows
     from barnabas.storage.osdisk import OsDisk
 
     try:
-        for line in dump_file(OsDisk(), OsDisk().absolute_path(file), records=records):
-            click.echo(json.dumps({"line": line}) if as_json else line)
+        for row in read_rows(OsDisk(), OsDisk().absolute_path(file), records=records):
+            click.echo(json.dumps(row) if as_json else as_text(row))
     except StorageError as error:
         fail(str(error), STATUS_FAILED)
 

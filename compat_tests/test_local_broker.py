@@ -209,3 +209,16 @@ def test_nothing_is_left_behind(options):
         broker.restart()
     assert set(threading.enumerate()) <= threads  # an idle thread of an earlier test's Trio may have ended by itself
     assert sorted(os.listdir("/proc/self/fd")) == descriptors
+
+
+@pytest.mark.parametrize("value", [3, False, None])
+def test_a_value_that_is_no_text_is_refused_with_its_name(value):
+    with pytest.raises(LocalBrokerError, match=rf"num\.partitions: a value is text, .* not {value}"):
+        LocalBroker(config={"num.partitions": value})
+    with LocalBroker() as broker, pytest.raises(LocalBrokerError, match=r"retention\.ms: a value is text"):
+        broker.create_topic("letters", config={"retention.ms": value})
+
+
+def test_the_name_of_one_topic_is_not_taken_for_a_list_of_names():
+    with pytest.raises(LocalBrokerError, match="topics: a list of names, not 'letters'"):
+        LocalBroker(topics="letters")

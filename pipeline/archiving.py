@@ -218,14 +218,15 @@ def archive(
         checkpoint, first_batch = place.checkpoint(batches, from_manifest)
         cluster = Cluster(source.bootstrap_servers, client)
         is_new_query = bool(batches) and first_batch == len(batches)
-        after = starting_offsets(batches[-1].next_offsets, source, cluster.partition_counts()) if is_new_query else None
+        after = starting_offsets(reached(batches), source, cluster.partition_counts()) if is_new_query else None
         options = source.to_options(after)
         place.remove_leftovers(batches)
         writer = BatchWriter(place, cluster, checkpoint, first_batch)
         if on_batch is not None:
             writer.on_batch = on_batch
         records = spark.readStream.format("kafka").options(**options).load()
-        stream = records.writeStream.foreachBatch(writer).option("checkpointLocation", checkpoint.as_uri())
+        # No URI: Hadoop takes this text as it is, and what a URI escapes (a space, "ü") would be another directory.
+        stream = records.writeStream.foreachBatch(writer).option("checkpointLocation", f"file://{checkpoint}")
         trigger = (
             stream.trigger(availableNow=True)
             if every_seconds is None
@@ -256,6 +257,15 @@ def unreadable_times(cluster: Cluster, source: Source) -> str:
         "Spark cannot read a record whose timestamp, in microseconds, has no place in 64 bits (after the year 294246)."
         f" The first of each partition:\n{places}\ndocs/spark.md says how to go on."
     )
+
+
+def reached(batches: Sequence[Batch]) -> Offsets:
+    """How far the archive is in each partition. Not every batch has every topic: a run may have been of other ones."""
+    offsets: Offsets = {}
+    for batch in batches:
+        for topic, of in batch.next_offsets.items():
+            offsets.setdefault(topic, {}).update(of)
+    return offsets
 
 
 def starting_offsets(next_offsets: Offsets, source: Source, partition_counts: Mapping[str, int]) -> str:

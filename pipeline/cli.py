@@ -303,9 +303,13 @@ def offset_ranges(texts: Sequence[str]) -> "dict[Partition, OffsetRange]":
     from barnabas.pipeline.plan import parse_offsets
 
     try:
-        return dict(map(parse_offsets, texts))
+        ranges = list(map(parse_offsets, texts))
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
+    found = dict(ranges)
+    if len(found) < len(ranges):  # all but the last range would be left out
+        raise click.BadParameter("a partition has one range of --offsets")
+    return found
 
 
 def milliseconds(text: str | None) -> int | None:
@@ -328,7 +332,7 @@ def stop_on_signals() -> threading.Event:
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def explained(status: int = STATUS_FAILED) -> Iterator[None]:
     """End the process with one message, and no traceback, for the expected errors of a job."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -340,9 +344,9 @@ def explained() -> Iterator[None]:
     try:
         yield
     except (ArchiveError, RestoreError, ClusterError, OSError) as error:
-        fail(str(error), STATUS_FAILED)
+        fail(str(error), status)
     except (PySparkException, Py4JError) as error:
-        fail(f"Spark: {str(error)[:ERROR_CHARACTERS_MAX]}", STATUS_FAILED)
+        fail(f"Spark: {str(error)[:ERROR_CHARACTERS_MAX]}", status)
 
 
 def fail(message: str, status: int) -> NoReturn:

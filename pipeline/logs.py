@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from barnabas.pipeline.layout import Holding, list_holdings, name_directories
 from barnabas.pipeline.ledgers import with_stamp
+from barnabas.pipeline.manifest import Archive as Directory
+from barnabas.pipeline.manifest import read_archive
+from barnabas.pipeline.plan import ranges_of, records_of
+from barnabas.pipeline.topics import ClusterError, said
 from barnabas.storage.osdisk import OsDisk
 
 if TYPE_CHECKING:
@@ -67,8 +71,8 @@ class Segments:
         reader = reader.option("topics", ",".join(self.topics)).option("live", str(self.live).lower())
         frame = reader.option("columns", columns + ",problem,segment,position").load()
         text = f.format_string("%s, byte %d: %s", "segment", "position", "problem")
-        said = frame.withColumn("problem", f.when(f.col("problem").isNotNull(), text))
-        return _normalised(said, f.col("timestamp_ms"))
+        placed = frame.withColumn("problem", f.when(f.col("problem").isNotNull(), text))
+        return _normalised(placed, f.col("timestamp_ms"))
 
     def holdings(self) -> list[Holding]:
         disk = OsDisk()
@@ -106,7 +110,7 @@ class Topics:
         return _normalised(_without_batches(frame, self.name, self.by_order), f.unix_millis("timestamp"))
 
     def holdings(self) -> list[Holding]:
-        from confluent_kafka import Consumer, TopicPartition
+        from confluent_kafka import Consumer, KafkaException, TopicPartition
 
         wrong = [topic for topic in self.topics if not topic.startswith(self.prefix)]
         if wrong:
@@ -125,6 +129,8 @@ class Topics:
                     start, end = (0, high - low) if self.by_order else (low, high)
                     found.append(Holding(self.name, topic.removeprefix(self.prefix), partition, start, end))
             return found
+        except KafkaException as error:
+            raise ClusterError(f"{self.bootstrap}: {said(error)}") from error
         finally:
             consumer.close()
 
@@ -149,15 +155,20 @@ class Archive:
     def rows(self, spark: "SparkSession") -> "DataFrame":
         from pyspark.sql import functions as f
 
-        from barnabas.pipeline.manifest import read_archive
-
         frame = read_archive(spark, self.path)
         if self.topics:
             frame = frame.where(f.col("topic").isin(list(self.topics)))
         return _normalised(_without_batches(frame, self.name, self.by_order), f.unix_millis("timestamp"))
 
     def holdings(self) -> list[Holding]:
-        return []
+        # By the manifest: a partition whose first file is gone would else seem to begin later.
+        batches = Directory(self.path).batches()
+        ranges = [each for each in ranges_of(batches) if not self.topics or each.topic in self.topics]
+        if self.by_order:
+            counts = records_of(batches, {each.topic for each in ranges})
+            return [Holding(self.name, *place, 0, count) for place, count in counts.items()]
+        spans = ((each.topic, each.partition, each.first_offset, each.last_offset + 1) for each in ranges)
+        return _merged(Holding(self.name, *span) for span in spans)
 
     @property
     def complete(self) -> str | None:
@@ -191,8 +202,8 @@ def _normalised(frame: "DataFrame", timestamp_ms: "Column") -> "DataFrame":
     nulls = f.col("key").isNull().cast("int") * 2 + f.col("value").isNull().cast("int")
     content = f.xxhash64(nulls, "key", "value", "headers", timestamp_ms)
     is_record, is_control = f.col("problem").isNull(), f.coalesce("control", f.lit(False))
-    said = f.when(is_record & ~is_control, f.coalesce("value", f.lit(bytearray())))
-    stamped = with_stamp(frame.withColumn("said", said))
+    value = f.when(is_record & ~is_control, f.coalesce("value", f.lit(bytearray())))
+    stamped = with_stamp(frame.withColumn("said", value))
     return stamped.select(
         "replica",
         "topic",

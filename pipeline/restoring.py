@@ -108,6 +108,12 @@ def restore(
             with Telling(plan, cluster, on_progress):
                 outcomes = run_tasks(spark, archive, missing, selection, target, folder)
     problems = [f"{one.target}-{one.partition}: {one.problem}" for one in outcomes if one.problem]
+    ended = {(one.target, one.partition) for one in outcomes}
+    problems += [  # no row of theirs came to a task, so no task could report it
+        f"{one.target}-{one.partition}: the plan has {one.records} records for it, the archive gave none"
+        for one in missing.partitions
+        if (one.target, one.partition) not in ended
+    ]
     if problems:
         raise RestoreError("\n".join(problems))
     written = sum(one.written for one in outcomes)
@@ -128,7 +134,8 @@ def begin(
 ) -> tuple[Plan, tuple[str, ...]]:
     """Create what is missing and make the plan; nothing is written to a topic yet."""
     batches = archive.batches()
-    topics = selection.chosen(archive.topics())
+    # A topic that was deleted while it was archived has records, and no settings.
+    topics = selection.chosen({*archive.topics(), *(found.topic for found in ranges_of(batches))})
     refuse_timestamp_zero(spark, archive, batches, topics)
     counts = count_records(spark, archive, batches, topics, selection)
     created = prepare_topics(archive, cluster, target, {topic: selection.target(topic) for topic in topics}, counts)
@@ -199,6 +206,8 @@ def prepare_topics(
     for topic, name in targets.items():
         needed = 1 + max((partition for of, partition in counts if of == topic), default=0)
         if name not in present:
+            if topic not in known:
+                raise RestoreError(f"{archive.topics_file} does not describe {topic}: create the topic {name} first")
             missing[name] = as_created(known[topic], brokers, target.keep_retention)
             continue
         if present[name] < needed:

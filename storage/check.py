@@ -98,12 +98,15 @@ def check_directory(disk: Disk, data_dir: str) -> Iterator[Finding]:
             continue
         topic, dash, number = name.rpartition("-")
         # A topic name may contain dashes, so the last one separates the partition.
-        if dash and number.isdigit():
+        if dash and number.isascii() and number.isdigit():
             found[TopicPartition(topic, int(number))] = yield from check_partition(disk, path)
         # Kafka gives these suffixes to logs that are being deleted, moved, or belong to no partition of this broker.
         # Any other directory makes it refuse to start.
         elif not name.endswith(("-delete", "-future", "-stray")):
             yield Finding(path, 0, "the name of this directory is not that of a partition")
+    # A partition's own directory, for example, in which no log would be looked for.
+    if not found and not disk.exists(f"{data_dir}/{META_PROPERTIES}"):
+        yield Finding(data_dir, 0, f"is no data directory: it has neither partitions nor {META_PROPERTIES}")
     try:
         read_meta_properties(disk, f"{data_dir}/{META_PROPERTIES}")
     except StorageError as error:

@@ -63,8 +63,12 @@ class NotDumped(StorageError):
 
 def dump(disk: Disk, path: str, *, records: bool = False) -> Iterator[str]:
     """The file as lines of text. StorageError (NotDumped); blocking: long."""
-    for row in read_rows(disk, path, records=records):
-        yield "  ".join(f"{name}: {'-' if value is None else value}" for name, value in row.items())
+    yield from map(as_text, read_rows(disk, path, records=records))
+
+
+def as_text(row: Row) -> str:
+    """A row as a line."""
+    return "  ".join(f"{name}: {'-' if value is None else value}" for name, value in row.items())
 
 
 def read_rows(disk: Disk, path: str, *, records: bool = False) -> Iterator[Row]:

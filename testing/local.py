@@ -75,7 +75,9 @@ class LocalBroker:
         taken = OURS & set(config or {})
         if taken:
             raise LocalBrokerError(f"{', '.join(sorted(taken))}: LocalBroker sets this itself")
-        properties = {**DEFAULTS, **(config or {})}
+        if isinstance(topics, str):  # each of its characters would be a topic
+            raise LocalBrokerError(f"topics: a list of names, not {topics!r}")
+        properties = {**DEFAULTS, **_texts(config)}
         directory = None if data_dir is None else Path(fspath(data_dir)).absolute()
         self._host: _Host = _ChildHost(directory, properties) if process else _ThreadHost(directory, properties)
         self._topics = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics or (), 1)
@@ -98,7 +100,7 @@ class LocalBroker:
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Create a topic and wait until it can be used; `config` are its properties."""
         self._check_running()
-        create_topic(self._port, name, partitions, config or {})
+        create_topic(self._port, name, partitions, _texts(config))
 
     def start(self) -> Self:
         """Start the broker and wait until it serves (`with` does this)."""
@@ -172,6 +174,14 @@ class LocalBroker:
         if self._closed:
             return "the broker was closed: its `with` block is over"
         return "the broker was not started: use `with`" if self._port == 0 else "the broker is stopped: restart it"
+
+
+def _texts(config: Mapping[str, str] | None) -> Mapping[str, str]:
+    """Properties. LocalBrokerError for a value that is a number, for example, as tests without types have it."""
+    for name, value in (config or {}).items():
+        if not isinstance(value, str):
+            raise LocalBrokerError(f"{name}: a value is text, as in server.properties, not {value!r}")
+    return config or {}
 
 
 class _ThreadHost:

@@ -77,6 +77,15 @@ def test_records_of_internal_topics_are_dumped_with_their_fields(tmp_path):
         assert printed.splitlines()[1] == "offset: 0  timestamp: 0  transactional_id: payments-1  tombstone: True"
 
 
+def test_what_is_dumped_for_programs_has_a_value_for_each_name(tmp_path):
+    name = "00000000000000000000.log"
+    (tmp_path / name).write_bytes(build_batch([(b"K.", None)], timestamp_ms=7).data)
+    printed = barnabas("log", "dump", "--records", "--json", name, cwd=tmp_path).stdout
+    batch, record = map(json.loads, printed.splitlines())
+    assert (batch["last_offset"], batch["codec"], batch["intact"]) == (0, "none", True)
+    assert record == {"offset": 0, "timestamp": 7, "key": "K.", "value": None, "headers": None}
+
+
 def test_the_served_apis_are_listed():
     lines = barnabas("apis").stdout.splitlines()
     assert any(line.split()[:3] == ["0", "Produce", "0-11"] for line in lines)

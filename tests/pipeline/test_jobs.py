@@ -1,12 +1,16 @@
 """What archive and restore decide without Spark: where to begin, how topics are created, what is said."""
 
 import json
+import sys
+from types import SimpleNamespace
 
+import click
 import pytest
 from click.testing import CliRunner
 
-from barnabas.pipeline.archiving import Source, check_ranges, starting_offsets
-from barnabas.pipeline.cli import milliseconds, pairs, pipeline
+from barnabas.pipeline import archiving
+from barnabas.pipeline.archiving import Source, check_ranges, reached, starting_offsets
+from barnabas.pipeline.cli import milliseconds, offset_ranges, pairs, pipeline
 from barnabas.pipeline.manifest import ArchiveError, Batch, Range
 from barnabas.pipeline.progress import in_units, in_words
 from barnabas.pipeline.restoring import as_created
@@ -22,6 +26,42 @@ def test_after_the_manifest_every_partition_there_is_has_a_beginning():
 def test_after_the_manifest_a_pattern_takes_whole_names():
     starting = starting_offsets({}, Source("", pattern="a.*"), {"ab": 1, "ba": 1})
     assert json.loads(starting) == {"ab": {"0": -2}}
+
+
+def test_after_the_manifest_no_topic_of_an_earlier_run_is_read_again():
+    batches = [
+        Batch(0, "r", {"a": {0: 5, 1: 2}, "b": {0: 9}}, ()),
+        Batch(1, "r", {"a": {0: 7, 1: 2}, "b": {0: 9}}, ()),
+        Batch(2, "r", {"b": {0: 10}}, ()),  # of a run with --from-manifest and --topic b
+    ]
+    assert reached(batches) == {"a": {0: 7, 1: 2}, "b": {0: 10}}
+
+
+class Builder:
+    """Takes every call as Spark's builders do, and keeps the options."""
+
+    def __init__(self):
+        self.given = {}
+
+    def option(self, name, value):
+        self.given[name] = value
+        return self
+
+    def __getattr__(self, _):
+        return self
+
+    def __call__(self, *_, **__):
+        return self
+
+
+def test_the_checkpoint_lies_in_the_archive_whatever_its_path_has_in_it(monkeypatch, tmp_path):
+    for name in ("pyspark", "pyspark.errors"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(StreamingQueryException=ArithmeticError))
+    monkeypatch.setattr(archiving, "await_query", lambda *_: None)
+    spark, place = Builder(), tmp_path / "Jürgen's 100% letters"
+    archiving.archive(spark, place, Source("127.0.0.1:1", topics=("a",)))
+    # Hadoop's Path does not unescape what it is given.
+    assert spark.given == {"checkpointLocation": f"file://{place}/checkpoint/0"}
 
 
 @pytest.mark.parametrize("source", [Source(""), Source("", topics=("a",), pattern="a")])
@@ -82,6 +122,12 @@ def test_without_java_a_job_ends_with_status_2_and_says_what_to_install(monkeypa
 )
 def test_a_time_is_utc_unless_it_says_otherwise(text, expected):
     assert milliseconds(text) == expected
+
+
+def test_a_second_offset_range_of_a_partition_does_not_replace_the_first():
+    assert offset_ranges(["a:0:1:5", "a:1:1:5"]) == {("a", 0): (1, 5), ("a", 1): (1, 5)}
+    with pytest.raises(click.BadParameter, match="a partition has one range of --offsets"):
+        offset_ranges(["a:0:1:5", "a:0:7:9"])
 
 
 def test_assignments_keep_what_follows_the_first_equals_sign():

@@ -102,6 +102,12 @@ def test_a_missing_index_of_a_sealed_segment_is_found(directory):
     assert findings(directory) == [(f"{FIRST}.index", 0)]
 
 
+def test_a_directory_that_holds_no_logs_is_not_said_to_be_whole(directory):
+    patch(directory, f"{FIRST}.log", 70, b"?")
+    (found,) = check_directory(directory.disk, "/data/orders-0")
+    assert str(found) == ("/data/orders-0 at 0: is no data directory: it has neither partitions nor meta.properties")
+
+
 def test_zeros_behind_an_index_are_none_of_its_entries(directory):
     directory.put(f"{FIRST}.index", directory.content(f"{FIRST}.index") + bytes(800))
     assert findings(directory) == []

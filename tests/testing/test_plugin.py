@@ -41,6 +41,23 @@ def test_the_examples_pass(run_pytest, name):
     assert " passed" in run_pytest((ROOT / "examples" / name).read_text())
 
 
+def test_a_broker_that_keeps_its_data_has_a_new_topic_in_every_run(run_pytest):
+    source = """
+import pytest
+from barnabas.testing import LocalBroker
+
+@pytest.fixture(scope="session")
+def barnabas_broker():
+    with LocalBroker(data_dir="kept") as broker:
+        yield broker
+
+def test_a_letter(barnabas_topic):
+    pass
+"""
+    for _ in range(2):
+        assert "1 passed" in run_pytest(source)
+
+
 def test_each_test_has_a_topic_of_its_own_and_all_share_the_broker(run_pytest):
     source = """
 import pytest
