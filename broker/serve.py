@@ -534,7 +534,7 @@ async def _report_directory(broker: Broker) -> None:
 
 
 async def _report_shortages(broker: Broker) -> None:
-    """After requests of the controller that were refused for want of descriptors: have them sent again."""
+    """Have requests of the controller sent again that were refused for want of descriptors, or of the store."""
     while True:
         await broker.replicas.lacked.wait()
         broker.replicas.lacked = trio.Event()

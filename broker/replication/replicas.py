@@ -112,8 +112,8 @@ class Replicas:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._names: dict[bytes, str] = {}  # topic id -> name, of the hosted partitions
         self.refused_batches = RefusedBatches()
-        # Set when a request was refused because this process lacked descriptors or memory. No directory failed, so the
-        # controller has to be asked for the same request again (`serve.py`).
+        # Set when a request was refused because this process lacked descriptors or memory, or the store was away. No
+        # directory failed, so the controller has to be asked for the same request again (`serve.py`).
         self.lacked = trio.Event()
         # Control requests are handled one at a time in the order of their arrival: the controller relies on it.
         self.turn = trio.Lock()

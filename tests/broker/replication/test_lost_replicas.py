@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from barnabas.broker.serve import SHORTAGE_REPORT_SECONDS
+from barnabas.controller.store.store import StoreUnavailable
 from barnabas.storage.disk import StorageError
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import Machine
@@ -63,6 +64,24 @@ async def test_a_topic_whose_log_lacked_a_descriptor_gets_its_leader_without_a_r
     machine = await Machine(nursery).start()
     client = await machine.connect()
     machine.disk.fail_next("open", "EMFILE", path_part="t-0")
+    await client.create_topic("t")
+    assert (await client.produce("t", b"v")).error_code != 0
+    await trio.sleep(2 * SHORTAGE_REPORT_SECONDS)
+    assert (await client.produce("t", b"v")).error_code == 0
+
+
+async def test_a_topic_whose_settings_could_not_be_read_gets_its_leader_without_a_restart(
+    nursery, autojump_clock, monkeypatch
+):
+    machine = await Machine(nursery).start()
+    client = await machine.connect()
+    load = machine.broker.topic_configs.load
+
+    async def unavailable(topics):
+        monkeypatch.setattr(machine.broker.topic_configs, "load", load)
+        raise StoreUnavailable("store.db", "for a moment")
+
+    monkeypatch.setattr(machine.broker.topic_configs, "load", unavailable)
     await client.create_topic("t")
     assert (await client.produce("t", b"v")).error_code != 0
     await trio.sleep(2 * SHORTAGE_REPORT_SECONDS)
