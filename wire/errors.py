@@ -186,9 +186,11 @@ def error_name(code: int) -> str:
 MESSAGE_CHARACTERS_MAX = 8000
 
 
-def shortened(message: str) -> str:
-    """A message that fits a response, in whatever alphabet it is."""
-    return message if len(message) <= MESSAGE_CHARACTERS_MAX else f"{message[:MESSAGE_CHARACTERS_MAX]}…"
+def shortened(message: str | None) -> str | None:
+    """A message that fits a response, in whatever alphabet it is; None stays."""
+    if message is None or len(message) <= MESSAGE_CHARACTERS_MAX:
+        return message
+    return f"{message[:MESSAGE_CHARACTERS_MAX]}…"
 
 
 class Refuse(Exception):

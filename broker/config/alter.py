@@ -69,7 +69,7 @@ class ConfigRefused(Exception):
     def __init__(self, code: ErrorCode, message: str | None) -> None:
         super().__init__(message)
         self.code = code
-        self.message = None if message is None else shortened(message)
+        self.message = shortened(message)
 
 
 # -- from old texts to new ones

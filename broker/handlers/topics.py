@@ -279,8 +279,7 @@ async def create_partitions(
             new = NewPartitions(asked.name, asked.count, assignments)
             outcome = await _grow(broker, new, mutations, validate_only=request.validate_only)
             if isinstance(outcome, TopicRefused):
-                row.error_code = outcome.code
-                row.error_message = None if outcome.message is None else shortened(outcome.message)
+                row.error_code, row.error_message = outcome.code, shortened(outcome.message)
             elif not request.validate_only:
                 waiting[asked.name] = outcome.partition_count
     late = await broker.topics.await_leaders(waiting, deadline) if request.timeout_ms > 0 else waiting

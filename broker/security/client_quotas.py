@@ -36,7 +36,7 @@ class QuotaRefused(Exception):
     def __init__(self, code: ErrorCode, message: str | None) -> None:
         super().__init__(message)
         self.code = code
-        self.message = None if message is None else shortened(message)
+        self.message = shortened(message)
 
 
 class Entity(NamedTuple):

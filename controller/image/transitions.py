@@ -102,7 +102,7 @@ REPLICA_TRANSITIONS: dict[ReplicaStatus, dict[ReplicaMove, ReplicaStatus]] = {
         ReplicaMove.STOP: ReplicaStatus.OFFLINE,
     },
     ReplicaStatus.ONLINE: {
-        # Its role is sent again, as when the broker has reported a failed log directory.
+        # Nothing makes this move now: roles that are sent again change no status.
         ReplicaMove.START: ReplicaStatus.ONLINE,
         ReplicaMove.STOP: ReplicaStatus.OFFLINE,
     },
