@@ -30,7 +30,7 @@ from barnabas.storage.checkpoint import (
     read_partition_metadata,
 )
 from barnabas.storage.disk import Disk, StorageError
-from barnabas.storage.dump import dump, topic_of
+from barnabas.storage.dump import topic_of
 from barnabas.storage.entries import FLAGS_AT, EntrySpan, leader_epoch_of, max_timestamp_of, walk_file
 from barnabas.storage.epochs import LeaderEpochs
 from barnabas.storage.files import (
@@ -67,7 +67,7 @@ from barnabas.wire.sentinels import NEVER_MS, NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 from barnabas.wire.versioned_records import MalformedRecord
 
-__all__ = ["Ends", "Finding", "check_directory", "check_partition", "dump"]
+__all__ = ["Ends", "Finding", "check_directory", "check_partition"]
 
 
 class Finding(NamedTuple):

@@ -1,8 +1,8 @@
 """The content of a file of a log directory, as rows or as text: `barnabas log dump`. Reads, changes nothing.
 
-`read_rows` returns a file as rows of named values, which `--json` prints; `dump` returns the same as lines of text. The
-kind of a file follows from its name. A batch is one row; with `records` each of its records is a further row. Records
-of internal topics are decoded, which the name of the file's directory tells.
+`read_rows` returns a file as rows of named values, which `--json` prints; `as_text` makes a line of a row. The kind of
+a file follows from its name. A batch is one row; with `records` each of its records is a further row. Records of
+internal topics are decoded, which the name of the file's directory tells.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -61,16 +61,6 @@ class NotDumped(StorageError):
         super().__init__(path, "dump", why)
 
 
-def dump(disk: Disk, path: str, *, records: bool = False) -> Iterator[str]:
-    """The file as lines of text. StorageError (NotDumped); blocking: long."""
-    yield from map(as_text, read_rows(disk, path, records=records))
-
-
-def as_text(row: Row) -> str:
-    """A row as a line."""
-    return "  ".join(f"{name}: {'-' if value is None else value}" for name, value in row.items())
-
-
 def read_rows(disk: Disk, path: str, *, records: bool = False) -> Iterator[Row]:
     """The file as rows. StorageError (NotDumped); blocking: long."""
     name = path.rpartition("/")[2]
@@ -86,6 +76,11 @@ def read_rows(disk: Disk, path: str, *, records: bool = False) -> Iterator[Row]:
     # Rows up to the damage have been yielded: that is what the command is used for.
     except (IndexCorrupt, SnapshotCorrupt, CorruptRecords) as error:
         raise NotDumped(path, str(error)) from error
+
+
+def as_text(row: Row) -> str:
+    """A row as a line."""
+    return "  ".join(f"{name}: {'-' if value is None else value}" for name, value in row.items())
 
 
 def _reader_of(path: str, name: str) -> Callable[[Disk, str, int], Iterator[Row]]:

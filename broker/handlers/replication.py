@@ -15,7 +15,6 @@ Versions: LeaderAndIsr 0-7 (0-1 flat, 2+ by topic, 5+ topic ids), StopReplica 0-
 Not done: nothing that is known.
 """
 
-import logging
 from collections.abc import Iterable
 
 from barnabas.broker.call import Broker, Call
@@ -25,12 +24,9 @@ from barnabas.broker.replication.replicas import StoppedReplica
 from barnabas.controller.decide.isr import IsrChange
 from barnabas.controller.events import AlterPartitionAsked, ControlledShutdownAsked
 from barnabas.controller.image.state import Leadership
-from barnabas.controller.store.store import StoreError
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
-
-logger = logging.getLogger(__name__)
 
 ROLES_BY_TOPIC_VERSION = 5
 BY_TOPIC_ID_VERSION = 2
@@ -62,13 +58,7 @@ async def leader_and_isr(broker: Broker, call: Call, request: m.LeaderAndIsrRequ
         async for state in paced(request.ungrouped_partition_states)
     ]
     # Version 5 added topic ids. ZERO_TOPIC_ID in older requests means that the controller knows none.
-    try:
-        errors = await broker.replicas.leader_and_isr(request, states, _source(call))
-    except StoreError as error:
-        logger.warning("roles cannot be taken: %s", error, extra={"peer": "metadata store"})
-        # The controller does not send a request again that failed as a whole.
-        broker.replicas.lacked.set()
-        raise Refuse(ErrorCode.UNKNOWN_SERVER_ERROR) from None
+    errors = await broker.replicas.leader_and_isr(request, states, _source(call))
     # Kafka repeats the error of the whole request at each partition, which `refuse_leader_and_isr` does.
     if isinstance(errors, ErrorCode):
         raise Refuse(errors)

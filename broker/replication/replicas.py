@@ -22,7 +22,7 @@ from barnabas.broker.metadata import partition_states
 from barnabas.broker.pacing import paced
 from barnabas.broker.replication.partition import FollowerWatch, Partition, Role
 from barnabas.broker.replication.refused_batches import RefusedBatches
-from barnabas.controller.store.store import SessionExpired
+from barnabas.controller.store.store import SessionExpired, StoreError
 from barnabas.storage.disk import StorageError, parent_of
 from barnabas.storage.log import PartitionLog
 from barnabas.wire import messages as m
@@ -152,35 +152,40 @@ class Replicas:
     ) -> ErrorCode | dict[TopicPartition, ErrorCode]:
         """Create logs and take roles. Returns an error code for each partition, or one for the whole request.
 
-        Errors of the request: STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH.
+        Errors of the request: STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH; UNKNOWN_SERVER_ERROR if the store is away.
         """
         async with self.turn:
             # The epochs are compared after the wait for `turn`: a request of a newer controller may have passed.
             refused = self._fence(request.controller_epoch, request.broker_epoch, source)
             if refused:
                 return refused
-            asked = {each[0]: each for each in states}  # of a partition that is named twice the last role counts
-            # A topic may have been deleted and created again while this broker had no session.
-            deleted = await self._deleted_before(asked.values())
-            await self._dismiss(deleted)
-            for partition in deleted:
-                self._forget_coordinated(partition.topic_partition)
-            verdicts = {key: self._judge(*each) for key, each in asked.items()}
             try:
-                prepared = await self._prepare(
-                    [asked[key] for key, each in verdicts.items() if isinstance(each, Verdict)]
-                )
-            # `_prepare` reads topic configurations from the store. After an expired session this broker registers
-            # again, and the controller then sends all roles again.
+                # Of a partition that is named twice the last role counts.
+                return await self._apply({each[0]: each for each in states})
+            # After an expired session this broker registers again, and the controller then sends all roles again.
             except SessionExpired:
                 return ErrorCode.STALE_BROKER_EPOCH
-            # `_take_roles` does this for the roles that are taken.
-            for key in [key for key, each in verdicts.items() if each is Verdict.KEEP]:
-                self._note_id(asked[key])
-            errors = {key: each if isinstance(each, ErrorCode) else ErrorCode.NONE for key, each in verdicts.items()}
-            errors |= {key: log for key, log in prepared.items() if isinstance(log, ErrorCode)}
-            taken = [asked[key] for key, each in verdicts.items() if each is Verdict.TAKE]
-            return errors | await self._take_roles(taken, prepared)
+            except StoreError as error:
+                logger.warning("roles cannot be taken: %s", error, extra={"peer": "metadata store"})
+                self.lacked.set()
+                return ErrorCode.UNKNOWN_SERVER_ERROR
+
+    async def _apply(self, asked: Mapping[TopicPartition, AskedState]) -> dict[TopicPartition, ErrorCode]:
+        """An error code for each partition. StoreError: topic ids and topic configurations are read from the store."""
+        # A topic may have been deleted and created again while this broker had no session.
+        deleted = await self._deleted_before(asked.values())
+        await self._dismiss(deleted)
+        for partition in deleted:
+            self._forget_coordinated(partition.topic_partition)
+        verdicts = {key: self._judge(*each) for key, each in asked.items()}
+        prepared = await self._prepare([asked[key] for key, each in verdicts.items() if isinstance(each, Verdict)])
+        # `_take_roles` does this for the roles that are taken.
+        for key in [key for key, each in verdicts.items() if each is Verdict.KEEP]:
+            self._note_id(asked[key])
+        errors = {key: each if isinstance(each, ErrorCode) else ErrorCode.NONE for key, each in verdicts.items()}
+        errors |= {key: log for key, log in prepared.items() if isinstance(log, ErrorCode)}
+        taken = [asked[key] for key, each in verdicts.items() if each is Verdict.TAKE]
+        return errors | await self._take_roles(taken, prepared)
 
     async def stop_replica(
         self, request: m.StopReplicaRequest, stopped: list[StoppedReplica], source: Source

@@ -60,6 +60,21 @@ def set_quota(port: int, entity: Entity, name: str, value: float | None) -> None
     assert entry.error_code == 0, entry
 
 
+def await_quotas(open_port: int, login_port: int, probe: str) -> None:
+    """Wait until the quotas that were set act; `probe` is a user that was never used.
+
+    A broker of Kafka answers before it has heard of the change from ZooKeeper. It hears of changes one after the other,
+    so the quota of the probe acts last.
+    """
+    create_scram_user(open_port, MECHANISM, probe, PASSWORD)
+    create_topic(open_port, probe)
+    set_quota(open_port, (("user", probe),), "producer_byte_rate", 1)
+    with RawClient(login_port, timeout=DEADLINE_SECONDS) as client:
+        log_in(client, Credentials(MECHANISM, {"username": probe, "password": PASSWORD}))
+        while not ask(client, produce_one(probe, batch(), acks=1), 9).throttle_time_ms:
+            pass
+
+
 def prepare(open_port: int, driven: Sequence[Driven]) -> None:
     """Users, a topic to read, and one for each that writes; before the quotas."""
     create_topic(open_port, "read")

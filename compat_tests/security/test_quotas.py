@@ -19,6 +19,7 @@ from compat_tests.security.quota_clients import (
     Driven,
     Passed,
     alter_quota,
+    await_quotas,
     bytes_until,
     drive,
     prepare,
@@ -32,7 +33,9 @@ CALM_SECONDS = (18, 64)  # between two bursts, and four bursts later
 WINDOW_SECONDS = 11  # quota.window.num samples of a second
 PHASE_SECONDS = 2  # by which the bursts of two runs of Kafka differ
 TOLERANCE = 0.05
-TOLERANCE_AT_MARK = 0.1  # of a window; up to 0.09 were seen on a busy machine
+# Of a window: a client that comes a little later may get the bytes of one more sample, a tenth of a window. Clients of
+# Kafka with the same quota differ by as much from each other.
+TOLERANCE_AT_MARK = 0.1
 Series = dict[tuple[str, str], list[Passed]]
 CASES = [(each.name, kind) for each in [*DRIVEN, *DRIVEN_BY_DEFAULT] for kind in ACTS]
 
@@ -60,6 +63,7 @@ def passed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Serie
 def one_round(ports: dict[str, int], driven: list[Driven]) -> Series:
     for each in driven:
         alter_quota(ports[OPEN], each.entity, RATE)
+    await_quotas(ports[OPEN], ports[LOGIN], f"probe-of-{driven[0].user}")
     found = drive(ports[LOGIN], driven, SECONDS)
     for each in driven:
         alter_quota(ports[OPEN], each.entity, None)
@@ -71,7 +75,7 @@ def test_as_many_bytes_pass_as_with_kafka(passed: dict[str, Series], case: tuple
     theirs, ours = passed["kafka"][case], passed["barnabas"][case]
     spare = TOLERANCE_AT_MARK * RATE * WINDOW_SECONDS
     for mark in range(MARK_SECONDS, SECONDS + 1, MARK_SECONDS):
-        # Half of all bytes pass in the two seconds of a burst.
+        # Most bytes pass in the two seconds of a burst.
         least = bytes_until(theirs, mark - PHASE_SECONDS) - spare
         most = bytes_until(theirs, mark + PHASE_SECONDS) + spare
         assert least <= bytes_until(ours, mark) <= most, f"after {mark} s"
