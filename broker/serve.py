@@ -68,6 +68,7 @@ from barnabas.controller.candidate import Candidate
 from barnabas.controller.context import ControllerDeps
 from barnabas.controller.image.loading import partition_count
 from barnabas.controller.store import paths
+from barnabas.controller.store.following import in_a_session
 from barnabas.controller.store.store import MetadataStore, StoreError
 from barnabas.storage.disk import StorageError, join
 from barnabas.storage.flusher import Flusher
@@ -166,8 +167,12 @@ async def _serve(
         configs = _Configs(broker_configs, topic_configs, secured)
         broker = _build(config, world, identity, store, logs, flusher, configs)
         # From the store: metadata arrives in pieces, and a group's partition depends on the number of all of them.
-        broker.groups.placement.expect_partitions(await partition_count(store, GROUP_TOPIC))
-        broker.transactions.placement.expect_partitions(await partition_count(store, TRANSACTION_TOPIC))
+        # In a new session, if the load has taken longer than the old one lasted.
+        for topic, placement in (
+            (GROUP_TOPIC, broker.groups.placement),
+            (TRANSACTION_TOPIC, broker.transactions.placement),
+        ):
+            placement.expect_partitions(await in_a_session(store, partial(partition_count, store, topic)))
         on_built(broker)
         # Bound before the registration, so that a taken port fails the start and port 0 can be advertised. Connections
         # of clients wait in the backlog until the broker accepts.

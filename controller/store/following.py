@@ -7,6 +7,7 @@ older than EXPIRY_MS.
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from typing import TypeVar
 
 import trio
 
@@ -15,6 +16,7 @@ from barnabas.controller.store.store import MetadataStore, NoNode, SessionExpire
 RETRY_SECONDS = 1.0
 EXPIRY_MS = 15 * 60 * 1000  # as in Kafka
 
+Found = TypeVar("Found")
 Look = Callable[[Callable[[], None]], Awaitable[None]]  # takes what its watches call
 
 
@@ -62,6 +64,15 @@ class Following:
         except StoreError as error:
             self._logger.warning("no new session: %s", error, extra={"peer": "store"})
             await trio.sleep(RETRY_SECONDS)
+
+
+async def in_a_session(store: MetadataStore, ask: Callable[[], Awaitable[Found]]) -> Found:
+    """`ask()`, in a new session if the present one has expired; later the candidate does that. StoreError."""
+    try:
+        return await ask()
+    except SessionExpired:
+        await store.renew()
+    return await ask()
 
 
 async def remove_expired(store: MetadataStore, folder: str, notifications: Mapping[int, str], now_ms: int) -> None:

@@ -5,6 +5,7 @@ import random
 import pytest
 import trio
 
+from barnabas.broker.logs.partition_logs import Logs
 from barnabas.broker.net import ConnectionLost
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import SessionExpired
@@ -155,6 +156,19 @@ async def test_after_a_failed_sync_the_next_start_rewrites_what_was_unsynced(nur
     client = await (await machine.start()).connect()
     assert await client.read_values("t") == [b"before", b"in doubt", b"after"]
     assert not machine.disk.exists("/data/.failed")
+
+
+async def test_a_session_that_ends_while_logs_are_loaded_does_not_end_the_broker(nursery, autojump_clock, monkeypatch):
+    load = Logs.load
+
+    async def long_load(self, identity, topic_config, topic_ids):
+        await load(self, identity, topic_config, topic_ids)
+        (store,) = topic_ids.args
+        await store.expire()
+
+    monkeypatch.setattr(Logs, "load", long_load)
+    machine = await Machine(nursery).start()
+    await (await machine.connect()).create_topic("t")
 
 
 async def test_a_session_that_ends_as_the_broker_begins_to_serve_does_not_end_the_broker(nursery, autojump_clock):
