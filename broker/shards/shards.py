@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+RETRY_SECONDS = 1.0  # before a log is read again, after the process lacked a descriptor or memory
+
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
@@ -291,11 +293,20 @@ class Shards(Generic[State]):
         try:
             await self._load(shard)
         except StorageError as error:
-            self._fail_loading(shard, error)
-            # The directory goes offline, so the controller elects another leader that can read its log.
+            # Unless it was a shortage the directory goes offline: the controller elects a leader that can read its log.
             shard.partition.fail_storage(error)
+            await self._put_off(shard, error)
         except (CorruptRecords, MalformedRecord) as error:
             self._fail_loading(shard, error)
+
+    async def _put_off(self, shard: Shard[State], why: object) -> None:
+        """Load a shard later: the process lacked a descriptor or memory, which says nothing about the log."""
+        # Not if the directory has failed: with it this broker has lost the leadership.
+        if self._shards.get(shard.index) is shard:
+            logger.warning("%s-%d cannot be loaded yet: %s", self._topic, shard.index, why)
+            self._to_load[shard] = None
+            # The next log would meet the same shortage.
+            await trio.sleep(RETRY_SECONDS)
 
     def _fail_loading(self, shard: Shard[State], why: object) -> None:
         # What is missing would be taken as never stored: a consumer without its offset would start at
@@ -318,6 +329,9 @@ class Shards(Generic[State]):
         offset, end_offset = log.log_start_offset, log.log_end_offset
         while offset < end_offset:
             read = shard.partition.read(offset, max_bytes=self._slice_bytes(), end_offset=end_offset, at_least_one=True)
+            if read is ErrorCode.KAFKA_STORAGE_ERROR:
+                await self._put_off(shard, read.name)
+                return
             if isinstance(read, ErrorCode):
                 self._fail_loading(shard, read.name)
                 return

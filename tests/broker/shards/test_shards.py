@@ -97,13 +97,15 @@ class Post:
         key, config = TopicPartition(TOPIC, index), self.config.topic({"cleanup.policy": "compact"})
         checkpointed = {"recovery_point": 0, "log_start_offset": None, "clean": False, "now_ms": 0}
         watch = AlterPartition(0, self.config, ClusterMetadata(), lambda: 0)
-        partition = Partition(key, config, 0, lambda: 0, None, self.fail, watch)
+        flusher = SimpleNamespace(want=lambda log: None)
+        partition = Partition(key, config, 0, lambda: 0, flusher, self.fail, watch)
         partition.log = open_log(self.disk, f"/data/{key}", key, config, **checkpointed)
         self.partitions[index] = partition
         return partition
 
     def fail(self, partition, error):
-        self.resign(partition.topic_partition.partition)
+        if not error.is_shortage:
+            self.resign(partition.topic_partition.partition)
 
     def lead(self, index=0, *, epoch=1, replicas=(0,)):
         partition = self.partitions.get(index) or self.open(index)
@@ -246,6 +248,22 @@ async def test_of_a_log_that_cannot_be_read_to_its_end_nothing_is_served(post, a
     if failure == "checksum":
         post.lead(epoch=2)  # tried again
         assert len(await state_of(post)) == 20
+
+
+@pytest.mark.parametrize(("operation", "cause"), [("open", "EMFILE"), ("read", "ENOMEM")])
+async def test_a_log_that_a_shortage_kept_from_being_read_is_read_again(
+    make_post, post, autojump_clock, operation, cause
+):
+    post.config = BrokerConfig({"log.segment.bytes": "300"})
+    post.lead()
+    for number in range(20):
+        post.write(b"%d" % number, b"?")
+    after = make_post(post.disk.crash_process())
+    after.lead(epoch=2)
+    after.disk.fail_next(operation, cause)
+    await trio.sleep(0.5)
+    assert after.shards.find(0) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert len(await state_of(after)) == 20
 
 
 async def test_a_shard_that_a_request_asks_for_is_loaded_first(post, autojump_clock):
