@@ -159,16 +159,20 @@ def _add(group: Group, join: Join, member_id: str, now_ms: int, decision: Decisi
 
 def _rejoin(group: Group, join: Join, member: Member, now_ms: int, decision: Decision) -> None:
     apply_member_updated(group, member, join.protocols, join.session_timeout_ms, join.rebalance_timeout_ms)
-    _wait_for_join(group, join, member.member_id, decision)
+    _wait_for_join(group, join, member, decision)
     prepare_rebalance(group, f"{member.member_id} rejoins, {join.reason or 'no reason given'}", now_ms, decision)
 
 
-def _wait_for_join(group: Group, join: Join, member_id: str, decision: Decision) -> None:
+def _wait_for_join(group: Group, join: Join, member: Member, decision: Decision) -> None:
     """Let this request wait. An earlier one of the same member ends: its client has given up that connection."""
+    member_id = member.member_id
     earlier = group.joins.get(member_id)
     if earlier is not None:
         decision.reply(earlier, JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member_id))
     group.joins[member_id] = join.waiting
+    # Its session may have begun, when the connection of its first request was lost. That would end it while it waits.
+    if member.is_new:
+        decision.timers[Timer(TimerKind.MEMBER, member_id)] = NEW_MEMBER_JOIN_TIMEOUT_MS
 
 
 def random_uuid(rng: random.Random) -> str:
@@ -196,8 +200,7 @@ def _return_of_static(
             record = metadata_record(group, prospective, leader_id, assignments)
             decision.store([record], StoreReplacement(join, old_member_id, new_member_id))
             return
-    _replace(group, join, old_member_id, new_member_id, decision)
-    group.joins[new_member_id] = join.waiting
+    _wait_for_join(group, join, _replace(group, join, old_member_id, new_member_id, decision), decision)
     prepare_rebalance(group, f"static member {join.instance_id} is back as {new_member_id}", now_ms, decision)
 
 
@@ -219,7 +222,7 @@ def _returned(member: Member, join: Join, old_member_id: str, new_member_id: str
     )
 
 
-def _replace(group: Group, join: Join, old_member_id: str, new_member_id: str, decision: Decision) -> None:
+def _replace(group: Group, join: Join, old_member_id: str, new_member_id: str, decision: Decision) -> Member:
     """Replace the member id of a static member. Waiting requests under the old id get FENCED_INSTANCE_ID."""
     # Two clients with one instance id would each take the other's place again and again. Fenced, the older one stops.
     joining, syncing = group.joins.pop(old_member_id, None), group.syncs.pop(old_member_id, None)
@@ -231,6 +234,7 @@ def _replace(group: Group, join: Join, old_member_id: str, new_member_id: str, d
     apply_member_updated(group, member, join.protocols, join.session_timeout_ms, join.rebalance_timeout_ms)
     decision.timers[Timer(TimerKind.MEMBER, old_member_id)] = None
     restart_session(member, decision)
+    return member
 
 
 def apply_replacement_stored(group: Group, intent: StoreReplacement, decision: Decision) -> None:

@@ -144,6 +144,22 @@ def test_a_join_that_no_client_waits_for_any_more_has_not_joined(scene):
     assert list(scene.group.members) == [b]
 
 
+def test_a_new_member_that_is_back_waits_as_long_as_one_that_was_never_gone(scene):
+    scene.stable("a")
+    b = scene.ask_to_join(requires_member_id=True).answer.member_id
+    scene.happen(Forgotten(scene.ask_to_join(b)))
+    assert scene.timers[member_timer(b)] == 10_000
+    scene.ask_to_join(b)
+    assert scene.timers[member_timer(b)] == 300_000
+
+
+def test_a_new_static_member_that_is_back_waits_as_long_as_one_that_was_never_gone(scene):
+    scene.stable("a")
+    scene.happen(Forgotten(scene.ask_to_join(instance_id="i")))
+    scene.ask_to_join(instance_id="i")
+    assert scene.timers[member_timer(scene.group.static_members["i"])] == 300_000
+
+
 def test_a_sync_without_a_waiting_client_keeps_the_members_assignment(scene):
     a, b = scene.joined("a", "b")
     given_up = scene.ask_to_sync(b)
