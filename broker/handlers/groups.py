@@ -20,6 +20,7 @@ from barnabas.broker.groups.descriptions import Description
 from barnabas.broker.groups.events import Heartbeat, Join, JoinAnswer, LeavingMember, Sync, SyncAnswer, Waiting
 from barnabas.broker.pacing import paced
 from barnabas.broker.repeats import Repeats, counted
+from barnabas.broker.resting import resting
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 
@@ -55,11 +56,12 @@ MESSAGES = {int(code): code.message if code else code.name for code in ErrorCode
 
 async def find_coordinator(broker: Broker, call: Call, request: m.FindCoordinatorRequest) -> m.FindCoordinatorResponse:
     """The coordinator of each key: broker id and address on the listener of the request."""
+    wait = _LeaderWait()
     if call.version >= SEVERAL_KEYS_VERSION:
         keys = paced(request.coordinator_keys, KEY_COST)
-        found = [await _coordinator_of(broker, call, request.key_type, key) async for key in keys]
+        found = [await _coordinator_of(broker, call, request.key_type, key, wait) async for key in keys]
         return m.FindCoordinatorResponse(coordinators=found)
-    one = await _coordinator_of(broker, call, request.key_type, request.key)
+    one = await _coordinator_of(broker, call, request.key_type, request.key, wait)
     return m.FindCoordinatorResponse(
         error_code=one.error_code,
         error_message=one.error_message or MESSAGES[one.error_code],
@@ -69,15 +71,22 @@ async def find_coordinator(broker: Broker, call: Call, request: m.FindCoordinato
     )
 
 
-async def _coordinator_of(broker: Broker, call: Call, key_type: int, key: str) -> Coordinator:
+class _LeaderWait:
+    """Until when a request waits for the leaders of a topic that it created (trio's clock, s): once for all keys."""
+
+    deadline: float | None = None  # None: it has created none
+
+
+async def _coordinator_of(broker: Broker, call: Call, key_type: int, key: str, wait: _LeaderWait) -> Coordinator:
     if key_type == GROUP_KEY:
         if not call.authorize("Describe", "Group", key):
             return _no_coordinator(key, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        return await _leader_for(broker, call, key, GROUP_TOPIC, broker.groups.placement.partition_of)
+        return await _leader_for(broker, call, key, GROUP_TOPIC, broker.groups.placement.partition_of, wait)
     if key_type == TRANSACTION_KEY:
         if not call.authorize("Describe", "TransactionalId", key):
             return _no_coordinator(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        return await _leader_for(broker, call, key, TRANSACTION_TOPIC, broker.transactions.placement.partition_of)
+        partition_of = broker.transactions.placement.partition_of
+        return await _leader_for(broker, call, key, TRANSACTION_TOPIC, partition_of, wait)
     if key_type == SHARE_KEY and call.version >= SHARE_KEY_VERSION:
         return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)  # share groups (KIP-932) are disabled
     message = "" if key_type == SHARE_KEY else ErrorCode.INVALID_REQUEST.message
@@ -85,14 +94,17 @@ async def _coordinator_of(broker: Broker, call: Call, key_type: int, key: str) -
 
 
 async def _leader_for(
-    broker: Broker, call: Call, key: str, topic: str, partition_of: Callable[[str], int]
+    broker: Broker, call: Call, key: str, topic: str, partition_of: Callable[[str], int], wait: _LeaderWait
 ) -> Coordinator:
-    if topic not in broker.metadata.topics:
+    # Once: a request may have very many keys, and the topic may not be creatable, with too few brokers for example.
+    if topic not in broker.metadata.topics and wait.deadline is None:
         # Its partitions take tokens of this client, as in Kafka, but it is never refused for them.
         mutations = broker.quotas.mutations_of(*call.quota_user, strict=False)
         await broker.topics.ensure_internal(topic, mutations.take)
-        # Kafka answers without waiting, and the first client of the topic retries after its back-off.
-        with trio.move_on_after(NEW_LEADER_SECONDS):
+        wait.deadline = trio.current_time() + NEW_LEADER_SECONDS
+    # Kafka answers without waiting, and the first client of the topic retries after its back-off.
+    if wait.deadline is not None:
+        with trio.move_on_at(wait.deadline), resting():
             while broker.metadata.leader_of(topic, partition_of(key)) is None:
                 await broker.metadata.changed()
     leader = broker.metadata.leader_of(topic, partition_of(key))

@@ -257,6 +257,15 @@ async def test_the_group_topic_is_made_when_it_is_first_asked_for(house, autojum
     assert house.created == ["__consumer_offsets"]
 
 
+async def test_several_groups_wait_together_for_a_topic_that_cannot_be_made(house, autojump_clock):
+    del house.metadata.topics["__consumer_offsets"]
+    begun = trio.current_time()
+    answer = await house.ask(m.FindCoordinatorRequest(coordinator_keys=[f"g{number}" for number in range(100)]))
+    assert [each.error_code for each in answer.coordinators] == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * 100
+    assert house.created == ["__consumer_offsets"]
+    assert trio.current_time() - begun < 1
+
+
 async def test_a_leader_without_the_callers_listener_is_no_coordinator(house, autojump_clock):
     house.metadata.brokers[0].endpoints.clear()
     answer = await house.ask(m.FindCoordinatorRequest(key="g"), 3)
