@@ -211,7 +211,11 @@ class GroupCoordinator:
                 return CommitAnswer(ErrorCode.ILLEGAL_GENERATION)
             # A simple commit, of a consumer that uses the group for its offsets only.
             group = self._groups.create(shard, group_id)
-        return await self._commit(shard, group, commit)
+            self._groups.happen(shard, group, commit)
+            self._groups.remove_blank(shard, group)
+        else:
+            self._groups.happen(shard, group, commit)
+        return await self._committed_answer(shard, commit)
 
     async def commit_in_transaction(
         self, group_id: str, commit: CommitOffsetsInTransaction, connection: int, is_given_up: Callable[[], bool]
@@ -228,12 +232,6 @@ class GroupCoordinator:
             return CommitAnswer(shard)
         if _exceeds(shard.state.open.get(commit.transaction.producer_id, {}), group_id, commit.offsets):
             return CommitAnswer(ErrorCode.INVALID_REQUEST)
-        group = shard.state.by_id.get(group_id)
-        # As in Kafka it stays, whatever follows. It is removed when offsets are checked for their expiry.
-        if group is None:
-            if not self._groups.room_bytes:
-                return CommitAnswer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-            group = self._groups.create(shard, group_id)
         # In the step that appends, because the request may have waited.
         if is_given_up():
             return None
@@ -244,7 +242,14 @@ class GroupCoordinator:
             shard.state.committers.note(producer, connection)
             if not is_proved:
                 return CommitAnswer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return await self._commit(shard, group, commit)
+        group = shard.state.by_id.get(group_id)
+        # As in Kafka it stays, whatever follows. It is removed when offsets are checked for their expiry.
+        if group is None:
+            if not self._groups.room_bytes:
+                return CommitAnswer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            group = self._groups.create(shard, group_id)
+        self._groups.happen(shard, group, commit)
+        return await self._committed_answer(shard, commit)
 
     async def _made_for_commit(
         self, group_id: str, commit: Commits, transaction: Transaction | None = None
@@ -256,8 +261,8 @@ class GroupCoordinator:
         limit = self._config.offset_metadata_max_bytes
         return await self._groups.make(partial(commit_records, group_id, commit.offsets, limit), transaction)
 
-    async def _commit(self, shard: GroupShard, group: Group, commit: Commits) -> CommitAnswer:
-        self._groups.happen(shard, group, commit)
+    async def _committed_answer(self, shard: GroupShard, commit: Commits) -> CommitAnswer:
+        """The answer to a commit that has been appended or refused."""
         answer = _given(commit.waiting)
         # The commit stays in the log even if it is not replicated in time, so it may take effect after an error.
         not_stored = await self._committed(shard, commit.waiting.after_offset)

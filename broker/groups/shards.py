@@ -37,7 +37,7 @@ from barnabas.broker.groups.ports import GroupConfig, GroupWorld
 from barnabas.broker.groups.records import GroupRecord, encode_record
 from barnabas.broker.groups.replay import Groups, replay_all, replay_marker
 from barnabas.broker.groups.sessions import apply_unloaded
-from barnabas.broker.groups.state import GROUP_BYTES, Group, GroupState
+from barnabas.broker.groups.state import GROUP_BYTES, Group, GroupState, text_bytes
 from barnabas.broker.groups.timers import Timers
 from barnabas.broker.shards.shard import Shard, Stored
 from barnabas.broker.shards.shards import Shards
@@ -132,7 +132,9 @@ class GroupShards:
 
     def _count_held(self, group: Group) -> None:
         """Count what the group holds now, in place of what was counted before."""
-        held_bytes = group.held_bytes + (GROUP_BYTES if group.recorded.is_blank else 0)
+        held_bytes = group.held_bytes
+        if group.recorded.is_blank:
+            held_bytes += GROUP_BYTES + text_bytes(group.group_id)
         self._held_bytes += held_bytes - self._held.get(group, 0)
         self._held[group] = held_bytes
 
@@ -250,6 +252,12 @@ class GroupShards:
     def create(self, shard: GroupShard, group_id: str) -> Group:
         """A new Empty group. The log has nothing about it yet."""
         return shard.state.get_or_create(group_id, self._world.now_ms())
+
+    def remove_blank(self, shard: GroupShard, group: Group) -> None:
+        """Remove a group that was created for a commit of which nothing was stored."""
+        # Otherwise a client could make any number of them: they stay until offsets are checked for their expiry.
+        if group.recorded.is_blank:
+            self._remove(shard, group)
 
     def _remove(self, shard: GroupShard, group: Group) -> None:
         self._timers.stop_all(group)

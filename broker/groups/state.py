@@ -281,13 +281,13 @@ def apply_member_added(group: Group, member: Member) -> None:
 def apply_pending_added(group: Group, member_id: str) -> None:
     """Add a member id that a client got with MEMBER_ID_REQUIRED."""
     group.pending_members[member_id] = None
-    group.held_bytes += MEMBER_BYTES + len(member_id)
+    group.held_bytes += MEMBER_BYTES + text_bytes(member_id)
 
 
 def _remove_pending(group: Group, member_id: str) -> None:
     if member_id in group.pending_members:
         del group.pending_members[member_id]
-        group.held_bytes -= MEMBER_BYTES + len(member_id)
+        group.held_bytes -= MEMBER_BYTES + text_bytes(member_id)
 
 
 def apply_member_removed(group: Group, member_id: str) -> None:
@@ -361,8 +361,13 @@ def _count(group: Group, member: Member, change: int) -> None:
 def held_bytes(client_id: str, instance_id: str | None, protocols: Protocols) -> int:
     """What a member with these strings takes in memory, about."""
     # Twice, because the member id begins with one of the two.
-    strings = 2 * (len(client_id) + len(instance_id or ""))
-    return MEMBER_BYTES + strings + sum(len(name) + len(metadata) for name, metadata in protocols)
+    strings = 2 * (text_bytes(client_id) + text_bytes(instance_id or ""))
+    return MEMBER_BYTES + strings + sum(text_bytes(name) + len(metadata) for name, metadata in protocols)
+
+
+def text_bytes(text: str) -> int:
+    """What the characters of a text take in memory, at most."""
+    return len(text) if text.isascii() else 4 * len(text)
 
 
 def supports_protocols(group: Group, protocol_type: str, protocols: Protocols) -> bool:
