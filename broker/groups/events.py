@@ -265,9 +265,10 @@ class Expire(NamedTuple):
 
 
 class PartitionsDeleted(NamedTuple):
-    """These partitions were deleted with their topic."""
+    """These partitions were deleted with their topic, and the log end offset was this at the time."""
 
-    deleted: Sequence[TopicPartition]
+    # Later records are for a topic of the same name that was created since. A tombstone would drop them, too.
+    deleted: Mapping[TopicPartition, int]
 
 
 Commits = CommitOffsets | CommitOffsetsInTransaction

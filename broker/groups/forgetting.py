@@ -34,6 +34,7 @@ from barnabas.broker.groups.state import (
     subscribed_topics,
 )
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 
 
@@ -45,7 +46,9 @@ def decide_expiry(group: Group, event: Expire, now_ms: int, decision: Decision) 
 def decide_partitions_deleted(group: Group, event: PartitionsDeleted, decision: Decision) -> None:
     """Remove the offsets of deleted partitions, and the group if nothing is left of it."""
     # Also for topics to which members subscribe: a topic that is created again begins at offset 0.
-    _forget_unasked(group, [key for key in event.deleted if group.recorded.has(key)], decision)
+    newest = group.recorded.newest_record
+    forgotten = [key for key, end_offset in event.deleted.items() if NO_OFFSET < newest(key) < end_offset]
+    _forget_unasked(group, forgotten, decision)
 
 
 def decide_group_deletion(group: Group, event: DeleteGroup, decision: Decision) -> None:

@@ -33,7 +33,7 @@ class ReadOffset(NamedTuple):
 class OffsetsView(NamedTuple):
     """The committed offsets of a group at one moment."""
 
-    offsets: Mapping[TopicPartition, StoredOffset]
+    offsets: dict[TopicPartition, StoredOffset]
     forgotten_offset: int  # as in `state.Recorded`
     unstable: AbstractSet[TopicPartition]  # with offsets of open transactions; empty unless stable ones are required
     unstable_from: int  # offsets whose marker is here or later are unstable, too; ALL_STABLE unless stable required

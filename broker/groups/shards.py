@@ -10,7 +10,6 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import trio
 
@@ -37,14 +36,14 @@ from barnabas.broker.groups.ports import GroupConfig, GroupWorld
 from barnabas.broker.groups.records import GroupRecord, encode_record
 from barnabas.broker.groups.replay import Groups, replay_all, replay_marker
 from barnabas.broker.groups.sessions import apply_unloaded
-from barnabas.broker.groups.state import GROUP_BYTES, Group, GroupState, text_bytes
+from barnabas.broker.groups.state import GROUP_BYTES, Group, GroupState, StoredOffset, text_bytes
 from barnabas.broker.groups.timers import Timers
 from barnabas.broker.shards.shard import Shard, Stored
 from barnabas.broker.shards.shards import Shards
 from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import TRANSACTIONAL, Batch, build_batch
-from barnabas.wire.sentinels import NO_OFFSET, NO_PRODUCER_ID
+from barnabas.wire.sentinels import NO_PRODUCER_ID
 from barnabas.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -62,13 +61,6 @@ GroupShard = Shard[Groups]
 RecordsAndTooLarge = tuple[list[GroupRecord], frozenset[TopicPartition]]
 
 
-class _Deleted(NamedTuple):
-    """Deleted partitions, and for each serving shard the log end offset at the time of the deletion."""
-
-    partitions: Mapping[TopicPartition, None]
-    ends: Mapping[GroupShard, int]
-
-
 class GroupShards:
     """The groups of all shards of this broker. Owns `shards`."""
 
@@ -83,9 +75,12 @@ class GroupShards:
         self._held_bytes = 0
         self._sleeping_until = math.inf  # when `_watch_timers` wakes by itself (trio's clock, s)
         self._wake = trio.Event()
-        # Unbounded, because the senders are synchronous. Few items wait: one per deletion, one per large rebalance, one
-        # per shard that is unloaded.
-        self._deleted, self._deletions = trio.open_memory_channel[_Deleted](math.inf)
+        # Deleted partitions whose offsets are not all removed yet, each with the log end offsets of the serving shards
+        # at the time.
+        self._deleted: dict[TopicPartition, Mapping[GroupShard, int]] = {}
+        self._deletion = trio.Event()
+        # Unbounded, because the senders are synchronous. Few items wait: one per large rebalance, one per shard that is
+        # unloaded.
         self._to_wake, self._wakes = trio.open_memory_channel[list[AnyReply]](math.inf)
         self._unloaded, self._to_remove = trio.open_memory_channel[GroupShard](math.inf)
 
@@ -103,7 +98,17 @@ class GroupShards:
         ends = {
             shard: log.log_end_offset for shard in self.shards.serving() if (log := shard.partition.log) is not None
         }
-        self._deleted.send_nowait(_Deleted(dict.fromkeys(deleted), ends))
+        self._deleted |= dict.fromkeys(deleted, ends)
+        self._deletion.set()
+
+    def hide_deleted(self, shard: GroupShard, offsets: dict[TopicPartition, StoredOffset]) -> None:
+        """Take out of this copy the offsets of deleted partitions that are about to be removed."""
+        # As if all had been removed within the deletion, as in Kafka: with the offset of the old topic a consumer would
+        # begin in the middle of a new one of the same name.
+        deleted = self._deleted
+        for key in list(min(offsets, deleted, key=len)) if deleted else ():
+            if key in offsets and key in deleted and offsets[key].at_offset < deleted[key].get(shard, 0):
+                del offsets[key]
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Load groups, fire timers, send replies and remove offsets, until cancelled."""
@@ -332,12 +337,17 @@ class GroupShards:
             await trio.sleep(self._config.offsets_retention_check_interval_ms / 1000)
 
     async def _forget_deleted(self) -> None:
-        """Remove the offsets of deleted partitions, one deletion after the other."""
-        async for deleted in self._deletions:
-            for shard, end_offset in deleted.ends.items():
-                if self.shards.still_leads(shard):
-                    committed = partial(_committed_of, deleted.partitions, end_offset)
-                    await self._forget(shard, committed, PartitionsDeleted)
+        """Remove the offsets of deleted partitions, in one pass those of all that were deleted during the last one."""
+        while True:
+            await self._deletion.wait()
+            self._deletion = trio.Event()
+            deleted = dict(self._deleted)
+            for shard in self.shards.serving():
+                await self._forget(shard, partial(_committed_of, deleted), partial(_deletion_of, deleted, shard))
+            for key, ends in deleted.items():
+                # Unless it was deleted once more.
+                if self._deleted[key] is ends:
+                    del self._deleted[key]
 
     async def _forget(
         self,
@@ -389,16 +399,19 @@ def _make(
         return None
 
 
-def _committed_of(deleted: Mapping[TopicPartition, None], end_offset: int, group: Group) -> list[TopicPartition]:
-    """The deleted partitions with an offset of this group, committed or pending, whose record is below `end_offset`.
-
-    Later records are for a topic of the same name that was created since. The tombstone would drop them, too.
-    """
+def _committed_of(deleted: Mapping[TopicPartition, object], group: Group) -> list[TopicPartition]:
+    """The deleted partitions with an offset of this group, committed or pending."""
     recorded = group.recorded
     # Either may have tens of thousands of entries: the loop goes over the smaller one.
     known = len(recorded.offsets) + len(recorded.pending)
     fewer = recorded.partitions() if known < len(deleted) else deleted
-    return [key for key in fewer if key in deleted and NO_OFFSET < recorded.newest_record(key) < end_offset]
+    return [key for key in fewer if key in deleted and recorded.has(key)]
+
+
+def _deletion_of(
+    deleted: Mapping[TopicPartition, Mapping[GroupShard, int]], shard: GroupShard, some: Sequence[TopicPartition]
+) -> PartitionsDeleted:
+    return PartitionsDeleted({key: deleted[key].get(shard, 0) for key in some})
 
 
 def _printable(text: str) -> str:

@@ -204,7 +204,7 @@ def test_a_deleted_offset_does_not_come_back_with_the_end_of_a_transaction(scene
     if how == "OffsetDelete":
         assert delete_offsets(scene, T0, U0).codes == {T0: ErrorCode.NONE, U0: ErrorCode.NONE}
     else:
-        scene.happen(PartitionsDeleted([T0, U0]))
+        scene.happen(PartitionsDeleted(dict.fromkeys([T0, U0], len(scene.log))))
     assert (scene.group.recorded.pending, scene.groups.open) == ({}, {})
     for producer_id in (42, 43):
         scene.end_transaction(committed=True, producer_id=producer_id)

@@ -125,7 +125,7 @@ def test_an_answer_rests_on_the_newest_record_that_it_shows(scene):
 def test_not_knowing_rests_on_the_tombstone(scene):
     scene.commit(5)
     scene.commit(6, partition=1)
-    scene.happen(PartitionsDeleted([T0, TopicPartition("t", 9)]))
+    scene.happen(PartitionsDeleted(dict.fromkeys([T0, TopicPartition("t", 9)], len(scene.log))))
     assert read(scene) == {T1: 6}
     assert rests_on(scene, T0) == 2
     assert rests_on(scene) == 2

@@ -140,7 +140,7 @@ class Walk(RuleBasedStateMachine):
     def something_is_deleted(self, what, keys):
         event = {
             "offsets": DeleteOffsets(Waiting(), keys),
-            "partitions": PartitionsDeleted(keys),
+            "partitions": PartitionsDeleted(dict.fromkeys(keys, len(self.scene.log))),
             "group": DeleteGroup(Waiting()),
         }[what]
         tombstones = len(self.scene.log)
