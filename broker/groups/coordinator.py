@@ -8,7 +8,9 @@ A request waits in the task of its connection. If that is cancelled, the answer 
 its session ends.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -86,6 +88,7 @@ class GroupCoordinator:
         self.placement = Placement(GROUP_TOPIC, metadata, lambda: config.offsets_topic_num_partitions)
         self._groups = GroupShards(world, config)
         self._shards = self._groups.shards
+        self._being_deleted: Counter[str] = Counter()  # groups, and how many requests delete them
 
     # -- leadership
 
@@ -122,6 +125,9 @@ class GroupCoordinator:
         shortest, longest = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
         if not shortest <= join.session_timeout_ms <= longest:
             return JoinAnswer(ErrorCode.INVALID_SESSION_TIMEOUT, join.member_id)
+        # Otherwise the deletion would be refused for a group that has lost most of its offsets.
+        if group_id in self._being_deleted:
+            return JoinAnswer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, join.member_id)
         group = shard.state.by_id.get(group_id)
         # The group has expired, or was lost in a fail-over before it was stored. The client joins again without an id.
         if group is None:
@@ -353,23 +359,34 @@ class GroupCoordinator:
 
     async def delete_group(self, group_id: str) -> ErrorCode:
         """DeleteGroups for one group: removes the group and its offsets, unless it has members."""
-        not_deleted = await self._delete_most_offsets(group_id)
-        if not_deleted:
-            return not_deleted
-        # First, as it has a checkpoint: from `_shard_for` to `happen` nothing may change.
-        delete = DeleteGroup(Waiting(), await self._made_for_deletion(group_id))
-        shard = self._shard_for(group_id, may_be_blank=True)
-        if isinstance(shard, ErrorCode):
-            return shard
-        group = shard.state.by_id.get(group_id)
-        if group is None:
-            return ErrorCode.GROUP_ID_NOT_FOUND
-        waiting = delete.waiting
-        self._groups.happen(shard, group, delete)
+        with self._without_new_members(group_id):
+            not_deleted = await self._delete_most_offsets(group_id)
+            if not_deleted:
+                return not_deleted
+            # First, as it has a checkpoint: from `_shard_for` to `happen` nothing may change.
+            delete = DeleteGroup(Waiting(), await self._made_for_deletion(group_id))
+            shard = self._shard_for(group_id, may_be_blank=True)
+            if isinstance(shard, ErrorCode):
+                return shard
+            group = shard.state.by_id.get(group_id)
+            if group is None:
+                return ErrorCode.GROUP_ID_NOT_FOUND
+            waiting = delete.waiting
+            self._groups.happen(shard, group, delete)
         answer = _given(waiting)
         # Kafka does not wait here. Without the wait a fail-over could bring a group back after its deletion succeeded.
         not_stored = await self._committed(shard, waiting.after_offset)
         return OFFSETS_NOT_STORED.get(not_stored, not_stored) or answer
+
+    @contextmanager
+    def _without_new_members(self, group_id: str) -> Iterator[None]:
+        self._being_deleted[group_id] += 1
+        try:
+            yield
+        finally:
+            self._being_deleted[group_id] -= 1
+            if not self._being_deleted[group_id]:
+                del self._being_deleted[group_id]
 
     async def _delete_most_offsets(self, group_id: str) -> ErrorCode:
         """Remove so many offsets of a group without members that the tombstones of the others fit into one batch."""
