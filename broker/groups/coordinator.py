@@ -344,17 +344,19 @@ class GroupCoordinator:
         error = ErrorCode.NONE
         listed: list[Overview] = []
         for shard in self._shards:
-            # The other shards are listed, as in Kafka: the caller gets the error and a partial list.
-            if shard.refusal:
-                error = shard.refusal
-                continue
-            after_offset = NO_OFFSET
+            after_offset, found = NO_OFFSET, []
             # A copy, because groups come and go at the checkpoints.
-            async for group in paced(list(shard.state.by_id.values()), GROUP_COST):
+            async for group in paced([] if shard.refusal else list(shard.state.by_id.values()), GROUP_COST):
                 if not wanted or group.state.value.lower() in wanted:
-                    listed.append(overview(group))
+                    found.append(overview(group))
                     after_offset = max(after_offset, shown_after_offset(group))
-            error = await self._readable(shard, after_offset) or error
+            refusal = shard.refusal or await self._readable(shard, after_offset)
+            # The groups have moved to another broker meanwhile, and that one lists them: no error, as in Kafka.
+            if refusal is ErrorCode.NOT_COORDINATOR:
+                continue
+            # The other shards are listed, as in Kafka: the caller gets the error and a partial list.
+            error = refusal or error
+            listed += found
         return error, listed
 
     async def delete_group(self, group_id: str) -> ErrorCode:

@@ -257,6 +257,21 @@ async def test_the_group_topic_is_made_when_it_is_first_asked_for(house, autojum
     assert house.created == ["__consumer_offsets"]
 
 
+async def test_groups_that_move_while_they_are_listed_are_no_error(open_house, nursery, autojump_clock):
+    house, answers = await open_house(replicas=(0, 1)), []
+
+    async def list_groups():
+        answers.append(await house.ask(m.ListGroupsRequest()))
+
+    nursery.start_soon(house.ask, sync(await joined(house, 9), 5))
+    await trio.sleep(1)
+    nursery.start_soon(list_groups)  # waits until the generation is replicated
+    await trio.sleep(1)
+    house.resign()
+    await trio.sleep(1)
+    assert (answers[0].error_code, answers[0].groups) == (0, [])
+
+
 async def test_several_groups_wait_together_for_a_topic_that_cannot_be_made(house, autojump_clock):
     del house.metadata.topics["__consumer_offsets"]
     begun = trio.current_time()
