@@ -17,7 +17,7 @@ from barnabas.broker.quotas.replication import ReplicationThrottle
 from barnabas.broker.security.acls import address_text
 from barnabas.broker.security.client_quotas import Entity, from_path
 from barnabas.controller.admin.entity_configs import ADDRESSES, CLIENTS, USERS, list_entities, read_entity
-from barnabas.controller.image.loading import READS_IN_FLIGHT
+from barnabas.controller.image.loading import read_each
 from barnabas.controller.store.store import MetadataStore
 
 if TYPE_CHECKING:
@@ -118,19 +118,15 @@ class Quotas:
         listed = [f"{folder}/{name}" for folder in folders for name in await list_entities(self._store, folder)]
         # In an order that does not depend on hashes: simulated runs repeat it.
         listed = list(dict.fromkeys([*listed, *self._known]))
-        remaining = iter(listed)  # shared by the tasks: each takes the next when it has finished one
 
-        async def read_some() -> None:
-            for path in remaining:
-                await self.changed(path)
-                if path.startswith(f"{USERS}/"):
-                    for client_id in await list_entities(self._store, f"{path}/{CLIENTS}"):
-                        await self.changed(f"{path}/{CLIENTS}/{client_id}")
+        async def read(path: str) -> None:
+            await self.changed(path)
+            if path.startswith(f"{USERS}/"):
+                for client_id in await list_entities(self._store, f"{path}/{CLIENTS}"):
+                    await self.changed(f"{path}/{CLIENTS}/{client_id}")
 
         # There may be thousands of users, with a credential alone: one at a time would delay the start.
-        async with trio.open_nursery() as nursery:
-            for _ in range(min(READS_IN_FLIGHT, len(listed))):
-                nursery.start_soon(read_some)
+        await read_each(listed, read)
 
     async def changed(self, path: str) -> None:
         """Read the quotas of one entity again: `users/U`, `users/U/clients/C`, `clients/C` or `ips/A`."""

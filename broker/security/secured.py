@@ -41,7 +41,7 @@ from barnabas.broker.security.tokens import DelegationTokens
 from barnabas.broker.security.url_fetch import Fetcher
 from barnabas.broker.world import World
 from barnabas.controller.admin.entity_configs import USERS, list_entities, read_entity
-from barnabas.controller.image.loading import READS_IN_FLIGHT
+from barnabas.controller.image.loading import read_each
 from barnabas.controller.store.store import MetadataStore
 from barnabas.wire.errors import ErrorCode
 
@@ -131,17 +131,12 @@ class SecuredListeners:
         if not self._uses_scram:
             return
         users: dict[str, Mapping[str, str]] = {}
-        names = await list_entities(store, USERS)
-        remaining = iter(names)  # shared by the tasks: each takes the next when it has finished one
 
-        async def read_some() -> None:
-            for name in remaining:
-                users[name] = await read_entity(store, f"{USERS}/{name}")
+        async def read(name: str) -> None:
+            users[name] = await read_entity(store, f"{USERS}/{name}")
 
         # There may be thousands: one at a time would delay the start.
-        async with trio.open_nursery() as nursery:
-            for _ in range(min(READS_IN_FLIGHT, len(names))):
-                nursery.start_soon(read_some)
+        await read_each(await list_entities(store, USERS), read)
         self.scram.replace(users)
 
     async def user_changed(self, store: MetadataStore, name: str) -> None:

@@ -5,7 +5,7 @@ controller. All functions raise StoreError when the store fails.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 import trio
@@ -180,30 +180,18 @@ async def read_nodes(
     """
     wanted = list(keys)
     found: dict[Key, Value] = {}
-    failures: list[StoreError] = []
-    # Shared by all the tasks below: each takes the next key when it has finished one.
-    remaining = iter(wanted)
 
-    async def read_some() -> None:
-        for key in remaining:
-            path = path_of(key)
-            try:
-                data, stat = await store.get(path, None if watches is None else watches(key))
-            except NoNode:
-                continue
-            # Not raised here: the nursery would wrap it in an exception group.
-            except StoreError as error:
-                failures.append(error)
-                return
-            value = take(data, stat, path)
-            if value is not None:
-                found[key] = value
+    async def read(key: Key) -> None:
+        path = path_of(key)
+        try:
+            data, stat = await store.get(path, None if watches is None else watches(key))
+        except NoNode:
+            return
+        value = take(data, stat, path)
+        if value is not None:
+            found[key] = value
 
-    async with trio.open_nursery() as nursery:
-        for _ in range(min(READS_IN_FLIGHT, len(wanted))):
-            nursery.start_soon(read_some)
-    if failures:
-        raise failures[0]
+    await read_each(wanted, read)
     # Not in the order of arrival: what is decided must not depend on the timing of reads.
     ordered: dict[Key, Value] = {}
     for index, key in enumerate(wanted):
@@ -212,6 +200,28 @@ async def read_nodes(
         if index % SORTED_A_STEP == SORTED_A_STEP - 1:
             await trio.lowlevel.checkpoint()
     return ordered
+
+
+async def read_each(keys: Collection[Key], read: Callable[[Key], Awaitable[None]]) -> None:
+    """Call `read` for each of these, READS_IN_FLIGHT at a time. Raises the first StoreError, after the other calls."""
+    # Shared by all the tasks below: each takes the next key when it has finished one.
+    remaining = iter(keys)
+    failures: list[StoreError] = []
+
+    async def read_some() -> None:
+        for key in remaining:
+            try:
+                await read(key)
+            # Not raised here: the nursery would wrap it in an exception group, which no caller catches.
+            except StoreError as error:
+                failures.append(error)
+                return
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(min(READS_IN_FLIGHT, len(keys))):
+            nursery.start_soon(read_some)
+    if failures:
+        raise failures[0]
 
 
 def numbered(names: Iterable[str], prefix: str) -> dict[int, str]:

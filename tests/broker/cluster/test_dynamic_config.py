@@ -1,0 +1,58 @@
+"""What a broker knows of the configuration in the store, whatever happens to store, session and broker meanwhile."""
+
+import pytest
+import trio
+
+from barnabas.controller.admin.entity_configs import change_entity
+from barnabas.controller.store.sqlitestore import SqliteStore
+from barnabas.controller.store.store import SessionExpired, StoreUnavailable
+from tests.broker.harness import Machine
+
+MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+WITH_SCRAM = {
+    "listeners": "PLAINTEXT://127.0.0.1:9092,LOGIN://127.0.0.1:9094",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LOGIN:SASL_PLAINTEXT",
+    "listener.name.login.sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    "listener.name.login.scram-sha-256.sasl.jaas.config": f"{MODULE} required;",
+}
+
+
+async def altered(machine, entity, **texts) -> None:
+    """As another broker does it; underscores are dots."""
+    store = machine.session()
+    dotted = {name.replace("_", "."): text for name, text in texts.items()}
+    await change_entity(store, entity, lambda _: dotted)
+    await store.close()
+
+
+def failing_once(monkeypatch, path, number, error) -> list[int]:
+    """One read of a node fails, in whatever session: the one of this number. All reads of it so far, by number."""
+    read, reads = SqliteStore.get, []
+
+    async def get(store, asked, watch=None):
+        if asked == path:
+            reads.append(len(reads) + 1)
+            if reads[-1] == number:
+                raise error
+        return await read(store, asked, watch)
+
+    monkeypatch.setattr(SqliteStore, "get", get)
+    return reads
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("here", "for a moment"), SessionExpired(1)])
+@pytest.mark.parametrize("number", [1, 2], ids=["quotas", "users"])
+async def test_a_store_that_fails_while_all_is_read_again_ends_no_broker(
+    nursery, autojump_clock, monkeypatch, number, error
+):
+    machine = Machine(nursery)
+    machine.properties |= WITH_SCRAM
+    await machine.start()
+    await altered(machine, "users/K", producer_byte_rate="1000")
+    await trio.sleep(1)
+    reads = failing_once(monkeypatch, "/config/users/K", number, error)
+    await machine.broker.store.expire()
+    await trio.sleep(60)
+    assert len(reads) > number
+    assert machine.failure is None
+    assert machine.is_running
