@@ -9,12 +9,16 @@ import logging
 from collections.abc import Collection, Mapping
 from weakref import WeakValueDictionary
 
+import trio
+
 from barnabas.broker.config.live import BrokerConfig, TopicConfig
 from barnabas.controller.admin.entity_configs import TOPICS, list_entities, read_entity
 from barnabas.controller.image.loading import catch_up, read_topic_configs
 from barnabas.controller.store.store import MetadataStore
 
 logger = logging.getLogger(__name__)
+
+UPDATED_A_STEP = 50  # views, before other tasks get a turn
 
 
 class TopicConfigs:
@@ -41,10 +45,20 @@ class TopicConfigs:
         if not topics:
             return {}
         await catch_up(self._store)
-        found = await read_topic_configs(self._store, topics)
         views = {topic: self.get(topic) for topic in topics}
-        for topic, view in views.items():
-            view.update(self._readable(topic, found.get(topic, {})))
+        unread = list(views)
+        while unread:
+            before = {topic: views[topic].overrides for topic in unread}
+            found = await read_topic_configs(self._store, unread)
+            unread = []
+            for number, (topic, overrides) in enumerate(before.items(), 1):
+                # A view that has changed since may be newer than what was found: its topic is read again.
+                if views[topic].overrides is overrides:
+                    views[topic].update(self._readable(topic, found.get(topic, {})))
+                else:
+                    unread.append(topic)
+                if number % UPDATED_A_STEP == 0:
+                    await trio.lowlevel.checkpoint()
         return views
 
     async def reload(self, topic: str) -> dict[str, str]:
