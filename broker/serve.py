@@ -164,6 +164,9 @@ async def _serve(
         views = await topic_configs.load_all()
         await logs.load(identity, topic_configs.get, partial(read_topic_ids, store))
         del views
+        # Again: reading logs may take longer than notifications of changes are kept.
+        await broker_configs.load()
+        await topic_configs.load({log.topic_partition.topic: None for log in logs})
         configs = _Configs(broker_configs, topic_configs, secured)
         broker = _build(config, world, identity, store, logs, flusher, configs)
         # From the store: metadata arrives in pieces, and a group's partition depends on the number of all of them.

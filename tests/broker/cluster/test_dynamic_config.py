@@ -3,7 +3,9 @@
 import pytest
 import trio
 
+from barnabas.broker.logs.partition_logs import Logs
 from barnabas.controller.admin.entity_configs import change_entity
+from barnabas.controller.store import paths
 from barnabas.controller.store.sqlitestore import SqliteStore
 from barnabas.controller.store.store import SessionExpired, StoreUnavailable
 from tests.broker.harness import Machine
@@ -15,6 +17,7 @@ WITH_SCRAM = {
     "listener.name.login.sasl.enabled.mechanisms": "SCRAM-SHA-256",
     "listener.name.login.scram-sha-256.sasl.jaas.config": f"{MODULE} required;",
 }
+MONTH_MS = str(30 * 24 * 3_600_000)
 
 
 async def altered(machine, entity, **texts) -> None:
@@ -56,3 +59,27 @@ async def test_a_store_that_fails_while_all_is_read_again_ends_no_broker(
     assert len(reads) > number
     assert machine.failure is None
     assert machine.is_running
+
+
+async def test_what_is_altered_while_logs_are_read_holds_though_its_notice_has_expired(
+    nursery, autojump_clock, monkeypatch
+):
+    machine = await Machine(nursery, broker_id="1").start()
+    client = await machine.connect()
+    await client.create_topic("t")
+    await client.create_topic("u")
+    await machine.crash()
+    load, store = Logs.load, machine.session()
+
+    async def load_for_half_an_hour(logs, *needed):
+        await altered(machine, "topics/t", retention_ms=MONTH_MS)
+        await altered(machine, "brokers/<default>", log_retention_ms=MONTH_MS)
+        await load(logs, *needed)
+        # By another broker, as they are older than 15 minutes.
+        for name in await store.children(paths.CONFIG_CHANGES):
+            await store.delete(f"{paths.CONFIG_CHANGES}/{name}")
+
+    monkeypatch.setattr(Logs, "load", load_for_half_an_hour)
+    await machine.start()
+    kept = {log.topic_partition.topic: str(log.config.retention_ms) for log in machine.broker.replicas.logs}
+    assert kept == {"t": MONTH_MS, "u": MONTH_MS}
