@@ -78,11 +78,16 @@ class BrokerConfigs:
         """Read both entities and put them over the static configuration. Invalid values are logged and ignored."""
         cluster_wide = await self._read(DEFAULT_ENTITY, per_broker=False)
         per_broker = await self._read(str(self._broker_id), per_broker=True)
-        try:
-            self._config.update(cluster_wide=cluster_wide, per_broker=per_broker)
-        # Each value is valid alone, but they contradict each other or server.properties. The old values stay.
-        except ConfigError as error:
-            logger.error("what the store says of this broker contradicts its other settings: %s", error)
+        before = dict(self._config.layers())[Source.PER_BROKER]
+        # Each value is valid alone, but they may contradict each other or server.properties. Then this broker's own are
+        # left as before. So at the start those of all brokers hold, as in Kafka: records may depend on their retention.
+        for own in (per_broker, before):
+            try:
+                self._config.update(cluster_wide=cluster_wide, per_broker=own)
+            except ConfigError as error:
+                logger.error("what the store says of this broker contradicts its other settings: %s", error)
+            else:
+                return
 
     def warnings(self) -> list[str]:
         """A line for each property that is set in the store and has no effect."""

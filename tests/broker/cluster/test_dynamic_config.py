@@ -83,3 +83,16 @@ async def test_what_is_altered_while_logs_are_read_holds_though_its_notice_has_e
     await machine.start()
     kept = {log.topic_partition.topic: str(log.config.retention_ms) for log in machine.broker.replicas.logs}
     assert kept == {"t": MONTH_MS, "u": MONTH_MS}
+
+
+async def test_at_the_start_a_contradiction_in_its_own_values_leaves_those_of_all_brokers(
+    nursery, autojump_clock, caplog
+):
+    machine = await Machine(nursery, broker_id="1").start()
+    await altered(machine, "brokers/<default>", log_retention_ms=MONTH_MS)
+    await altered(machine, "brokers/1", log_cleaner_dedupe_buffer_size=str(2 << 20))
+    await machine.stop()
+    # More memory is needed for four threads, so the two contradict each other.
+    await machine.start(log_cleaner_threads="4")
+    assert "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread" in caplog.text
+    assert str(machine.broker.config.log_retention_ms) == MONTH_MS
