@@ -283,7 +283,7 @@ def _runtime_complaints(before: BrokerConfig, after: BrokerAttributes, texts: Ma
         *_connection_complaints(after, texts),
         *_local_retention_complaints(after),
         *_listener_complaints(before, after),
-        *_class_complaints(after),
+        *_class_complaints(before, after),
     ]
 
 
@@ -304,6 +304,8 @@ def _thread_complaints(before: BrokerConfig, after: BrokerAttributes) -> list[st
 
 def _cleaner_complaints(before: BrokerConfig, after: BrokerAttributes) -> list[str]:
     old, new = before.log_cleaner_threads, after.log_cleaner_threads
+    if new == old:  # none, if the cleaner is disabled
+        return []
     if new < 1:
         return ["Log cleaner threads should be at least 1"]
     if new < old // 2:
@@ -369,8 +371,9 @@ def _listener_complaints(before: BrokerConfig, after: BrokerAttributes) -> list[
     ]
 
 
-def _class_complaints(after: BrokerAttributes) -> list[str]:
-    if not after.metric_reporters:
+def _class_complaints(before: BrokerConfig, after: BrokerAttributes) -> list[str]:
+    # Those of server.properties are known at the start to have no effect, and must not prevent other changes.
+    if after.metric_reporters in ((), before.metric_reporters):
         return []
     return [
         "Validation of dynamic config update of Set(metric.reporters) failed with class class "

@@ -340,3 +340,11 @@ def test_what_is_altered_and_does_not_act_is_named():
         "num.io.threads has no effect in this version",
         "log.segment.byte is not a known property",
     ]
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [{"metric.reporters": "io.castle.Reporter"}, {"log.cleaner.enable": "false", "log.cleaner.threads": "0"}],
+)
+def test_what_the_file_sets_without_effect_prevents_no_change_of_others(properties):
+    check_broker(BrokerConfig(properties), {"log.retention.ms": "1"}, broker_name="1")
