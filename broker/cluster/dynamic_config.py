@@ -12,12 +12,12 @@ action beside that: `min.insync.replicas`, `unclean.leader.election.enable` and 
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.broker.config.alter import broker_warnings, usable_part
+from barnabas.broker.config.alter import broker_warnings, listener_complaints, usable_part
 from barnabas.broker.config.live import Source
 from barnabas.broker.config.parse import ConfigError
 from barnabas.controller.admin.entity_configs import (
@@ -50,6 +50,7 @@ logger = logging.getLogger(__name__)
 NOTIFICATION = paths.CONFIG_CHANGE_PREFIX.rpartition("/")[2]
 APPLIED_SECONDS_MAX = 5.0  # an AlterConfigs response waits at most this long until this broker uses the new values
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
+LISTENERS = ("listeners", "listener.security.protocol.map")
 
 
 class BrokerConfigs:
@@ -62,6 +63,7 @@ class BrokerConfigs:
         self._store = store
         self._config = config
         self._broker_id = broker_id
+        self._is_started = False
 
     async def start(self) -> None:
         """Encode the passwords in the store again if their secret has changed, and load. Raises ConfigError."""
@@ -73,12 +75,15 @@ class BrokerConfigs:
                 await rewrite_entity(self._store, entity, self.passwords.encoded_again)
                 logger.info("the passwords of this broker in the store are encoded with the new secret")
         await self.load()
+        self._is_started = True
 
     async def load(self) -> None:
         """Read both entities and put them over the static configuration. Invalid values are logged and ignored."""
         cluster_wide = await self._read(DEFAULT_ENTITY, per_broker=False)
         per_broker = await self._read(str(self._broker_id), per_broker=True)
         before = dict(self._config.layers())[Source.PER_BROKER]
+        if self._is_started:
+            per_broker = self._with_the_bound_listeners(cluster_wide, per_broker, before)
         # Each value is valid alone, but they may contradict each other or server.properties. Then this broker's own are
         # left as before. So at the start those of all brokers hold, as in Kafka: records may depend on their retention.
         for own in (per_broker, before):
@@ -88,6 +93,24 @@ class BrokerConfigs:
                 logger.error("what the store says of this broker contradicts its other settings: %s", error)
             else:
                 return
+
+    def _with_the_bound_listeners(
+        self, cluster_wide: dict[str, str], per_broker: dict[str, str], before: Mapping[str, str]
+    ) -> dict[str, str]:
+        """The properties of this broker, with its listeners as they are if those in the store would be others."""
+        if all(per_broker.get(name) == before.get(name) for name in LISTENERS):
+            return per_broker
+        # AlterConfigs refuses others, but a tool may write into the store. What serves them is made at the start alone.
+        try:
+            after = self._config.as_it_would_be(cluster_wide=cluster_wide, per_broker=per_broker)
+            complaints = listener_complaints(self._config, after)
+        except (ConfigError, ValueError):
+            return per_broker  # malformed: refused as a whole
+        if not complaints:
+            return per_broker
+        logger.warning("the listeners in the store (%s/%d) are those of the next start", BROKERS, self._broker_id)
+        kept = {name: before[name] for name in LISTENERS if name in before}
+        return {name: text for name, text in per_broker.items() if name not in LISTENERS} | kept
 
     def warnings(self) -> list[str]:
         """A line for each property that is set in the store and has no effect."""

@@ -282,7 +282,7 @@ def _runtime_complaints(before: BrokerConfig, after: BrokerAttributes, texts: Ma
         *_cleaner_complaints(before, after),
         *_connection_complaints(after, texts),
         *_local_retention_complaints(after),
-        *_listener_complaints(before, after),
+        *listener_complaints(before, after),
         *_class_complaints(before, after),
     ]
 
@@ -358,7 +358,8 @@ def _local_retention_complaints(after: BrokerAttributes) -> list[str]:
     return complaints
 
 
-def _listener_complaints(before: BrokerConfig, after: BrokerAttributes) -> list[str]:
+def listener_complaints(before: BrokerConfig, after: BrokerAttributes) -> list[str]:
+    """What a running broker cannot change of its listeners. ValueError for a malformed map of protocols."""
     # Addresses are bound only at the start. Kafka can bind others at run time.
     if after.listeners != before.listeners:
         return ["listeners cannot change while this broker runs: set them in its properties file and start it again"]

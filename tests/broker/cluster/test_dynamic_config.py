@@ -96,3 +96,23 @@ async def test_at_the_start_a_contradiction_in_its_own_values_leaves_those_of_al
     await machine.start(log_cleaner_threads="4")
     assert "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread" in caplog.text
     assert str(machine.broker.config.log_retention_ms) == MONTH_MS
+
+
+async def test_listeners_that_a_tool_writes_are_those_of_the_next_start(nursery, autojump_clock, caplog):
+    own = "listener.name.login"
+    later = {name.replace("login", "later"): text for name, text in WITH_SCRAM.items() if name.startswith(own)}
+    machine = Machine(nursery, broker_id="1")
+    machine.properties |= WITH_SCRAM | later
+    await machine.start()
+    more = {
+        "listeners": f"{WITH_SCRAM['listeners']},LATER://127.0.0.1:9095",
+        "listener.security.protocol.map": f"{WITH_SCRAM['listener.security.protocol.map']},LATER:SASL_PLAINTEXT",
+    }
+    await altered(machine, "brokers/1", log_retention_ms=MONTH_MS, **more)
+    await trio.sleep(60)
+    assert machine.is_running
+    assert str(machine.broker.config.log_retention_ms) == MONTH_MS
+    assert "listeners in the store (brokers/1) are those of the next start" in caplog.text
+    await machine.stop()
+    await machine.start()
+    assert [each.listener for each in machine.serving.advertised] == ["PLAINTEXT", "LOGIN", "LATER"]
