@@ -207,9 +207,12 @@ class DynamicConfig:
         await self._quotas.load()
         if self.secured is not None:
             await self.secured.load_users(self._store)
+        topics = dict.fromkeys(each.topic_partition.topic for each in self._replicas)
+        views = await self._topic_configs.load(topics)
+        # After the topics, because all partitions look again at what holds for them: once, not for each topic.
         await self._broker_changed(str(self._replicas.broker_id))
-        for topic in dict.fromkeys(each.topic_partition.topic for each in self._replicas):
-            await self._topic_changed(topic)
+        for topic, view in views.items():
+            self._elect_if_allowed(topic, view.overrides)
 
     async def await_applied(self, number: int) -> None:
         """Wait until this broker has applied the notification, at most APPLIED_SECONDS_MAX."""
@@ -254,7 +257,10 @@ class DynamicConfig:
         overrides = await self._topic_configs.reload(topic)
         # A lower min.insync.replicas may let the high watermark advance.
         await self._replicas.reconfigured(topic)
-        # If this broker is the controller, it may now elect leaders outside the ISR for partitions without a leader.
+        self._elect_if_allowed(topic, overrides)
+
+    def _elect_if_allowed(self, topic: str, overrides: Mapping[str, str]) -> None:
+        """If this broker is the controller, it may elect leaders outside the ISR for partitions without a leader."""
         if overrides.get(UNCLEAN_ELECTION, "").strip().lower() == "true":
             self._candidate.unclean_election_allowed(topic)
 

@@ -4,6 +4,7 @@ import pytest
 import trio
 
 from barnabas.broker.logs.partition_logs import Logs
+from barnabas.broker.replication.replicas import Replicas
 from barnabas.controller.admin.entity_configs import change_entity
 from barnabas.controller.store import paths
 from barnabas.controller.store.sqlitestore import SqliteStore
@@ -116,3 +117,22 @@ async def test_listeners_that_a_tool_writes_are_those_of_the_next_start(nursery,
     await machine.stop()
     await machine.start()
     assert [each.listener for each in machine.serving.advertised] == ["PLAINTEXT", "LOGIN", "LATER"]
+
+
+async def test_after_a_lost_session_partitions_are_not_gone_through_once_for_each_topic(
+    nursery, autojump_clock, monkeypatch
+):
+    machine = await Machine(nursery).start()
+    client = await machine.connect()
+    for name in ("t", "u", "v"):
+        await client.create_topic(name)
+    looked, reconfigured = [], Replicas.reconfigured
+
+    async def reconfigured_and_noted(replicas, topic):
+        looked.append(topic)
+        await reconfigured(replicas, topic)
+
+    monkeypatch.setattr(Replicas, "reconfigured", reconfigured_and_noted)
+    await machine.broker.store.expire()
+    await trio.sleep(60)
+    assert looked == [None]
