@@ -404,11 +404,14 @@ class Logs:
         if interval_ms >= NEVER_MS:
             return
         # As in Kafka: the first run comes soon after the start, whatever the interval is.
-        await trio.sleep(min(interval_ms, self._config.log_initial_task_delay_ms) / 1000)
+        await trio.sleep(max(min(interval_ms, self._config.log_initial_task_delay_ms), 0) / 1000)
         while True:
             # A bug that one log provokes must not end the task for all logs, nor the broker.
             with contained(logger, "a task that runs every %d ms was skipped this time", interval_ms):
                 await step()
+            # As in Kafka, without an interval there is one run.
+            if interval_ms <= 0:
+                return
             await trio.sleep(interval_ms / 1000)
 
     async def _delete_old_segments(self) -> None:
