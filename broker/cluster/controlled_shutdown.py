@@ -32,7 +32,7 @@ async def controlled_shutdown(
         return
     for attempt in range(1, config.controlled_shutdown_max_retries + 1):
         if attempt > 1:
-            await trio.sleep(config.controlled_shutdown_retry_backoff_ms / 1000)
+            await trio.sleep(max(config.controlled_shutdown_retry_backoff_ms, 0) / 1000)
         try:
             problem = await _ask(config, replicas, controller)
         # `ControllerPeer` has already repeated the request until the deadline.

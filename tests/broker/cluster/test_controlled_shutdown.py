@@ -99,3 +99,7 @@ async def test_a_single_broker_stops_at_once(nursery, autojump_clock):
     began = trio.current_time()
     await machine.stop()
     assert trio.current_time() - began < 1
+
+
+async def test_a_pause_below_zero_is_none(autojump_clock):
+    assert await stop(Controller(LEFT, DONE), controlled_shutdown_retry_backoff_ms="-1") == 0
