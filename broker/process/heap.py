@@ -16,6 +16,8 @@ from typing import Final
 
 import trio
 
+from barnabas.broker.world import in_worker_thread
+
 LOOK_SECONDS = 10.0
 LOOKS_A_COLLECTION = 30  # five minutes
 FREEZE_LOAD_MIN = 500  # below it the collector has few objects to visit
@@ -84,7 +86,7 @@ async def keep_small(load: Callable[[], int]) -> None:
 async def _trimmed() -> int:
     """The resident memory after `trim_heap`."""
     # In a thread: it takes some milliseconds, without the GIL.
-    await trio.to_thread.run_sync(trim_heap)
+    await in_worker_thread(trim_heap)
     return resident_bytes()
 
 

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from barnabas.broker.process import heap
+from barnabas.broker.world import NO_THREAD
 
 REAL_SECONDS_MAX = 60.0
 
@@ -75,3 +76,22 @@ ctypes.CDLL(None).malloc_stats()
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert re.findall(r"Arena (\d+):", ran.stderr) in (["0"], []), "glibc has one; another C library says nothing"
+
+
+async def test_a_system_that_starts_no_thread_does_not_end_the_broker(nursery, autojump_clock, monkeypatch):
+    run_sync, refused, was_trimmed = trio.to_thread.run_sync, [], threading.Event()
+
+    async def run_when_there_are_threads(*asked, **options):
+        if not refused:
+            refused.append(asked)
+            raise RuntimeError(NO_THREAD)
+        return await run_sync(*asked, **options)
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", run_when_there_are_threads)
+    monkeypatch.setattr(heap, "trim_heap", was_trimmed.set)
+    monkeypatch.setattr(heap, "resident_bytes", lambda: 100 << 20)
+    monkeypatch.setattr(gc, "collect", lambda: None)
+    nursery.start_soon(heap.keep_small, lambda: 0)
+    await trio.sleep((heap.LOOKS_A_COLLECTION + 1) * heap.LOOK_SECONDS)
+    assert refused
+    assert await run_sync(was_trimmed.wait, REAL_SECONDS_MAX)
