@@ -25,6 +25,11 @@ RULES = (
         "super.users must be principals in the format principalType:principalName, separated by semicolons",
     ),
     Rule(
+        ("node.id", "broker.id"),
+        lambda c: c.node_id == c.broker_id,
+        "You must set `node.id` to the same value as `broker.id`.",
+    ),
+    Rule(
         ("broker.id",),
         lambda c: not c.broker_id_generation_enable or -1 <= c.broker_id <= c.reserved_broker_max_id,
         "broker.id must be greater than or equal to -1 and not greater than reserved.broker.max.id",

@@ -12,6 +12,7 @@ WRONG = [
         "broker.id must be greater than or equal to -1 and not greater than reserved.broker.max.id",
     ),
     ({"broker.id.generation.enable": "false", "broker.id": "-1"}, "broker.id must be greater than or equal to 0"),
+    ({"broker.id": "1", "node.id": "2"}, "You must set `node.id` to the same value as `broker.id`."),
     ({"log.retention.hours": "0"}, "log.retention.ms must be unlimited (-1) or, greater than or equal to 1"),
     ({"log.roll.ms": "0"}, "log.roll.ms must be greater than or equal to 1"),
     ({"log.dirs": ""}, "At least one log directory must be defined via log.dirs or log.dir."),
