@@ -39,15 +39,19 @@ class Setting(NamedTuple):
 
 
 def parse_properties(text: str, file_name: str) -> list[Setting]:
-    """The settings of a file in Java's properties format, which is latin-1 decoded text with escapes."""
+    """The settings of a file in Java's properties format: latin-1 decoded text with escapes. Raises ConfigError."""
     import javaproperties
 
     settings = []
     line = 1
-    for element in javaproperties.parse(text):
-        if isinstance(element, javaproperties.KeyValue):
-            settings.append(Setting(element.key, element.value, f"{file_name}:{line}"))
-        line += max(1, element.source.count("\n"))
+    try:
+        for element in javaproperties.parse(text):
+            if isinstance(element, javaproperties.KeyValue):
+                settings.append(Setting(element.key, element.value, f"{file_name}:{line}"))
+            line += max(1, element.source.count("\n"))
+    # In Java's words, and without the text, which may be a secret.
+    except javaproperties.InvalidUEscapeError:
+        raise ConfigError([f"{file_name}:{line}: Malformed \\uxxxx encoding."]) from None
     return settings
 
 

@@ -70,3 +70,10 @@ def test_a_property_that_does_not_act_is_a_warning_unless_it_has_its_default():
 def test_what_would_be_unsafe_to_ignore_is_refused(name):
     with pytest.raises(ConfigError, match=f"{name} is not served by this version"):
         BrokerConfig({name: "broker"})
+
+
+@pytest.mark.parametrize("text", ["log.dirs=C:\\users\\kafka", "ssl.key.password=so\\u00g0rtini", "a\\u=b"])
+def test_a_malformed_escape_names_file_and_line_and_no_secret(text):
+    with pytest.raises(ConfigError) as refused:
+        parse_properties(f"# A comment\nbroker.id=1\n{text}\n", "server.properties")
+    assert refused.value.problems == ("server.properties:3: Malformed \\uxxxx encoding.",)
