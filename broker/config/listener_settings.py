@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from barnabas.broker.config.checks import Value
 from barnabas.broker.config.listener_rules import Problem
+from barnabas.broker.config.parse import OF_LISTENER_OR_MECHANISM
 from barnabas.broker.config.property import InvalidValue, parse_value
 from barnabas.broker.config.table import BROKER_TABLE
 
@@ -317,7 +318,7 @@ def unused(texts: Iterable[str], listeners: Mapping[str, tuple[str, ...]]) -> li
             warnings.append(f"Server config {JAAS} should be prefixed with SASL mechanism name, ignoring config")
         elif name.startswith(PREFIX) and name.endswith(WITHOUT_EFFECT):
             warnings.append(f"{name} has no effect: one thread serves all listeners")
-        elif name.startswith(PREFIX) and name not in read:
+        elif name.startswith(OF_LISTENER_OR_MECHANISM) and name not in read:
             warnings.append(
                 f"{name} has no effect: no listener or mechanism of that name is there, or no such property"
             )

@@ -77,3 +77,9 @@ def test_a_malformed_escape_names_file_and_line_and_no_secret(text):
     with pytest.raises(ConfigError) as refused:
         parse_properties(f"# A comment\nbroker.id=1\n{text}\n", "server.properties")
     assert refused.value.problems == ("server.properties:3: Malformed \\uxxxx encoding.",)
+
+
+def test_a_property_of_a_mechanism_that_no_listener_reads_is_a_warning():
+    names = ("plain.sasl.jaas.config", "scram-sha-256.castle", "plain.connections.max.reauth.ms")
+    warnings = BrokerConfig(dict.fromkeys(names, "5")).warnings()
+    assert [warning.split()[1] for warning in warnings] == list(names)
