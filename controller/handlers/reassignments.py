@@ -152,19 +152,24 @@ async def _move(context: ControllerContext, planned: Planned) -> Outcomes:
     # What is not changed is not written: a request that repeats the assignment, or the target of an entry in the store
     # that a former controller has completed without removing it.
     changed: dict[TopicPartition, Assignment] = {}
+    # A cancelled reassignment is complete at once, and `_complete` writes it.
+    cancelled: dict[TopicPartition, Assignment] = {}
     for part in in_slices(planned.items(), LOOKED_AT_A_SLICE):
-        changed |= {each: wanted for each, wanted in part if context.image.partition(each).assignment != wanted}
+        for each, wanted in part:
+            is_over = each in context.image.moving and not wanted.is_moving
+            if is_over or context.image.partition(each).assignment != wanted:
+                (cancelled if is_over else changed)[each] = wanted
         await trio.lowlevel.checkpoint()
     # Written before any role is sent: a new controller learns only from the topic's node which replicas are added and
     # which are to be deleted.
     outcomes: Outcomes = {**dict.fromkeys(planned), **await _write_assignments(context, changed)}
-    begun = [topic_partition for topic_partition, outcome in outcomes.items() if outcome is None]
+    begun = [each for each, outcome in outcomes.items() if outcome is None and each not in cancelled]
     await go_on_moving(context, begun)
-    return outcomes
+    return outcomes | await _complete(context, cancelled)
 
 
 async def go_on_moving(context: ControllerContext, topic_partitions: Iterable[TopicPartition]) -> None:
-    """Complete reassignments that can complete or were cancelled; send the roles of all others."""
+    """Complete reassignments that can complete; send the roles of all others."""
     image = context.image
     # A topic that is being deleted is not moved any more: the deletion takes all its replicas.
     wanted = [each for each in topic_partitions if not image.is_deleting(each.topic)]
@@ -172,11 +177,14 @@ async def go_on_moving(context: ControllerContext, topic_partitions: Iterable[To
     await context.elect(ongoing, Decision(), choose=decide_moved_leaders)
     # After the elections: the replicas of a former target are deleted here, and one of them may have been the leader.
     await context.commit(await context.decide(decide_dropped_replicas, ongoing))
-    # Determined now: the elections may have read an ISR that completes a reassignment. One that is not in `moving` was
-    # cancelled, which is complete at once.
+    # Determined now: the elections may have read an ISR that completes a reassignment. One that is not in `moving` only
+    # has another order of replicas, or the same.
+    finished: dict[TopicPartition, Assignment] = {}
     complete = await _select(wanted, lambda each: each not in image.moving or is_complete(image, each))
-    if complete:
-        await _complete(context, complete)
+    for part in in_slices(complete, LOOKED_AT_A_SLICE):
+        finished |= {each: Assignment(image.partition(each).assignment.target) for each in part}
+        await trio.lowlevel.checkpoint()
+    await _complete(context, finished)
 
 
 async def complete_moves(context: ControllerContext, topic_partitions: Iterable[TopicPartition]) -> None:
@@ -209,30 +217,30 @@ async def _select(
     return selected
 
 
-async def _complete(context: ControllerContext, topic_partitions: list[TopicPartition]) -> None:
-    """Make the target the assignment: phase B of `decide/reassignments.py`."""
-    image = context.image
-    finished: dict[TopicPartition, Assignment] = {}
-    for part in in_slices(topic_partitions, LOOKED_AT_A_SLICE):
-        finished |= {each: Assignment(image.partition(each).assignment.target) for each in part}
-        await trio.lowlevel.checkpoint()
-    # For the others, which were cancelled, the topic's node has been written already.
-    was_moving = {each: assignment for each, assignment in finished.items() if each in image.moving}
+async def _complete(context: ControllerContext, finished: Planned) -> Outcomes:
+    """Make these the assignments, of targets or, if cancelled, of origins: phase B of `decide/reassignments.py`."""
+    topic_partitions = list(finished)
+    if not topic_partitions:
+        return {}
+    # The nodes of the others have been written already, or need no write.
+    was_moving = {each: assignment for each, assignment in finished.items() if each in context.image.moving}
     await context.commit(await context.decide(decide_added_replicas_online, topic_partitions))
     # Here, and only here, the image is ahead of the store. The topic's node must be written last: it alone says which
-    # replicas are still to be deleted, so a fail-over before that write repeats this whole function.
+    # replicas are still to be deleted, so a fail-over before that write repeats this whole function; or, after a
+    # cancellation that was not answered yet, continues the reassignment.
     for topic, assignments in _by_topic(was_moving).items():
         context.replay(AssignmentsChanged(topic, assignments))
         await trio.lowlevel.checkpoint()
     # Before the deletion: a removed replica may be the leader, and has to leave the ISR before its log is gone.
     await context.elect(topic_partitions, Decision(), choose=decide_moved_leaders)
     await context.commit(await context.decide(decide_dropped_replicas, topic_partitions))
-    await _write_assignments(context, was_moving)
+    outcomes = await _write_assignments(context, was_moving)
     for topic_partition, assignment in finished.items():
         logger.info("%s is on brokers %s now", topic_partition, ", ".join(map(str, assignment.replicas)))
     # After the topic's node: if this controller fails in between, the next one finds an entry that is completed
     # already, and removes it. An entry with another target is a later request, and stays.
     await _withdraw(context, lambda each, target: each in finished and finished[each].replicas == tuple(target))
+    return outcomes
 
 
 async def _write_assignments(context: ControllerContext, planned: Planned) -> Outcomes:
