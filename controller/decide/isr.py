@@ -60,7 +60,7 @@ def decide_isr_change(
     # The leader does not have the last change of the ISR yet; its proposal could add a replica that was just removed.
     if change.partition_epoch < leadership.partition_epoch:
         return ErrorCode.INVALID_UPDATE_VERSION
-    refused = _why_wrong(image, partition, state, change)
+    refused = _why_wrong(image, topic_partition, partition, state, change)
     if refused:
         return refused
     # The leader epoch stays, so the followers go on fetching. The write is conditional on the partition epoch.
@@ -76,7 +76,13 @@ def decide_isr_change(
     )
 
 
-def _why_wrong(image: ClusterImage, partition: PartitionImage, state: PartitionState, change: IsrChange) -> ErrorCode:
+def _why_wrong(
+    image: ClusterImage,
+    topic_partition: TopicPartition,
+    partition: PartitionImage,
+    state: PartitionState,
+    change: IsrChange,
+) -> ErrorCode:
     """The error of an ISR that this leader may not have; NONE if it may."""
     recovering = change.leader_recovery_state
     if recovering not in (RECOVERED, RECOVERING):
@@ -87,18 +93,20 @@ def _why_wrong(image: ClusterImage, partition: PartitionImage, state: PartitionS
     members = dict.fromkeys(change.isr)
     # Not the leader itself: in controlled shutdown it may still add other replicas, which can then take over. Kafka
     # refuses such a request, because the leader is in the ISR.
-    if not all(_is_eligible(image, each, change.broker_epochs) for each in members if each != state.leader):
+    if not all(_is_eligible(image, topic_partition, each, change) for each in members if each != state.leader):
         return ErrorCode.INELIGIBLE_REPLICA
     if len(members) < len(change.isr) or state.leader not in members or not members.keys() <= set(partition.replicas):
         return ErrorCode.INVALID_REQUEST
     return ErrorCode.NONE
 
 
-def _is_eligible(image: ClusterImage, broker_id: int, broker_epochs: Mapping[int, int]) -> bool:
-    """Whether the broker is alive, is not shutting down, and has the broker epoch that the leader names."""
-    broker = image.brokers.get(broker_id)
-    if broker is None or broker_id in image.shutting_down:
+def _is_eligible(image: ClusterImage, topic_partition: TopicPartition, broker_id: int, change: IsrChange) -> bool:
+    """Whether this replica may be elected, and its broker has the broker epoch that the leader names."""
+    # A replica on a failed disk may have fetched before that. Kafka's controller looks at its broker alone; the ISR
+    # would then have a member without its log, until its leader notices that it fetches no more.
+    if not image.is_online(topic_partition, broker_id):
         return False
     # The leader counts the fetches of one registration. If the broker has registered again since, it may have lost what
     # it had fetched (KIP-903).
-    return broker_epochs.get(broker_id, UNKNOWN_BROKER_EPOCH) in (UNKNOWN_BROKER_EPOCH, broker.epoch)
+    known = change.broker_epochs.get(broker_id, UNKNOWN_BROKER_EPOCH)
+    return known in (UNKNOWN_BROKER_EPOCH, image.brokers[broker_id].epoch)

@@ -6,7 +6,7 @@ from barnabas.controller.decide.isr import IsrChange, decide_isr_change
 from barnabas.controller.decide.leaders import LeaderRules
 from barnabas.controller.decide.steps import Step, TellMetadata
 from barnabas.controller.events import AlterPartitionAsked
-from barnabas.controller.image.state import BrokerLeaving, DeletionMarked, Leadership, replay
+from barnabas.controller.image.state import BrokerLeaving, DeletionMarked, DirectoryReported, Leadership, replay
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import RECOVERING
 from barnabas.wire import messages as m
@@ -83,6 +83,15 @@ def test_nor_those_that_are_about_to_stop(make):
     image = image_of(make)
     replay(image, BrokerLeaving(3))
     assert decide(image, 2, 1, 3) == ErrorCode.INELIGIBLE_REPLICA
+
+
+def test_nor_is_a_replica_on_a_failed_disk(make):
+    """The fetch for which the leader proposes it came before the disk failed."""
+    image = image_of(make)
+    replay(image, DirectoryReported(T0, 3, works=False))
+    assert decide(image, 2, 1, 3) == ErrorCode.INELIGIBLE_REPLICA
+    replay(image, DirectoryReported(T0, 3, works=True))
+    assert isinstance(decide(image, 2, 1, 3), Step)
 
 
 def test_a_leader_that_is_about_to_stop_may_take_in_others(make):
