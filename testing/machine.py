@@ -35,7 +35,7 @@ class Machine(Protocol):
         """The world of one broker on this machine."""
 
     def crash(self) -> None:
-        """Kill the broker: later writes have no effect on the data. Called on its event loop."""
+        """The broker was killed and has ended: its files were not closed in order."""
 
     async def forget(self) -> None:
         """The data are not needed any more."""
@@ -56,7 +56,7 @@ class DirectoryMachine:
             yield real_world(net, _in_threads(workers), _in_threads(request_workers))
 
     def crash(self) -> None:
-        """Nothing to do: cancelled, the broker gives up its files as they are."""
+        """Nothing to do: cancelled, the broker has given up its files as they were."""
 
     async def forget(self) -> None:
         """The directory stays: it is the user's."""

@@ -38,6 +38,7 @@ class BrokerThread:
         self._scope = trio.CancelScope()
         self._stop = trio.Event()
         self._token: trio.lowlevel.TrioToken | None = None
+        self._is_killed = False
         self._is_unwanted = False  # the caller was interrupted, perhaps before there was a token
         self._ready: Future[int] = Future()
         self._failure: BaseException | None = None
@@ -72,7 +73,7 @@ class BrokerThread:
                 self._token.run_sync_soon(act)
 
     def _die(self) -> None:
-        self._machine.crash()
+        self._is_killed = True
         self._scope.cancel()
 
     def _await_end(self) -> None:
@@ -88,6 +89,10 @@ class BrokerThread:
         buffers = SocketBuffers(self._config.socket_send_buffer_bytes, self._config.socket_receive_buffer_bytes)
         with self._machine.world(OsNet(buffers)) as world:
             self._failure = _reason(outcome.capture(trio.run, self._serve, world))
+            # Not at the moment of the kill: in the same turn of the loop other tasks may go on to their next
+            # checkpoint, and acknowledge what they write.
+            if self._is_killed:
+                self._machine.crash()
         if not self._ready.done():
             self._ready.set_exception(self._failure or LocalBrokerError("the broker was stopped before it could serve"))
 
