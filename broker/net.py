@@ -12,6 +12,7 @@ import select
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import trio
@@ -234,7 +235,7 @@ class OsStream:
     def close(self) -> None:
         # Before the close: trio must stop polling the descriptor, whose number the next file may get.
         trio.lowlevel.notify_closing(self._socket)
-        self._socket.close()
+        _end(self._socket)
 
     def _send_some(self, data: bytes | bytearray | memoryview) -> int:
         try:
@@ -310,7 +311,16 @@ class OsListener:
         for bound in self._sockets:
             if bound.fileno() >= 0:
                 trio.lowlevel.notify_closing(bound)
-                bound.close()
+                _end(bound)
+
+
+def _end(socket_: socket.socket) -> None:
+    """Close a socket, and what it stands for: a connection, or the port that it listens at."""
+    # A process that was forked meanwhile, by a test around a `LocalBroker` for example, has the descriptor as well, and
+    # would keep both.
+    with suppress(OSError):  # the other end was faster
+        socket_.shutdown(socket.SHUT_RDWR)
+    socket_.close()
 
 
 def first_kept_descriptor() -> int:

@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import trio
@@ -222,3 +222,36 @@ def test_a_value_that_is_no_text_is_refused_with_its_name(value):
 def test_the_name_of_one_topic_is_not_taken_for_a_list_of_names():
     with pytest.raises(LocalBrokerError, match="topics: a list of names, not 'letters'"):
         LocalBroker(topics="letters")
+
+
+# -- processes that the test forks
+
+
+@pytest.fixture
+def fork() -> Iterator[Callable[[], None]]:
+    """Fork this process; the child does nothing until the test is over."""
+    children: list[int] = []
+
+    def fork() -> None:
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+        children.append(child)
+
+    yield fork
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_process_that_was_forked_keeps_neither_port_nor_connections(fork):
+    with LocalBroker() as broker:
+        host, _, port = broker.bootstrap_servers.partition(":")
+        with socket.create_connection((host, int(port)), timeout=POLL_SECONDS) as connection:
+            broker.create_topic("t")  # by now that connection is accepted
+            fork()
+            broker.kill()
+            assert connection.recv(1) == b""
+        broker.restart()
+        broker.create_topic("another")
