@@ -79,7 +79,7 @@ class BrokerChild:
         self._end(signal.SIGKILL)
 
     def stop(self) -> int:
-        """SIGTERM: a clean stop; its exit status."""
+        """SIGTERM: a clean stop; its exit status. LocalBrokerError, and SIGKILL, if it takes too long."""
         return self._end(signal.SIGTERM)
 
     def is_running(self) -> bool:
@@ -114,7 +114,13 @@ class BrokerChild:
             return 0
         if process.poll() is None:
             process.send_signal(with_signal)
-        status = process.wait(END_SECONDS)
-        if process.stdout is not None:
-            process.stdout.close()
-        return status
+        try:
+            return process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise LocalBrokerError(f"the broker has not ended within {END_SECONDS:g} s, and was killed") from None
+        finally:
+            if process.poll() is None:  # too slow, or the caller was interrupted, and will not come back for it
+                process.kill()
+                process.wait()
+            if process.stdout is not None:
+                process.stdout.close()

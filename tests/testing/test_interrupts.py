@@ -1,5 +1,6 @@
 """A test run that is interrupted while its broker starts leaves nothing behind."""
 
+import sys
 import threading
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ import pytest
 
 from barnabas.broker.config.live import BrokerConfig
 from barnabas.testing.child import BrokerChild
+from barnabas.testing.errors import LocalBrokerError
 from barnabas.testing.local import LocalBroker
 from barnabas.testing.machine import MemoryMachine
 from barnabas.testing.thread import BrokerThread
@@ -73,3 +75,27 @@ def test_a_with_block_that_is_never_entered_is_left(monkeypatch):
     with pytest.raises(KeyboardInterrupt), broker:
         raise AssertionError("entered")
     assert broker._closed
+
+
+DEAF = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("barnabas ready: broker 1 at PLAINTEXT://127.0.0.1:9092, cluster c, data d", flush=True)
+time.sleep(600)
+"""
+
+
+class DeafChild(BrokerChild):
+    """One that does not end."""
+
+    def program(self):
+        return [sys.executable, "-c", DEAF]
+
+
+def test_a_child_process_that_does_not_end_is_killed_and_that_is_an_error_that_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("barnabas.testing.child.END_SECONDS", 0.2)
+    child = DeafChild(tmp_path / "data", {}, tmp_path / "log").start()
+    process = child._process
+    with pytest.raises(LocalBrokerError, match=r"has not ended within 0\.2 s"):
+        child.stop()
+    assert process.poll() is not None
