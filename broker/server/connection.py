@@ -50,7 +50,11 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
         asker.set(connection)
         try:
             with connection.scope:
-                await _serve_requests(broker, connections, connection)
+                try:
+                    await _serve_requests(broker, connections, connection)
+                except ProtocolViolation:
+                    await _answer_those_before(connections, connection)
+                    raise
         except ConnectionLost:
             logger.debug("%s went away", connection.address)
         except StorageError as error:  # of a file that was being sent
@@ -193,6 +197,14 @@ async def _send_pipelined(connections: Connections, connection: Connection) -> N
         await send(connections, connection, [])
     while connection.pipelined.responses:
         await _send_ready(connections, connection)
+
+
+async def _answer_those_before(connections: Connections, connection: Connection) -> None:
+    """The last frame breaks the protocol: send what is owed for the requests before it."""
+    # Kafka reads a request after the last response, so the bad one takes no answer from others.
+    connection.is_handling = False
+    connections.hold(connection, 0)
+    await _send_pipelined(connections, connection)
 
 
 async def _send_ready(connections: Connections, connection: Connection) -> None:

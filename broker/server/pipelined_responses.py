@@ -17,6 +17,7 @@ from barnabas.broker.replication.waiting import DelayedResponse, Pieces, Waiter,
 from barnabas.broker.resting import resting
 from barnabas.storage.disk import FileSlice
 from barnabas.wire.apis import APIS
+from barnabas.wire.errors import ProtocolViolation
 
 PIPELINED_STARTS = {key.to_bytes(2, "big") for key, api in APIS.items() if api.is_pipelined}  # a request's API key
 PIPELINED_MAX = 5  # max.in.flight.requests.per.connection of an idempotent producer
@@ -116,7 +117,12 @@ class PipelinedResponses(Waiter):
         # A later response that is ready stays behind the oldest: Kafka's clients match responses by their order.
         while self.responses and self._deadline <= trio.current_time():
             response = self.responses.pop(0)
-            pieces += await response.encode() if isinstance(response, DelayedResponse) else response
+            try:
+                pieces += await response.encode() if isinstance(response, DelayedResponse) else response
+            # No later response may take the place of one that cannot be encoded.
+            except ProtocolViolation:
+                self.abandon()
+                raise
         # The partitions of a sent response stay registered until none is left: they would have to be counted, for
         # several responses may watch the same one.
         if not self.responses:

@@ -138,6 +138,24 @@ async def test_a_leader_that_resigns_says_so_to_all_that_wait(nursery, autojump_
     assert await scene.answers(2) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, 0), (ErrorCode.NOT_LEADER_OR_FOLLOWER, 1)]
 
 
+@pytest.mark.parametrize("nonsense", ["length", "body", "refusal"])
+async def test_what_breaks_the_protocol_takes_no_answer_from_those_that_wait(nursery, autojump_clock, nonsense):
+    scene = await Scene.open(nursery)
+    await scene.send(b"a")
+    if nonsense == "refusal":  # of a batch that asks for no answer
+        await scene.producer.send(produce_request("unheard-of", b"b", acks=0))
+        scene.producer._asked.popitem()
+    else:
+        frame = scene.producer.frame_of(produce_request("t", b"b"))
+        size = -1 if nonsense == "length" else len(frame) // 2
+        await scene.producer.send_bytes(size.to_bytes(4, "big", signed=True) + frame[: len(frame) // 2])
+    await trio.sleep(0.1)
+    await scene.fetches_from(1)
+    assert await scene.answers(1) == [(0, 0)]
+    assert await scene.producer.is_closed()
+    assert scene.log_end == 1
+
+
 async def test_half_a_request_behind_those_that_wait_is_kept(nursery, autojump_clock):
     scene = await Scene.open(nursery)
     await scene.send(b"a")
