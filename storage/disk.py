@@ -203,6 +203,7 @@ class Disk(Protocol):
         """Replace the content of a (small) file, atomically and durably. Blocking: long.
 
         A crash leaves the old or the new content, and perhaps a `.tmp` file.
+        An error leaves the old content; HalfDone the new one, which is perhaps not durable.
         """
 
     def lock(self, path: str) -> Lock:

@@ -234,6 +234,10 @@ class OsLock:
                     os.close(self._descriptor)
 
 
+def _open_directory(path: str) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
 class OsDisk:
     """The operating system's disk."""
 
@@ -302,7 +306,7 @@ class OsDisk:
     def sync_directory(self, path: str) -> None:
         # fsync, not fdatasync: the names in a directory are its metadata.
         with _Mapped(path, "sync directory"):
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            descriptor = _open_directory(path)
             try:
                 os.fsync(descriptor)
             finally:
@@ -313,15 +317,26 @@ class OsDisk:
             return file.read()
 
     def replace_file(self, path: str, data: bytes) -> None:
-        # The new content must be durable before the rename, or a power failure could leave an empty file.
-        temporary = path + TEMPORARY_SUFFIX
-        with _Mapped(path, "replace"), open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        self.rename(temporary, path)
-        # Until the rename is durable, a power failure may bring the old content back.
-        self.sync_directory(parent_of(path))
+        temporary, parent = path + TEMPORARY_SUFFIX, parent_of(path)
+        with _Mapped(path, "replace"):
+            # First, so that a lack of descriptors changes nothing: after such an error the caller goes on, and takes
+            # the old content for what is there.
+            directory = _open_directory(parent)
+            try:
+                # The new content must be durable before the rename, or a power failure could leave an empty file.
+                with open(temporary, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(temporary, path)
+                # Until the rename is durable, a power failure may bring the old content back.
+                try:
+                    os.fsync(directory)
+                except OSError as error:
+                    failed = _storage_error(parent, "sync directory", error)
+                    raise HalfDone(failed, f"the new content of {path}") from error
+            finally:
+                os.close(directory)
 
     def lock(self, path: str) -> OsLock:
         # The guard covers check, lock and entry in the table: two brokers of one process may start at the same time.

@@ -1,7 +1,9 @@
 """The contract of every disk: the same scenarios on the operating system's disk and on the one in memory."""
 
+import errno
 import os
 import resource
+import stat
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -364,6 +366,38 @@ def test_a_failed_sync_is_not_tried_again():
     assert cause_of(file.sync) == "EINVAL"
     with pytest.raises(StorageError, match="sync \\(again\\)"):
         file.sync()
+
+
+def test_a_file_is_not_replaced_without_a_descriptor_for_its_directory(tmp_path, monkeypatch):
+    """The caller goes on after such an error, and relies on the old content."""
+    path, right = str(tmp_path / "checkpoint"), os.open
+
+    def open_file(path, flags, *args, **options):
+        if flags & os.O_DIRECTORY:
+            raise OSError(errno.EMFILE, "none is left")
+        return right(path, flags, *args, **options)
+
+    OsDisk().replace_file(path, b"old")
+    monkeypatch.setattr(os, "open", open_file)
+    with pytest.raises(StorageError) as caught:
+        OsDisk().replace_file(path, b"new")
+    assert caught.value.is_shortage
+    assert OsDisk().read_file(path) == b"old"
+
+
+def test_a_file_whose_replacement_is_not_durable_is_half_done(tmp_path, monkeypatch):
+    path, right = str(tmp_path / "checkpoint"), os.fsync
+
+    def fsync(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.ENOMEM, "no memory")
+        right(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(HalfDone) as caught:
+        OsDisk().replace_file(path, b"new")
+    assert not caught.value.is_shortage
+    assert caught.value.endangers_unsynced
 
 
 def test_a_file_that_was_cut_reads_short(tmp_path):
