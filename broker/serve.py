@@ -68,7 +68,7 @@ from barnabas.controller.candidate import Candidate
 from barnabas.controller.context import ControllerDeps
 from barnabas.controller.image.loading import partition_count
 from barnabas.controller.store import paths
-from barnabas.controller.store.following import in_a_session
+from barnabas.controller.store.following import EXPIRY_MS, in_a_session
 from barnabas.controller.store.store import MetadataStore, StoreError
 from barnabas.storage.disk import StorageError, join
 from barnabas.storage.flusher import Flusher
@@ -162,11 +162,13 @@ async def _serve(
         topic_configs = TopicConfigs(config, store)
         # `TopicConfigs` refers to its views weakly. The local keeps them alive until the logs hold them.
         views = await topic_configs.load_all()
+        began = trio.current_time()
         await logs.load(identity, topic_configs.get, partial(read_topic_ids, store))
         del views
-        # Again: reading logs may take longer than notifications of changes are kept.
-        await broker_configs.load()
-        await topic_configs.load({log.topic_partition.topic: None for log in logs})
+        # Notifications of changes since then may have been removed: what they are about is read again.
+        if trio.current_time() - began > EXPIRY_MS / 1000 / 2:
+            await in_a_session(store, broker_configs.load)
+            await topic_configs.load({log.topic_partition.topic: None for log in logs})
         configs = _Configs(broker_configs, topic_configs, secured)
         broker = _build(config, world, identity, store, logs, flusher, configs)
         # From the store: metadata arrives in pieces, and a group's partition depends on the number of all of them.

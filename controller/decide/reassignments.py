@@ -11,8 +11,8 @@ reassignment its replicas are the union of both. All of it is in the topic's nod
     B  when the ISR has the whole target: the assignment is the target, a member of it leads, the others are deleted,
        and the topic's node is written once more
 
-To cancel a reassignment is to reassign to the origin, which is complete at once: only B is done, and the topic's node is
-written after everything else. A new target replaces the old one; the origin stays the same.
+To cancel a reassignment is to reassign to the origin, which is complete at once: only B is done, and the topic's node
+is written after everything else. A new target replaces the old one; the origin stays the same.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -76,6 +76,7 @@ async def test_what_is_altered_while_logs_are_read_holds_though_its_notice_has_e
         await altered(machine, "topics/t", retention_ms=MONTH_MS)
         await altered(machine, "brokers/<default>", log_retention_ms=MONTH_MS)
         await load(logs, *needed)
+        await trio.sleep(1800)
         # By another broker, as they are older than 15 minutes.
         for name in await store.children(paths.CONFIG_CHANGES):
             await store.delete(f"{paths.CONFIG_CHANGES}/{name}")
