@@ -8,7 +8,7 @@ that the log has, and nothing has to be rolled back.
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 import trio
@@ -106,7 +106,8 @@ class GroupShards:
         # As if all had been removed within the deletion, as in Kafka: with the offset of the old topic a consumer would
         # begin in the middle of a new one of the same name.
         deleted = self._deleted
-        for key in list(min(offsets, deleted, key=len)) if deleted else ():
+        fewer: Collection[TopicPartition] = deleted if len(deleted) < len(offsets) else offsets
+        for key in list(fewer):
             if key in offsets and key in deleted and offsets[key].at_offset < deleted[key].get(shard, 0):
                 del offsets[key]
 
