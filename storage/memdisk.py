@@ -235,6 +235,7 @@ class MemDisk:
         self.capacity_bytes = capacity_bytes
         self.now_ms = now_ms
         self.used_bytes = 0
+        self.has_failed = False  # an operation failed, by a fault or for lack of space
         self.open_count = 0  # open handles, as a process counts its descriptors
         self._root = _Directory(now_ms())
         self._locks: dict[str, None] = {}
@@ -284,6 +285,7 @@ class MemDisk:
             if fault.operation == operation and fault.path_part in path:
                 if fault.successes_before == 0:
                     self._faults.remove(fault)
+                    self.has_failed = True
                     return fault
                 fault.successes_before -= 1
         return None
@@ -298,6 +300,7 @@ class MemDisk:
         """Account for a file that grows, or shrinks if negative. ENOSPC beyond the capacity."""
         # A file may always shrink, or a full disk could never be freed.
         if size_bytes > 0 and self.used_bytes + size_bytes > self.capacity_bytes:
+            self.has_failed = True
             raise StorageError(path, "write", "ENOSPC")
         self.used_bytes += size_bytes
 

@@ -30,6 +30,11 @@ class TopicPlan(NamedTuple):
     has_twin: bool = False  # a `Twin` writes to it, so no record is deleted: its producer would be forgotten
 
     @property
+    def in_sync_min(self) -> int:
+        """On how many replicas a record is before it is acknowledged with acks=all."""
+        return min(int(self.configs.get("min.insync.replicas", 1)), self.replication_factor)
+
+    @property
     def is_compacted(self) -> bool:
         """Whether it is a table: only transactional writers write to it, and its readers begin at its beginning."""
         return self.configs.get("cleanup.policy") == "compact"

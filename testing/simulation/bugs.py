@@ -23,6 +23,12 @@ of the code cannot make a bug harmless without notice.
     distrusted_all     as a new controller, trust only one member of each ISR
     trusted_all        as a new controller, also trust brokers whose machine has lost records
     false_boot_mark    register as a broker that has lost nothing, also after a crash of the machine
+    lonely_ack         acknowledge with fewer in-sync replicas than min.insync.replicas
+    hasty_watermark    do not wait for a replica that the controller was asked to add to the ISR
+    unchecked_recovery trust the lengths of batches in a recovery, whatever their content
+    skipped_batch      leave out the first of several batches of a response
+    gappy_follower     append a response of several batches without the first
+    nervous_cut        give a log directory up after a truncation
 
 Those of transactions are in `transaction_bugs.py`, those of logins and ACLs in `secured_bugs.py`.
 """
@@ -46,7 +52,8 @@ from barnabas.controller.decide import leaders
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import ANY_VERSION, Check, SessionExpired, StoreError
 from barnabas.storage import log as storage_log
-from barnabas.storage.disk import StorageError, join
+from barnabas.storage import recovery
+from barnabas.storage.disk import FileSlice, StorageError, join
 from barnabas.storage.entries import walk_buffer
 from barnabas.storage.flush_plan import FlushPlan
 from barnabas.storage.log import Appended
@@ -60,6 +67,7 @@ from barnabas.wire.sentinels import ACKS_ALL
 if TYPE_CHECKING:
     from barnabas.broker.logs.directory import Prepared, StoredIdentity
     from barnabas.broker.logs.partition_logs import Logs
+    from barnabas.broker.replication.fetch_sessions import Wanted
     from barnabas.broker.replication.isr import Follower
     from barnabas.broker.replication.partition import Partition
     from barnabas.controller.candidate import Candidate
@@ -343,6 +351,70 @@ def _false_boot_mark() -> list[Replacement]:
     return [(boot_mark, "read_kept_since", read_kept_since)]
 
 
+def _lonely_ack() -> list[Replacement]:
+    def lacks_replicas(*_: object) -> bool:
+        """The leader has it."""
+        return False
+
+    return [(partition.Partition, "_lacks_replicas", lacks_replicas)]
+
+
+def _hasty_watermark() -> list[Replacement]:
+    def is_awaited(self: "Partition", follower: "Follower") -> bool:
+        """Who is to become a member is none."""
+        return self.is_in_sync(follower)
+
+    return [(partition.Partition, "_is_awaited", is_awaited)]
+
+
+def _unchecked_recovery() -> list[Replacement]:
+    def is_intact(_: object) -> bool:
+        """It has the length that it says."""
+        return True
+
+    return [(recovery, "is_intact", is_intact)]
+
+
+def _skipped_batch() -> list[Replacement]:
+    right = plan.FetchPlan._add_records
+
+    def add_records(
+        self: plan.FetchPlan, log: "PartitionLog", wanted: "Wanted", row: plan.Row, piece: FileSlice
+    ) -> bool:
+        """A reader of uncommitted records does not get the first of several batches."""
+        first_bytes = read_batch_header(piece.read()).size_bytes
+        if self.replica_id >= 0 or self.read_committed or first_bytes >= piece.size_bytes:
+            return right(self, log, wanted, row, piece)
+        rest = FileSlice(piece.file, piece.position + first_bytes, piece.size_bytes - first_bytes)
+        piece.release()
+        return right(self, log, wanted, row, rest)
+
+    return [(plan.FetchPlan, "_add_records", add_records)]
+
+
+def _gappy_follower() -> list[Replacement]:
+    right = fetcher.Fetcher._append_next
+
+    async def append_next(self: fetcher.Fetcher, followed: "followed_partition.Followed", piece: memoryview) -> bool:
+        """The first of several batches was there already."""
+        first_bytes = read_batch_header(piece).size_bytes
+        return await right(self, followed, piece[first_bytes:] if first_bytes < len(piece) else piece)
+
+    return [(fetcher.Fetcher, "_append_next", append_next)]
+
+
+def _nervous_cut() -> list[Replacement]:
+    right = partition.Partition.truncated
+
+    def truncated(self: "Partition") -> None:
+        """A directory with a log that had to be cut is not to be trusted."""
+        right(self)
+        if self.log is not None:
+            self.fail_storage(StorageError(self.log.directory, "truncate", "EIO"))
+
+    return [(partition.Partition, "truncated", truncated)]
+
+
 def _numbers_of(header: "BatchHeader") -> tuple[int, int, int, int]:
     return header.producer_id, header.producer_epoch, header.base_sequence, header.last_sequence
 
@@ -366,6 +438,12 @@ BUGS: dict[str, Callable[[], list[Replacement]]] = {
     "half_cut": _half_cut,
     "topic_by_name": _topic_by_name,
     "duplicate_by_numbers": _duplicate_by_numbers,
+    "lonely_ack": _lonely_ack,
+    "hasty_watermark": _hasty_watermark,
+    "unchecked_recovery": _unchecked_recovery,
+    "skipped_batch": _skipped_batch,
+    "gappy_follower": _gappy_follower,
+    "nervous_cut": _nervous_cut,
     **TRANSACTION_BUGS,
     **SECURED_BUGS,
 }

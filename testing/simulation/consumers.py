@@ -19,7 +19,7 @@ from barnabas.testing.simulation.history import READ, Event, History
 from barnabas.testing.simulation.party import Lost, Party
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.records import read_batch_header
+from barnabas.wire.record_batch import checksum, read_batch_header
 
 EARLIEST, LATEST = -2, -1
 FETCH_WAIT_MS = 800
@@ -36,14 +36,18 @@ class ReaderPlan(NamedTuple):
     says_epoch: bool = True
 
 
-def note_read(history: History, name: str, topic: str, topic_id: bytes, partition: int, records: object) -> int:
-    """Note each whole batch that was served; the offset behind the last one, or -1."""
+def note_read(
+    history: History, name: str, topic: str, topic_id: bytes, partition: int, records: object, position: int
+) -> int:
+    """Note each whole batch that was served to a reader at this position; the offset behind the last one, or -1."""
     if not isinstance(records, memoryview):
         raise TypeError(f"records are decoded as a view of the frame, not as {type(records).__name__}")
     end_offset = -1
     now_ms = history.now_ms()
     for span, data in walk_buffer(records):
         header = read_batch_header(data)
+        # The checksum of the bytes, which the header may not have.
+        digest = checksum(data)
         end_offset = span.last_offset + 1
         history.note(
             Event(
@@ -56,11 +60,13 @@ def note_read(history: History, name: str, topic: str, topic_id: bytes, partitio
                 header.producer_id,
                 header.producer_epoch,
                 header.base_sequence,
-                header.crc,
+                digest,
                 0,
                 topic_id,
+                position=position,
             )
         )
+        position = end_offset
     return end_offset
 
 
@@ -164,10 +170,9 @@ class Reader:
             self._read_at[partition] = row.preferred_read_replica
         elif row.records:
             self.served += 1
-            end_offset = note_read(
-                self._history, self.party.name, self.plan.topic, self._topic_id, partition, row.records
-            )
-            self._positions[partition] = max(self._positions.get(partition, 0), end_offset)
+            name, topic, position = self.party.name, self.plan.topic, self._positions.get(partition, 0)
+            end = note_read(self._history, name, topic, self._topic_id, partition, row.records, position)
+            self._positions[partition] = max(position, end)
 
     async def _look_up(self, partition: int) -> None:
         """Where the log begins or ends."""

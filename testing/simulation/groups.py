@@ -320,8 +320,9 @@ class Member:
             trouble = trouble or row.error_code
             if row.records:
                 self._taken(row, topic_id)
-                end = note_read(self._history, self.party.name, self.topic, topic_id, partition, row.records)
-                self._positions[partition] = max(self._positions[partition], end)
+                name, position = self.party.name, self._positions.get(partition, 0)
+                end = note_read(self._history, name, self.topic, topic_id, partition, row.records, position)
+                self._positions[partition] = max(position, end)
         if trouble:
             raise Lost(f"fetch is answered with {trouble}")
 

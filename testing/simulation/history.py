@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 ACKED, FAILED, REFUSED, READ = "acked", "failed", "refused", "read"
 COMMITTED, UNANSWERED, RESUMED, OUT_OF_ORDER = "committed", "unanswered", "resumed", "disordered"
+NOWHERE = 1 << 62  # behind everything
 
 
 class Event(NamedTuple):
@@ -42,6 +43,7 @@ class Event(NamedTuple):
     generation: int = -1
     asked_ms: int = 0  # when the answered request was sent
     leader_epoch: int = -1  # of the leader that was asked, as the client had it
+    position: int = NOWHERE  # of the reader: from where it fetched, or behind the batch before this one
 
     def as_json(self) -> dict[str, object]:
         """The line of the ledger."""

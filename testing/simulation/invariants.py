@@ -39,6 +39,7 @@ from barnabas.testing.simulation.history import (
     UNANSWERED,
     Event,
 )
+from barnabas.testing.simulation.in_sync_rules import Election, InSyncRules
 from barnabas.testing.simulation.observe import WatchedNode, read_all, read_new
 from barnabas.testing.simulation.secured import SECURED_RULES
 from barnabas.testing.simulation.transaction_replicas import check_replica, check_reread
@@ -70,6 +71,8 @@ RULES = {
     "I16": "no broker fails because of a bug",
     "I17": "the beginning of a log is deleted only on request",
     "I18": "a replica's producer state agrees with its log",
+    "I19": "the high watermark passes what all in-sync replicas have, and acks=all means min.insync.replicas of them",
+    "I20": "who reads on is served every committed record, in order",
     **TRANSACTION_RULES,
     **SECURED_RULES,
 }
@@ -87,14 +90,6 @@ class Violation(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.seconds:.3f} {self.rule} {self.text}"
-
-
-class Election(NamedTuple):
-    """A state of a partition as it was written to the store, when, and who could be relied on to be a leader of it."""
-
-    state: PartitionState
-    written: float
-    reliable: frozenset[int]
 
 
 Tell = Callable[[str], None]
@@ -123,6 +118,7 @@ class Checks:
         self._controller_epoch = 0
         self._refused: dict[tuple[str, int, int], None] = {}  # topic, partition, checksum
         self._groups = GroupRules(self.violate)
+        self.in_sync = InSyncRules(self.violate)
         self._deletable: dict[tuple[str, int], int] = {}
 
     def violate(self, rule: str, text: str) -> None:
@@ -218,6 +214,9 @@ class Checks:
 
     def _look_back(self, node: WatchedNode, partition: "Partition") -> None:
         """Its log is gone, its disk failed: what it appended and committed in that very step was not seen yet."""
+        offline = {} if node.broker is None else node.broker.replicas.logs.offline_directories
+        if offline and not node.disk.has_failed:
+            self.violate("I16", f"{node.broker_id} gave up what is on its disk, which never failed: {offline}")
         for truth in self._by_name.get(partition.topic_partition, ()):
             shadow = truth.shadows.get(node.broker_id)
             if shadow is not None and shadow.hosted_as is partition and shadow.log is not None:
@@ -310,6 +309,7 @@ class Checks:
             key = batch.base_offset, batch.partition_leader_epoch
             was_leader = shadow.log is not None and truth.leaders.get(batch.partition_leader_epoch) == shadow.broker_id
             is_new = key not in truth.known
+            truth.holders.setdefault(key, set()).add(shadow.broker_id)
             if batch.partition_leader_epoch == epoch or (was_leader and batch.base_offset >= shadow.end_offset):
                 if truth.known.setdefault(key, batch) != batch:
                     self.violate("I6", f"{truth} has two batches at offset {key[0]} of epoch {key[1]}")
@@ -327,17 +327,12 @@ class Checks:
 
     def _compare(self, truth: Truth, shadow: Shadow, begin: int, end: int) -> None:
         """What lies below a high watermark is what was committed there."""
-        first = shadow.index_of(begin)
-        held = shadow.batches[first : shadow.index_of(end)]
-        if held:
-            index = _index(truth.committed, held[0].base_offset)
-            expected = truth.committed[index : index + len(held)]
-            held = held[: len(expected)]
-            different = first_difference(held, expected)
-            if different is not None:
-                rule = "I4" if truth.leaders.get(held[different].partition_leader_epoch) == shadow.broker_id else "I5"
-                there = expected[different] if different < len(expected) else None
-                self.violate(rule, f"{truth} at {shadow.broker_id} holds {held[different]} where {there} is committed")
+        different = truth.difference(shadow, begin, end)
+        if different is not None:
+            held, there = different
+            is_its_own = held is not None and truth.leaders.get(held.partition_leader_epoch) == shadow.broker_id
+            rule = "I4" if is_its_own else "I5"
+            self.violate(rule, f"{truth} at {shadow.broker_id} holds {held} where {there} is committed")
 
     def _check_high_watermark(self, truth: Truth, shadow: Shadow, partition: "Partition") -> None:
         before, now = shadow.high_watermark, partition.high_watermark
@@ -365,6 +360,7 @@ class Checks:
         for batch in shadow.batches[shadow.index_of(truth.committed_end) :]:
             if batch.last_offset >= high_watermark:
                 break
+            self.in_sync.committed(truth, batch, epoch, self._elections.get((truth.topic, truth.partition), ()))
             wrong = truth.commit(batch, epoch, is_internal=is_internal)
             if wrong is not None:
                 self.violate("I7", f"{truth}: a batch of producer {batch.producer_id} {wrong}")
@@ -454,6 +450,8 @@ class Checks:
         key = topic, int(index)
         if data is None:
             self._elections.pop(key, None)
+            for truth in self._by_name.get(key, ()):
+                truth.is_deleted = True
             return
         state = PartitionState.decode(data, path)
         history = self._elections.setdefault(key, [])
@@ -523,6 +521,7 @@ class Checks:
             batch = truth.committed_at(event.offset)
             if batch is not None and batch.crc == event.digest:
                 truth.acked[event.offset] = None
+                self.in_sync.acked(truth, batch)
                 return
             if truth.is_lost(event.offset, event.digest):
                 return
@@ -534,6 +533,10 @@ class Checks:
         batch = None if truth is None else truth.committed_at(event.offset)
         if truth is not None and batch is not None and batch.crc == event.digest:
             truth.served[event.offset] = None
+            if (skipped := truth.skipped(event.position, event.offset)) is not None:
+                self.violate(
+                    "I20", f"{event.producer} was at {event.position} of {truth}, and was not served {skipped}"
+                )
         elif truth is None or not truth.is_lost(event.offset, event.digest):
             where = f"{event.topic}-{event.partition} offset {event.offset}"
             self.violate("I3", f"{event.producer} was served {event.digest:x} at {where}, where {batch} is committed")
@@ -579,10 +582,6 @@ def _was_being_cut(shadow: Shadow) -> bool:
 
 def _is_unclean(before: Election, after: Election) -> bool:
     return after.state.leader not in before.state.isr
-
-
-def _index(batches: Sequence[BatchHeader], offset: int) -> int:
-    return bisect_left(batches, offset, key=lambda batch: batch.base_offset)
 
 
 def losses(counts: Mapping[str, int]) -> dict[str, int]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from barnabas.broker.replication.waiting import Waiter, Watched
+from barnabas.wire.record_batch import checksum
 from barnabas.wire.records import BatchHeader, read_batch_header
 
 if TYPE_CHECKING:
@@ -211,5 +212,7 @@ def read_all(
 def _headers(data: bytearray, position: int, end: int) -> Iterator[BatchHeader]:
     while position < end:
         header = read_batch_header(data, position)
-        yield header
+        # With the checksum of the bytes: if they are not those that the leader appended, it is another batch.
+        found = checksum(bytes(data[position : position + header.size_bytes]))
+        yield header if found == header.crc else header._replace(crc=found)
         position += header.size_bytes

@@ -149,6 +149,7 @@ class Run:
             plan = self.kind.shape(plan, simulation.rng("kind"))
         checks.names_identify = bool(plan.levels)
         checks.compacted_topics = {each.name for each in plan.topics if each.is_compacted}
+        checks.in_sync.replicas_min = {each.name: each.in_sync_min for each in plan.topics}
         checks.leaders_write_states = any(level < LEADERS_WRITE_BELOW for level in plan.levels)
         scope = trio.CancelScope()
         if self.until_caught:
@@ -198,6 +199,7 @@ class Run:
         nodes = list(cluster.nodes.values())
         observer = Observer(lambda: nodes, checks, cluster.simulation.clock.current_time)
         cluster.on_step(observer.step)
+        checks.in_sync.nodes = nodes
         watch_tree(cluster.store.tree, checks.stored)
 
     def _party(self, cluster: Cluster, name: str, user: str = CLIENT, admission: Admission | None = None) -> Party:

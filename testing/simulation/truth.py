@@ -18,7 +18,9 @@ continue for a while; records that they commit do not count.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -94,7 +96,9 @@ class Truth:
         self.topic_id = topic_id
         self.partition = partition
         self.is_compacted = False
+        self.is_deleted = False  # from the metadata store
         self.known: dict[tuple[int, int], BatchHeader] = {}
+        self.holders: dict[tuple[int, int], set[int]] = {}  # the same -> which brokers have, or had it
         self.committed: list[BatchHeader] = []
         self.commit_epochs: list[int] = []  # under which leader epoch each was committed, rising
         self.committed_end = 0
@@ -124,6 +128,17 @@ class Truth:
         found = self.committed[index] if index < len(self.committed) else None
         return found if found is not None and found.base_offset == offset else None
 
+    def skipped(self, position: int, offset: int) -> BatchHeader | None:
+        """The first committed batch that a reader at this position leaves out if the batch at this offset is next."""
+        # After a permitted loss, a leader of the past may serve what is behind it. A compacted log has gaps.
+        if self.cuts or self.is_compacted:
+            return None
+        return next(iter(self._committed_between(position, offset)), None)
+
+    def holders_of(self, batch: BatchHeader) -> AbstractSet[int]:
+        """The brokers that have this batch, or have had it."""
+        return self.holders.get((batch.base_offset, batch.partition_leader_epoch), frozenset())
+
     def committed_before(self, epoch: int) -> int:
         """How many batches were committed under leaders older than this epoch."""
         return bisect_left(self.commit_epochs, epoch)
@@ -152,6 +167,12 @@ class Truth:
             begin = batch.last_offset + 1
         gone += self._committed_between(begin, end)
         return sorted([*found, *gone], key=_base), {batch.base_offset for batch in gone}
+
+    def difference(self, shadow: Shadow, begin: int, end: int) -> tuple[BatchHeader | None, BatchHeader | None] | None:
+        """Where a replica is not what was committed from `begin` to `end`: its batch, and the committed one."""
+        held = shadow.batches[shadow.index_of(begin) : shadow.index_of(end)]
+        pairs = zip_longest(held, self._committed_between(begin, end))
+        return next(((there, committed) for there, committed in pairs if there != committed), None)
 
     def _committed_between(self, begin: int, end: int) -> Sequence[BatchHeader]:
         first, last = (bisect_left(self.committed, offset, key=_base) for offset in (begin, end))

@@ -44,6 +44,7 @@ def play(story: Callable[["Stage"], Awaitable[None]], *, brokers: int = 3, seed:
         async with open_cluster(simulation, brokers=brokers, **properties) as cluster:
             nodes = list(cluster.nodes.values())
             cluster.on_step(Observer(lambda: nodes, checks, simulation.clock.current_time).step)
+            checks.in_sync.nodes = nodes
             watch_tree(cluster.store.tree, checks.stored)
             await cluster.start()
             await story(Stage(cluster, checks, lines))

@@ -90,3 +90,20 @@ def test_the_first_difference_is_where_something_else_is_or_nothing():
     assert first_difference(held[:2], held) is None
     assert first_difference(held, held[:2]) == 2
     assert first_difference(held, [batch(0), batch(1, epoch=1), batch(2)]) == 1
+
+
+def test_a_replica_with_a_gap_is_not_what_was_committed_wherever_the_gap_is():
+    truth = truth_of(batch(0), batch(1), batch(2))
+    assert truth.difference(Shadow(1, [batch(0), batch(1), batch(2)]), 0, 3) is None
+    assert truth.difference(Shadow(1, [batch(1), batch(2)]), 0, 3) == (batch(1), batch(0))
+    assert truth.difference(Shadow(1, [batch(0), batch(2)]), 0, 3) == (batch(2), batch(1))
+    assert truth.difference(Shadow(1, [batch(0), batch(1)]), 0, 3) == (None, batch(2))
+
+
+def test_a_reader_that_goes_on_behind_a_batch_has_skipped_it():
+    truth = truth_of(batch(0, count=3), batch(3), batch(4))
+    assert truth.skipped(1, 3) is None  # it began inside the first one
+    assert truth.skipped(3, 3) is None
+    assert truth.skipped(3, 4) == batch(3)
+    truth.void_older(5, "unclean election")
+    assert truth.skipped(3, 4) is None
