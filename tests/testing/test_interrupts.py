@@ -92,7 +92,7 @@ class DeafChild(BrokerChild):
         return [sys.executable, "-c", DEAF]
 
 
-def test_a_child_process_that_does_not_end_is_killed_and_that_is_an_error_that_says_so(tmp_path, monkeypatch):
+def test_a_child_process_that_does_not_end_is_killed_and_the_error_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr("barnabas.testing.child.END_SECONDS", 0.2)
     child = DeafChild(tmp_path / "data", {}, tmp_path / "log").start()
     process = child._process
