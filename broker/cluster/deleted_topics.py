@@ -1,12 +1,14 @@
-"""Removes topics from the metadata cache that were deleted while this broker could not get the UpdateMetadata.
+"""Removes topics that were deleted while this broker could not get the requests of the controller.
 
 The controller announces a deletion once. A broker without a session misses it, and so does a broker whose request was
 being sent when the controller died: the next controller does not have the topic any more. Such a topic would stay in
-the metadata cache until the broker stops: clients would see it, and a new topic could not have its name. Only the cache
-needs this: StopReplica is repeated until every broker with a replica has answered.
+the metadata cache until the broker stops: clients would see it, and a new topic could not have its name.
 
-So `forget_deleted_topics` reads from the store which topics of the cache still exist, after each registration and each
-change of the controller.
+StopReplica is repeated until every broker with a replica has answered. But replicas may be given to other brokers first
+while their broker has no session, and then the deletion does not wait for it: it would lead the deleted topic.
+
+So `forget_deleted_topics` reads from the store which topics of the cache and of the hosted partitions still exist,
+after each registration and each change of the controller.
 """
 
 import logging
@@ -96,6 +98,7 @@ async def forget_deleted_topics(store: MetadataStore, metadata: ClusterMetadata,
             continue
         # Copied before the store is read: a topic that the cache gets meanwhile may be missing in the older answer.
         cached = dict(metadata.topics)
+        hosted = {each: each.log async for each in paced(replicas) if each.log is not None}
         try:
             await catch_up(store)
             existing = set(await store.children(paths.TOPICS))
@@ -108,4 +111,5 @@ async def forget_deleted_topics(store: MetadataStore, metadata: ClusterMetadata,
         deleted = [info for name, info in cached.items() if name not in existing]
         for info in deleted:
             logger.info("topic %s was deleted in the meantime", info.name)
-        replicas.forget_topics(deleted)
+        gone = {each: log for each, log in hosted.items() if each.topic_partition.topic not in existing}
+        await replicas.forget_topics(deleted, gone)

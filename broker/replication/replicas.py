@@ -173,10 +173,7 @@ class Replicas:
     async def _apply(self, asked: Mapping[TopicPartition, AskedState]) -> dict[TopicPartition, ErrorCode]:
         """An error code for each partition. StoreError: topic ids and topic configurations are read from the store."""
         # A topic may have been deleted and created again while this broker had no session.
-        deleted = await self._deleted_before(asked.values())
-        await self._dismiss(deleted)
-        for partition in deleted:
-            self._forget_coordinated(partition.topic_partition)
+        await self._dismiss_deleted(await self._deleted_before((key, topic_id) for key, topic_id, _ in asked.values()))
         verdicts = {key: self._judge(*each) for key, each in asked.items()}
         prepared = await self._prepare([asked[key] for key, each in verdicts.items() if isinstance(each, Verdict)])
         # `_take_roles` does this for the roles that are taken.
@@ -217,6 +214,8 @@ class Replicas:
             # the first UpdateMetadata of the new session shows the reassignment. A leader must stop, or clients go on
             # writing to it. The log stays on disk.
             await self._dismiss(self._given_away(request))
+            named = ((TopicPartition(name, each.partition_index), id_) for name, id_, each in partition_states(request))
+            await self._dismiss_deleted(await self._deleted_before(named))
             # After `apply`: a leader that this broker waits for may be alive now.
             self._fetchers.metadata_changed()
             self._tell_deleted(deleted)
@@ -234,16 +233,15 @@ class Replicas:
             and (partition.log.topic_id or ZERO_TOPIC_ID) == topic_id
         ]
 
-    async def _deleted_before(self, asked: Iterable[AskedState]) -> list[Partition]:
-        """The hosted partitions whose topic was deleted: a role has arrived for a new topic of the same name.
+    async def _deleted_before(self, named: Iterable[tuple[TopicPartition, bytes]]) -> list[Partition]:
+        """The hosted partitions whose topic was deleted: the controller names a new topic of the same name.
 
         This broker got no StopReplica for the old topic.
         """
         others = {
             partition: topic_id
-            for key, topic_id, state in asked
-            if self.broker_id in state.replicas
-            and (partition := self._partitions.get(key)) is not None
+            for key, topic_id in named
+            if (partition := self._partitions.get(key)) is not None
             and partition.log is not None
             and _is_of_another(partition.log, topic_id)
         }
@@ -253,20 +251,28 @@ class Replicas:
         existing = await self._existing_ids({each.topic_partition.topic: None for each in others})
         return [each for each, topic_id in others.items() if existing.get(each.topic_partition.topic) == topic_id]
 
+    async def _dismiss_deleted(self, partitions: list[Partition]) -> None:
+        await self._dismiss(partitions)
+        for partition in partitions:
+            self._forget_coordinated(partition.topic_partition)
+
     async def _dismiss(self, partitions: list[Partition]) -> None:
         """Stop hosting these partitions. Their logs stay on disk."""
         keys = [each.topic_partition for each in partitions]
         await self._leave(keys)
         for partition in partitions:
-            logger.info("%s was given to other brokers", partition.topic_partition)
+            logger.info("%s is not on this broker any more", partition.topic_partition)
             if partition.log is not None and partition.log.topic_id is not None:
                 self._names.pop(partition.log.topic_id, None)
             self._resign(partition)
             del self._partitions[partition.topic_partition]
 
-    def forget_topics(self, topics: Iterable["TopicInfo"]) -> None:
-        """Remove topics that were deleted while this broker had no session: no UpdateMetadata reports them."""
+    async def forget_topics(self, topics: Iterable["TopicInfo"], hosted: Mapping[Partition, PartitionLog]) -> None:
+        """Remove topics that were deleted while this broker had no session: no request reports them."""
         self._tell_deleted(self._metadata.forget(topics))
+        async with self.turn:
+            # With another log by now it is a partition of a new topic.
+            await self._dismiss_deleted([each for each, log in hosted.items() if each.log is log])
 
     def _tell_deleted(self, deleted: Sequence[TopicPartition]) -> None:
         for coordinator in self.coordinators.values() if deleted else ():

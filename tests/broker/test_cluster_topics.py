@@ -1,5 +1,6 @@
 """Topics of three whole brokers: who may change them, and what a broker does that was away while they changed."""
 
+import pytest
 import trio
 
 from barnabas.controller.store import paths
@@ -32,6 +33,20 @@ async def until_deleted(machine, topic):
     while await exists(machine, paths.delete_topic(topic)):
         await trio.sleep(0.1)
     assert not await exists(machine, paths.topic(topic))
+
+
+async def without_session(machine):
+    """End the session of a broker; the event that lets it begin another one."""
+    store, may_return = machine.broker.store, trio.Event()
+    renew = store.renew
+
+    async def renew_later():
+        await may_return.wait()
+        await renew()
+
+    store.renew = renew_later
+    await store.expire()
+    return may_return
 
 
 async def test_only_the_controller_creates_grows_and_deletes_topics(autojump_clock, nursery):
@@ -122,15 +137,7 @@ async def test_a_leader_without_session_whose_partition_was_given_away_leads_no_
         await create_topic(client, "letters", [3, 1])
         assert await leader_of(machines, "letters") is three
         await (await three.connect()).produce("letters", b"old", acks=-1)
-        store, may_return = three.broker.store, trio.Event()
-        renew = store.renew
-
-        async def renew_later():
-            await may_return.wait()
-            await renew()
-
-        store.renew = renew_later
-        await store.expire()
+        may_return = await without_session(three)
         await until(lambda: 3 not in one.broker.metadata.brokers)
         await move(client, "letters", 1, 2)
         await until(lambda: one.broker.metadata.partition("letters", 0).replicas == [1, 2])
@@ -141,6 +148,31 @@ async def test_a_leader_without_session_whose_partition_was_given_away_leads_no_
         assert three.broker.replicas.get("letters", 0) == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert (await (await three.connect()).produce("letters", b"lost")).error_code == 6
         assert three.disk.exists("/data/letters-0"), "no request deleted it"
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+async def test_a_leader_without_session_whose_topic_was_deleted_leads_no_more(autojump_clock, nursery, is_made_again):
+    """The partition was given to other brokers first, so the deletion did not wait for this one."""
+    async with cluster(nursery, 3) as machines:
+        one, _, three = machines
+        client = await one.connect()
+        await create_topic(client, "letters", [3, 1])
+        await create_topic(client, "others", [1, 2])
+        assert await leader_of(machines, "letters") is three
+        may_return = await without_session(three)
+        await until(lambda: 3 not in one.broker.metadata.brokers)
+        await move(client, "letters", 1, 2)
+        await until(lambda: one.broker.metadata.partition("letters", 0).replicas == [1, 2])
+        await client.delete_topic("letters")
+        await until_deleted(one, "letters")
+        if is_made_again:
+            await create_topic(client, "letters", [1, 2])
+        assert three.broker.replicas.get("letters", 0).is_leader
+        may_return.set()
+        await all_know_each_other(machines)
+        await trio.sleep(5)
+        assert isinstance(three.broker.replicas.get("letters", 0), ErrorCode)
+        assert (await (await three.connect()).produce("letters", b"lost")).error_code in (3, 6)
 
 
 async def test_of_three_brokers_one_loses_a_disk_and_leads_what_is_on_the_other(autojump_clock, nursery):
