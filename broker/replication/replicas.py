@@ -210,15 +210,17 @@ class Replicas:
             if refused:
                 return refused
             deleted = self._metadata.apply(request)
-            # The controller sends no StopReplica for a replica that was reassigned while this broker had no session;
-            # the first UpdateMetadata of the new session shows the reassignment. A leader must stop, or clients go on
-            # writing to it. The log stays on disk.
+            # The controller sends no StopReplica for a replica that was reassigned while this broker had no session. A
+            # leader must stop, or clients go on writing to it. The log stays on disk.
             await self._dismiss(self._given_away(request))
-            named = ((TopicPartition(name, each.partition_index), id_) for name, id_, each in partition_states(request))
-            await self._dismiss_deleted(await self._deleted_before(named))
             # After `apply`: a leader that this broker waits for may be alive now.
             self._fetchers.metadata_changed()
             self._tell_deleted(deleted)
+            named = ((TopicPartition(name, each.partition_index), id_) for name, id_, each in partition_states(request))
+            try:
+                await self._dismiss_deleted(await self._deleted_before(named))
+            except StoreError as error:  # the next request that names the topic finds the old partition again
+                logger.warning("it is not known which topics were deleted: %s", error, extra={"peer": "metadata store"})
             return ErrorCode.NONE
 
     def _given_away(self, request: m.UpdateMetadataRequest) -> list[Partition]:
@@ -234,10 +236,7 @@ class Replicas:
         ]
 
     async def _deleted_before(self, named: Iterable[tuple[TopicPartition, bytes]]) -> list[Partition]:
-        """The hosted partitions whose topic was deleted: the controller names a new topic of the same name.
-
-        This broker got no StopReplica for the old topic.
-        """
+        """The hosted partitions whose topic was deleted without a StopReplica: the controller names a new topic."""
         others = {
             partition: topic_id
             for key, topic_id in named
