@@ -160,15 +160,7 @@ async def _serve(
         # Before logs are read, which may take long: what is wrong here is to be corrected by hand.
         secured = await secured_listeners(config, world)
         topic_configs = TopicConfigs(config, store)
-        # `TopicConfigs` refers to its views weakly. The local keeps them alive until the logs hold them.
-        views = await topic_configs.load_all()
-        began = trio.current_time()
-        await logs.load(identity, topic_configs.get, partial(read_topic_ids, store))
-        del views
-        # Notifications of changes since then may have been removed: what they are about is read again.
-        if trio.current_time() - began > EXPIRY_MS / 1000 / 2:
-            await in_a_session(store, broker_configs.load)
-            await topic_configs.load({log.topic_partition.topic: None for log in logs})
+        await _load_logs(logs, identity, store, broker_configs, topic_configs)
         configs = _Configs(broker_configs, topic_configs, secured)
         broker = _build(config, world, identity, store, logs, flusher, configs)
         # From the store: metadata arrives in pieces, and a group's partition depends on the number of all of them.
@@ -222,6 +214,21 @@ async def _serve(
             await _serve_connections(broker, listeners, advertised, stop, task_status)
             # Last: requests that are answered during the stop need the flusher, the coordinator and the others.
             background.cancel_scope.cancel()
+
+
+async def _load_logs(
+    logs: Logs, identity: StoredIdentity, store: MetadataStore, broker: BrokerConfigs, topics: TopicConfigs
+) -> None:
+    """Open all logs, each with the configuration of its topic. Errors as `Logs.load`."""
+    # `TopicConfigs` refers to its views weakly. The local keeps them alive until the logs hold them.
+    views = await topics.load_all()
+    began = trio.current_time()
+    await logs.load(identity, topics.get, partial(read_topic_ids, store))
+    del views
+    # Notifications of changes since then may have been removed: what they are about is read again.
+    if trio.current_time() - began > EXPIRY_MS / 1000 / 2:
+        await in_a_session(store, broker.load)
+        await topics.load({log.topic_partition.topic: None for log in logs})
 
 
 def _build(
