@@ -125,6 +125,7 @@ class TransactionRules:
         self._owners: dict[Producer, str] = {}  # the clients that it was given to
         self._attempts: dict[tuple[TopicPartition, int], Attempt] = {}  # by checksum
         self._belongs: dict[tuple[TopicPartition, int], Transaction] = {}  # by checksum
+        self._unplaced: set[tuple[TopicPartition, int]] = set()  # batches of leaders that were replaced, by checksum
         # Up to where committed transactions have consumed an input, since when.
         self._consumed: dict[Input, list[tuple[int, int]]] = {}
         self._generations: dict[str, int] = {}
@@ -198,11 +199,16 @@ class TransactionRules:
             # At the end of the step: the decision may have become committed in it, too.
             self._markers.append((key, batch, marker, opened))
             return
-        # A leader that was replaced and does not know it may ask a coordinator that does not know it either. Nothing
-        # that it writes is committed.
+        # A leader that was replaced and does not know it may ask a coordinator that does not know it either. What it
+        # writes is committed only if it leads again before another leader has written: `committed` looks at it then.
         if batch.partition_leader_epoch < max(truth.leaders, default=-1):
-            return
-        opens = opened is None
+            self._unplaced.add((key, batch.crc))
+        else:
+            self._place(truth, batch, opens=opened is None)
+
+    def _place(self, truth: "Truth", batch: BatchHeader, *, opens: bool) -> None:
+        """The batch belongs to the transaction that is open."""
+        key = TopicPartition(truth.topic, truth.partition)
         where = f"{truth} offset {batch.base_offset}, of producer {batch.producer_id} epoch {batch.producer_epoch}"
         known = self._id_of(batch.producer_id)
         latest = None if known is None else known.latest
@@ -269,6 +275,8 @@ class TransactionRules:
             if known is None or known.given is None:
                 return
             mine = (batch.producer_id, batch.producer_epoch)
+            if (key, batch.crc) in self._unplaced:
+                self._place(truth, batch, opens=False)
             belongs = self._belongs.get((key, batch.crc))
             if self._is_older(known, Producer(*mine)) and (belongs is None or belongs.is_commit is None):
                 self.violate(

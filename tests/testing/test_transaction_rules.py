@@ -177,6 +177,19 @@ def test_a_leader_that_was_replaced_may_write_what_no_other_broker_has(books):
     assert books.broken == []
 
 
+def test_what_a_replaced_leader_has_written_counts_if_it_leads_again(books):
+    attempt = books.begin()
+    truth, _ = books.partition(T0)
+    truth.leaders |= {0: 1, 1: 2}
+    books.write(attempt, T0, 0, commits=False)
+    truth.leaders[2] = 1
+    books.rules.committed(truth, batch(0), 1)
+    attempt.asked = True
+    books.decide(Status.PREPARE_COMMIT)
+    assert books.rules.is_committed(truth, batch(0))
+    assert books.broken == []
+
+
 def test_data_of_an_epoch_that_was_not_given_out(books):
     attempt = books.begin()
     books.write(attempt, T0, 0)
