@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from barnabas.controller.admin.registration import register_broker
 from barnabas.controller.store import paths
+from barnabas.controller.store.following import in_a_session
 from barnabas.controller.store.metadata_versions import metadata_version_of
 from barnabas.controller.store.paths import BrokerRegistration
-from barnabas.controller.store.store import NoNode, SessionExpired
+from barnabas.controller.store.store import NoNode
 
 if TYPE_CHECKING:
     from barnabas.broker.cluster.boot_mark import KeptData
@@ -46,12 +47,7 @@ class Registration:
         CannotRegister when another broker has the id or an address; StoreError.
         """
         self._advertised, self._kept = advertised, kept
-        while True:
-            try:
-                return await self.join_again()
-            # The candidate, which opens new sessions later, does not run yet.
-            except SessionExpired:
-                await self._store.renew()
+        await in_a_session(self._store, self.join_again)
 
     async def join_again(self) -> None:
         """Register with the current addresses; sets the new broker epoch. Errors as `join`."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from barnabas.controller.decide.leaders import LeaderRules
 from barnabas.controller.decide.steps import Step, TellMetadata
-from barnabas.controller.image.state import ClusterImage, Leadership, LeadershipChanged, PartitionImage
+from barnabas.controller.image.state import ClusterImage, Leadership, LeadershipChanged
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import RECOVERED, RECOVERING, PartitionState
 from barnabas.controller.store.store import SetData
@@ -60,7 +60,7 @@ def decide_isr_change(
     # The leader does not have the last change of the ISR yet; its proposal could add a replica that was just removed.
     if change.partition_epoch < leadership.partition_epoch:
         return ErrorCode.INVALID_UPDATE_VERSION
-    refused = _why_wrong(image, topic_partition, partition, state, change)
+    refused = _why_wrong(image, topic_partition, state, change)
     if refused:
         return refused
     # The leader epoch stays, so the followers go on fetching. The write is conditional on the partition epoch.
@@ -77,11 +77,7 @@ def decide_isr_change(
 
 
 def _why_wrong(
-    image: ClusterImage,
-    topic_partition: TopicPartition,
-    partition: PartitionImage,
-    state: PartitionState,
-    change: IsrChange,
+    image: ClusterImage, topic_partition: TopicPartition, state: PartitionState, change: IsrChange
 ) -> ErrorCode:
     """The error of an ISR that this leader may not have; NONE if it may."""
     recovering = change.leader_recovery_state
@@ -90,12 +86,12 @@ def _why_wrong(
     # A leader that was elected uncleanly recovers alone, and only once.
     if recovering == RECOVERING and (state.leader_recovery_state == RECOVERED or len(change.isr) > 1):
         return ErrorCode.INVALID_REQUEST
-    members = dict.fromkeys(change.isr)
+    members, replicas = dict.fromkeys(change.isr), set(image.partition(topic_partition).replicas)
     # Not the leader itself: in controlled shutdown it may still add other replicas, which can then take over. Kafka
     # refuses such a request, because the leader is in the ISR.
     if not all(_is_eligible(image, topic_partition, each, change) for each in members if each != state.leader):
         return ErrorCode.INELIGIBLE_REPLICA
-    if len(members) < len(change.isr) or state.leader not in members or not members.keys() <= set(partition.replicas):
+    if len(members) < len(change.isr) or state.leader not in members or not members.keys() <= replicas:
         return ErrorCode.INVALID_REQUEST
     return ErrorCode.NONE
 

@@ -68,11 +68,11 @@ class Following:
 
 async def in_a_session(store: MetadataStore, ask: Callable[[], Awaitable[Found]]) -> Found:
     """`ask()`, in a new session if the present one has expired; later the candidate does that. StoreError."""
-    try:
-        return await ask()
-    except SessionExpired:
-        await store.renew()
-    return await ask()
+    while True:
+        try:
+            return await ask()
+        except SessionExpired:
+            await store.renew()
 
 
 async def remove_expired(store: MetadataStore, folder: str, notifications: Mapping[int, str], now_ms: int) -> None:
