@@ -22,6 +22,7 @@ from pathlib import Path
 from barnabas.testing.simulation.bugs import BUGS, KIND_OF
 from barnabas.testing.simulation.kinds import KINDS
 from barnabas.testing.simulation.run import SECONDS, UNCERTAIN_RULES, Report, run_seed
+from barnabas.testing.simulation.story import who_is_who
 
 MODULE = "barnabas.testing.simulation"
 BITE_SEEDS_MAX = 500
@@ -50,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--bite", action="store_true", help="search for each bug the first seed that catches it")
     parser.add_argument("--results", type=Path, help="where results are appended (sim-results[-KIND].jsonl)")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--lines", type=int, default=200, help="how much of the story is printed, from its end")
+    parser.add_argument("--lines", type=int, default=200, help="so many of the story's last lines; 0: all")
     return parser
 
 
@@ -66,13 +67,23 @@ def replay_command(seed: int, seconds: float = SECONDS, bugs: Sequence[str] = ()
 def _tell_one(arguments: argparse.Namespace) -> int:
     history = arguments.seed, arguments.seconds, arguments.bug, arguments.kind
     report = run_seed(*history)
-    for line in report.story[-arguments.lines :]:
+    print(f"Seed {report.seed}: who is who (docs/simulation.md has the topics, and what may be lost of each)")
+    for line in who_is_who(report.parties):
+        print(f"  {line}")
+    told = report.story[-arguments.lines :]
+    if len(told) < len(report.story):
+        print(f"\nThe last {len(told)} of {len(report.story)} lines of the story; --lines 0 prints all:")
+        print(f'    make sim SEED={report.seed}{f" KIND={arguments.kind}" * bool(arguments.kind)} ARGS="--lines 0"')
+    print("\n  seconds  what happened")
+    for line in told:
         print(line)
     print(json.dumps(report.as_json(), indent=1))
-    if report.violations:
-        print(f"\n{len(report.violations)} violations; the first: {report.violations[0]}")
-        print(f"again: {replay_command(*history)}")
-    return 1 if report.violations else 0
+    if not report.violations:
+        print(f"\nSeed {report.seed} breaks no rule (docs/simulation.md has the rules)")
+        return 0
+    print(f"\nSeed {report.seed} breaks a rule: {len(report.violations)} violations; the first: {report.violations[0]}")
+    print(f"again: {replay_command(*history)}")
+    return 1
 
 
 # -- many

@@ -82,11 +82,12 @@ class Report:
     steps: int = 0
     messages: int = 0
     trace: str = ""
+    parties: list[str] = field(default_factory=list)  # the names of all who take part
     story: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, object]:
-        """Everything but the story."""
-        return {name: value for name, value in asdict(self).items() if name != "story"}
+        """Everything but the story and who is in it."""
+        return {name: value for name, value in asdict(self).items() if name not in ("story", "parties")}
 
 
 def run_seed(
@@ -157,6 +158,7 @@ class Run:
         try:
             with scope:
                 async with open_cluster(simulation, brokers=plan.brokers) as cluster:
+                    self.report.parties = [*(node.name for node in cluster.nodes.values()), "store"]
                     if plan.transactional_ids:
                         checks.transactions = TransactionRules(checks.violate, cluster.now_ms)
                     if plan.secured is not None:
@@ -203,6 +205,7 @@ class Run:
         watch_tree(cluster.store.tree, checks.stored)
 
     def _party(self, cluster: Cluster, name: str, user: str = CLIENT, admission: Admission | None = None) -> Party:
+        self.report.parties.append(name)
         bootstrap = [(node.name, PORT) for node in cluster.nodes.values()]
         if self.secured is not None and admission is None:
             admission = self.secured.admission(user, name)

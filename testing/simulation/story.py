@@ -2,14 +2,46 @@
 
     12.345  orders-0: 2 leads in epoch 3, from 57
 
+Partition 0 of the topic `orders` has a new leader, broker-2, in leader epoch 3; its log ends at offset 57.
+
 Faults, elections, roles, truncations, ISR changes, assignments of groups, permitted losses, violations. The latest
 `LINES_MAX` lines are kept. Events of single records are in the history of the clients, the steps of tasks in the trace.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 LINES_MAX = 20_000
+# What a party does, by the beginning of its name; the first row that fits.
+CAST = (
+    ("broker-", "a broker; the story calls it by its number"),
+    ("store", "the metadata store, in the place of ZooKeeper"),
+    ("admin", "the administrator: creates, deletes, grows and moves topics, deletes records, elects leaders"),
+    ("writer-acks-", "a producer with acks=0 or acks=1, as its name says"),
+    ("writer-", "a producer with acks=all; topic and partition are in its name"),
+    ("twin-", "a producer that has the id of the writer of the same topic and partition"),
+    ("reader-", "a consumer of the topic in its name"),
+    ("committed-", "a consumer of the topic in its name that reads committed records only"),
+    ("member-", "a member of a consumer group: member-0-1 is the second one of group-0"),
+    ("transactional-", "a producer with a transactional id"),
+    ("rival-", "a producer with the transactional id of the transactional-… of the same number"),
+    ("patient", "a producer whose first transaction is open for most of the run"),
+    ("processor-", "reads, processes and writes in transactions; …-producer is its producer"),
+    ("bookkeeper", "commits offsets in transactions, and deletes them; …-producer is its producer"),
+    ("keeper-", "adds and removes ACLs and credentials of the user in its name"),
+    ("stranger", "asks for what it has no right to"),
+    ("intruder", "logs in with a wrong password"),
+)
+NOT_IN_CAST = "another party"
+
+
+def who_is_who(parties: Iterable[str]) -> Iterator[str]:
+    """One line for each kind of party: the names, and what they do."""
+    names: dict[str, list[str]] = {}
+    for party in parties:
+        what = next((what for prefix, what in CAST if party.startswith(prefix)), NOT_IN_CAST)
+        names.setdefault(what, []).append(party)
+    return (f"{', '.join(each)}: {what}" for what, each in names.items())
 
 
 class Story:
