@@ -70,12 +70,12 @@ def _tell_one(arguments: argparse.Namespace) -> int:
     print(f"Seed {report.seed}: who is who (docs/simulation.md has the topics, and what may be lost of each)")
     for line in who_is_who(report.parties):
         print(f"  {line}")
-    told = report.story[-arguments.lines :]
-    if len(told) < len(report.story):
-        print(f"\nThe last {len(told)} of {len(report.story)} lines of the story; --lines 0 prints all:")
+    printed = report.story[-arguments.lines :]
+    if len(printed) < len(report.story):
+        print(f"\nThe last {len(printed)} of {len(report.story)} lines of the story; --lines 0 prints all:")
         print(f'    make sim SEED={report.seed}{f" KIND={arguments.kind}" * bool(arguments.kind)} ARGS="--lines 0"')
     print("\n  seconds  what happened")
-    for line in told:
+    for line in printed:
         print(line)
     print(json.dumps(report.as_json(), indent=1))
     if not report.violations:
