@@ -56,7 +56,7 @@ def decide_join(group: Group, join: Join, now_ms: int, rng: random.Random, decis
         if join.member_id in group.members:
             remove(group, join.member_id, f"has no room for {join.member_id}, which joins again", now_ms, decision)
         else:
-            drop(group, join.member_id, decision)
+            drop(group, [join.member_id], decision)
         decision.reply(join.waiting, JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED))
     elif not supports_protocols(group, join.protocol_type, join.protocols):
         decision.reply(join.waiting, JoinAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, join.member_id))

@@ -6,6 +6,9 @@ joined, or after the longest rebalance timeout; members that have not joined by 
 These functions change the volatile part of a group and add what follows to a `Decision`.
 """
 
+from collections.abc import Collection, Iterable
+from itertools import islice
+
 from barnabas.broker.groups.events import (
     JOIN_TIMER,
     SYNC_TIMER,
@@ -20,7 +23,7 @@ from barnabas.broker.groups.state import (
     Group,
     GroupState,
     Member,
-    apply_member_removed,
+    apply_members_removed,
     apply_subscribed,
     apply_transition,
     choose_own_protocol,
@@ -31,6 +34,9 @@ from barnabas.wire.errors import ErrorCode
 
 # A member may say that it needs no time at all: its round would be extended again and again, all the time.
 EXTENSION_MS_MIN = 1000
+DROPPED_AT_A_TIME = 200  # members that did not rejoin, or ask for their assignment in time: at about 5 µs each
+NEXT_PORTION_MS = 1  # until the next of them are dropped, in a step of their own
+NAMED_MAX = 5  # members in one line of the log
 
 
 def prepare_rebalance(group: Group, reason: str, now_ms: int, decision: Decision) -> None:
@@ -99,9 +105,14 @@ def _complete_join(group: Group, now_ms: int, decision: Decision) -> None:
         for member_id, member in group.members.items()
         if member_id not in group.joins and member.instance_id is None
     ]
-    for member_id in absent:
-        drop(group, member_id, decision)
-        decision.notes.append(f"drops {member_id}, which did not rejoin")
+    if absent:
+        some = absent[:DROPPED_AT_A_TIME]
+        drop(group, some, decision)
+        decision.notes.append(f"drops {named(some)}, which did not rejoin")
+    # The generation begins when all are dropped. Until then they may not come back, but others may still join.
+    if len(absent) > DROPPED_AT_A_TIME:
+        decision.timers[JOIN_TIMER] = NEXT_PORTION_MS
+        return
     if group.members and not group.joins:
         # Only static members are left and none has joined, so no member can compute the assignment. As in Kafka the
         # round is extended, until one joins or their sessions end.
@@ -177,7 +188,7 @@ def end_sync(group: Group, error: ErrorCode, decision: Decision) -> None:
 
 def remove(group: Group, member_id: str, reason: str, now_ms: int, decision: Decision) -> None:
     """Remove a member that left or failed, and begin a rebalance of the others. `reason` is for the log."""
-    drop(group, member_id, decision)
+    drop(group, [member_id], decision)
     if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
         prepare_rebalance(group, reason, now_ms, decision)
     else:
@@ -186,15 +197,35 @@ def remove(group: Group, member_id: str, reason: str, now_ms: int, decision: Dec
         complete_join_if_all_joined(group, now_ms, decision)
 
 
-def drop(group: Group, member_id: str, decision: Decision) -> None:
-    """Remove a member or a pending member id from the group. A waiting request of it gets UNKNOWN_MEMBER_ID."""
-    joining, syncing = group.joins.pop(member_id, None), group.syncs.pop(member_id, None)
-    if joining is not None:
-        decision.reply(joining, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
-    if syncing is not None:
-        decision.reply(syncing, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
-    apply_member_removed(group, member_id)
-    decision.timers[Timer(TimerKind.MEMBER, member_id)] = None
+def drop(group: Group, member_ids: Iterable[str], decision: Decision) -> None:
+    """Remove members or pending member ids from the group. A waiting request of one gets UNKNOWN_MEMBER_ID."""
+    joins, syncs, timers = group.joins, group.syncs, decision.timers
+    for member_id in member_ids:
+        joining, syncing = joins.pop(member_id, None), syncs.pop(member_id, None)
+        if joining is not None:
+            decision.reply(joining, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
+        if syncing is not None:
+            decision.reply(syncing, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
+        timers[Timer(TimerKind.MEMBER, member_id)] = None
+    apply_members_removed(group, member_ids)
+
+
+def drop_late(group: Group, now_ms: int, decision: Decision) -> None:
+    """The SYNC timer ended: drop the members that have not sent SyncGroup, and begin a rebalance of the others."""
+    late = list(islice(group.pending_syncs, DROPPED_AT_A_TIME))
+    drop(group, late, decision)
+    # As in Kafka one rebalance follows, and not one for each. It waits for those that are dropped in later steps.
+    prepare_rebalance(group, f"{named(late)} did not ask for their assignments", now_ms, decision)
+    if group.pending_syncs:
+        decision.timers[SYNC_TIMER] = NEXT_PORTION_MS
+    else:
+        complete_join_if_all_joined(group, now_ms, decision)
+
+
+def named(member_ids: Collection[str]) -> str:
+    """These members for a line of the log: the first NAMED_MAX of them, and how many more there are."""
+    more = len(member_ids) - NAMED_MAX
+    return ", ".join(islice(member_ids, NAMED_MAX)) + (f" and {more} more" if more > 0 else "")
 
 
 def restart_session(member: Member, decision: Decision) -> None:

@@ -22,6 +22,7 @@ from barnabas.broker.groups.events import (
 from barnabas.broker.groups.rebalance import (
     complete_join_if_all_joined,
     drop,
+    drop_late,
     join_time_is_over,
     prepare_rebalance,
     remove,
@@ -66,7 +67,7 @@ def _leave(group: Group, leaving: LeavingMember, now_ms: int, decision: Decision
         member_id = known
     # It is no member yet, so there is no assignment to change. But a round may be waiting for it.
     elif member_id in group.pending_members:
-        drop(group, member_id, decision)
+        drop(group, [member_id], decision)
         complete_join_if_all_joined(group, now_ms, decision)
         return ErrorCode.NONE
     else:
@@ -85,7 +86,9 @@ def apply_timer(group: Group, timer: Timer, now_ms: int, decision: Decision) -> 
     if timer.kind is TimerKind.JOIN:
         join_time_is_over(group, now_ms, decision)
     elif timer.kind is TimerKind.SYNC:
-        _sync_time_is_over(group, now_ms, decision)
+        # A timer of a round that is over has no effect.
+        if group.pending_syncs:
+            drop_late(group, now_ms, decision)
     else:
         _member_time_is_over(group, timer.member_id, now_ms, decision)
 
@@ -93,7 +96,7 @@ def apply_timer(group: Group, timer: Timer, now_ms: int, decision: Decision) -> 
 def _member_time_is_over(group: Group, member_id: str, now_ms: int, decision: Decision) -> None:
     # The client never joined with its id. A round that waits only for it can end.
     if member_id in group.pending_members:
-        drop(group, member_id, decision)
+        drop(group, [member_id], decision)
         complete_join_if_all_joined(group, now_ms, decision)
         return
     member = group.members.get(member_id)
@@ -104,17 +107,6 @@ def _member_time_is_over(group: Group, member_id: str, now_ms: int, decision: De
     if not member.is_new and (member_id in group.joins or member_id in group.syncs):
         return
     remove(group, member_id, f"the session of {member_id} is over", now_ms, decision)
-
-
-def _sync_time_is_over(group: Group, now_ms: int, decision: Decision) -> None:
-    # A timer of a round that is over has no effect.
-    if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
-        return
-    # As in Kafka all at once, so that one rebalance follows and not one for each.
-    late = list(group.pending_syncs)
-    for member_id in late:
-        drop(group, member_id, decision)
-    prepare_rebalance(group, f"{late} did not ask for their assignments", now_ms, decision)
 
 
 def apply_forgotten(group: Group, forgotten: Forgotten, decision: Decision) -> None:

@@ -55,6 +55,7 @@ PARTITIONS_AT_A_TIME = 400  # committed offsets between two checkpoints, in the 
 REPLIES_AT_A_TIME = 200  # tasks that are woken between two checkpoints
 RECORDS_INLINE_MAX = 100  # the records of a larger request are encoded in a thread
 TIMERS_AT_A_TIME = 25  # few, as each may begin a rebalance or a generation, with many replies
+NOTES_MAX = 10  # lines of the log about one event
 LOGGED_LENGTH_MAX = 300  # characters of a text that a client chose, such as a group id or the reason of a JoinGroup
 
 GroupShard = Shard[Groups]
@@ -154,8 +155,7 @@ class GroupShards:
 
     def _follow(self, shard: GroupShard, group: Group, decision: Decision) -> None:
         """Carry out a decision: its replies, timers and records, and the decision that follows from storing those."""
-        for note in decision.notes:
-            logger.info("group %s %s", _printable(group.group_id), _printable(note))
+        _log(group, decision.notes)
         self._deliver(decision.replies)
         if decision.timers:
             self._set_timers(shard, group, decision.timers)
@@ -300,8 +300,7 @@ class GroupShards:
         """Waiting requests of the shard's groups get `error`; the groups are removed in steps."""
         # There may be tens of thousands, and many shards are unloaded in one step.
         for group in [group for group in shard.state.by_id.values() if group.joins or group.syncs]:
-            for reply in apply_unloaded(group, error, self._world.now_ms()).replies:
-                reply.deliver()
+            self._deliver(apply_unloaded(group, error, self._world.now_ms()).replies)
         self._unloaded.send_nowait(shard)
 
     async def _remove_unloaded(self) -> None:
@@ -413,6 +412,14 @@ def _deletion_of(
     deleted: Mapping[TopicPartition, Mapping[GroupShard, int]], shard: GroupShard, some: Sequence[TopicPartition]
 ) -> PartitionsDeleted:
     return PartitionsDeleted({key: deleted[key].get(shard, 0) for key in some})
+
+
+def _log(group: Group, notes: Sequence[str]) -> None:
+    """Log what happened to a group, in NOTES_MAX lines at most: a LeaveGroup may name many members."""
+    for note in notes[:NOTES_MAX]:
+        logger.info("group %s %s", _printable(group.group_id), _printable(note))
+    if len(notes) > NOTES_MAX:
+        logger.info("group %s has %d more changes in the same step", _printable(group.group_id), len(notes) - NOTES_MAX)
 
 
 def _printable(text: str) -> str:

@@ -290,19 +290,21 @@ def _remove_pending(group: Group, member_id: str) -> None:
         group.held_bytes -= MEMBER_BYTES + text_bytes(member_id)
 
 
-def apply_member_removed(group: Group, member_id: str) -> None:
-    """Remove a member or a pending member id. If it was the leader, the first of the others becomes the leader."""
-    _remove_pending(group, member_id)
-    group.pending_syncs.pop(member_id, None)
-    member = group.members.pop(member_id, None)
-    # At most a pending id, which has no counted protocols, no instance id and not the leadership.
-    if member is None:
-        return
-    if member.instance_id is not None and group.static_members.get(member.instance_id) == member_id:
-        del group.static_members[member.instance_id]
-    _count(group, member, -1)
-    # Provisional: the others have to join again, and `_begin_generation` takes a leader that has joined.
-    if group.leader_id == member_id:
+def apply_members_removed(group: Group, member_ids: Iterable[str]) -> None:
+    """Remove members or pending member ids. If the leader is among them, the first of the others becomes the leader."""
+    for member_id in member_ids:
+        _remove_pending(group, member_id)
+        group.pending_syncs.pop(member_id, None)
+        member = group.members.pop(member_id, None)
+        # At most a pending id, which has no counted protocols, no instance id and not the leadership.
+        if member is None:
+            continue
+        if member.instance_id is not None and group.static_members.get(member.instance_id) == member_id:
+            del group.static_members[member.instance_id]
+        _count(group, member, -1)
+    # Provisional: the others have to join again, and `_begin_generation` takes a leader that has joined. Once for all:
+    # the first entry of a dict takes the longer to find, the more entries before it were removed.
+    if group.leader_id not in group.members:
         group.leader_id = next(iter(group.members), None)
 
 
