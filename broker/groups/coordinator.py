@@ -416,19 +416,28 @@ class GroupCoordinator:
         return DeletionAnswer(ErrorCode.NONE, codes)
 
     async def _delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> DeletionAnswer:
-        shard = self._shard_for(group_id, may_be_blank=False)
-        if isinstance(shard, ErrorCode):
-            return DeletionAnswer(shard, {})
-        group = shard.state.by_id.get(group_id)
-        if group is None:
-            return DeletionAnswer(ErrorCode.GROUP_ID_NOT_FOUND, {})
+        found = self._existing(group_id)
+        if not isinstance(found, ErrorCode):
+            await self._groups.read_subscriptions(found[1])
+            # Again, as the group may have been removed or unloaded meanwhile: `happen` must not get it then.
+            found = self._existing(group_id)
+        if isinstance(found, ErrorCode):
+            return DeletionAnswer(found, {})
+        shard, group = found
         waiting: Waiting[DeletionAnswer] = Waiting()
-        # No checkpoint since the look-up: `happen` must not get a group that has been removed.
         self._groups.happen(shard, group, DeleteOffsets(waiting, partitions))
         answer = _given(waiting)
         # Tombstones of earlier portions stay. A client that retries the whole request deletes the rest.
         not_stored = await self._committed(shard, waiting.after_offset)
         return DeletionAnswer(OFFSETS_NOT_STORED.get(not_stored, not_stored), {}) if not_stored else answer
+
+    def _existing(self, group_id: str) -> tuple[GroupShard, Group] | ErrorCode:
+        """The group and its shard, or GROUP_ID_NOT_FOUND or the error of `_shard_for`."""
+        shard = self._shard_for(group_id, may_be_blank=False)
+        if isinstance(shard, ErrorCode):
+            return shard
+        group = shard.state.by_id.get(group_id)
+        return ErrorCode.GROUP_ID_NOT_FOUND if group is None else (shard, group)
 
     async def _made_for_deletion(self, group_id: str) -> Made | None:
         """The tombstones of a large group, encoded in a thread; None for a small or unknown group."""

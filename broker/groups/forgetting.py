@@ -12,7 +12,7 @@ Offsets of open transactions do not expire, and keep their group alive. A deleti
 what is pending (`replay`), so that a COMMIT that comes later brings nothing back.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from barnabas.broker.groups.events import (
     Decision,
@@ -33,6 +33,7 @@ from barnabas.broker.groups.state import (
     apply_transition,
     subscribed_topics,
 )
+from barnabas.broker.groups.subscriptions import EVERYTHING, NOTHING
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import TopicPartition
@@ -70,14 +71,14 @@ def decide_offset_deletion(group: Group, event: DeleteOffsets, decision: Decisio
 
     Error answer: NON_EMPTY_GROUP if it has members and is not a consumer group.
     """
-    in_use: frozenset[str] | None = frozenset()
+    in_use = NOTHING
     if group.state is not GroupState.EMPTY:
         # Only the metadata of consumers say what they read.
         if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
             decision.reply(event.waiting, DeletionAnswer(ErrorCode.NON_EMPTY_GROUP, {}))
             return
-        in_use = subscribed_topics(group)
-    subscribed = {key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC for key in event.partitions if _is_used(key, in_use)}
+        in_use = _in_use(group)
+    subscribed = {key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC for key in event.partitions if key.topic in in_use}
     free = dict.fromkeys((key for key in event.partitions if key not in subscribed), ErrorCode.NONE)
     forgotten = [key for key in free if group.recorded.has(key)]
     # As in Kafka even if a pending member id is about to join. Its client gets UNKNOWN_MEMBER_ID and starts again.
@@ -86,9 +87,10 @@ def decide_offset_deletion(group: Group, event: DeleteOffsets, decision: Decisio
     decision.store(_tombstones(group, forgotten, dies=dies), intent)
 
 
-def _is_used(key: TopicPartition, in_use: frozenset[str] | None) -> bool:
-    # None: the subscriptions are unknown, so any topic may be in use.
-    return in_use is None or key.topic in in_use
+def _in_use(group: Group) -> Container[str]:
+    # The shell has them read before such an event. If another generation has begun since, any topic may be in use.
+    topics = subscribed_topics(group)
+    return EVERYTHING if topics is None else topics
 
 
 def _forget_unasked(group: Group, forgotten: list[TopicPartition], decision: Decision) -> None:
@@ -117,20 +119,17 @@ def _tombstones(group: Group, forgotten: Iterable[TopicPartition], *, dies: bool
 
 def _expired(group: Group, event: Expire, now_ms: int) -> list[TopicPartition]:
     offsets, pending = group.recorded.offsets, group.recorded.pending
-    in_use: frozenset[str] | None = frozenset()
+    in_use = NOTHING
     since_ms: int | None = None  # the begin of the retention, ms; None: the time of each commit
     # Without a protocol type the group never had members: its offsets come from simple commits.
     if group.protocol_type is not None:
         if group.state is GroupState.EMPTY:
             since_ms = group.state_timestamp_ms
         elif group.state is GroupState.STABLE:
-            in_use = subscribed_topics(group)
-        # During a rebalance the next subscriptions are not known yet.
+            in_use = _in_use(group)
+        # During a rebalance the next subscriptions are not known yet: any of the offsets may still be needed.
         else:
-            in_use = None
-    # Any of the offsets may still be needed.
-    if in_use is None:
-        return []
+            in_use = EVERYTHING
     # The caller lists the partitions in portions, so an offset may have been removed since then.
     return [
         key

@@ -36,8 +36,10 @@ from barnabas.broker.groups.ports import GroupConfig, GroupWorld
 from barnabas.broker.groups.records import GroupRecord, encode_record
 from barnabas.broker.groups.replay import Groups, replay_all, replay_marker
 from barnabas.broker.groups.sessions import apply_unloaded
-from barnabas.broker.groups.state import GROUP_BYTES, Group, GroupState, StoredOffset, text_bytes
+from barnabas.broker.groups.state import GROUP_BYTES, Group, GroupState, StoredOffset, subscribed_topics, text_bytes
+from barnabas.broker.groups.subscriptions import reading
 from barnabas.broker.groups.timers import Timers
+from barnabas.broker.pacing import complete, pause_after
 from barnabas.broker.shards.shard import Shard, Stored
 from barnabas.broker.shards.shards import Shards
 from barnabas.wire.compression import Codec
@@ -255,6 +257,15 @@ class GroupShards:
         if self._timers.next_at < self._sleeping_until:
             self._wake.set()
 
+    async def read_subscriptions(self, group: Group) -> None:
+        """Read to which topics the current generation subscribes, unless that was done; a large group's in a thread."""
+        while subscribed_topics(group) is None:
+            subscriptions = group.subscriptions or ()
+            topics = await complete(reading(subscriptions), self._world.in_request_thread)
+            # Otherwise another generation has begun meanwhile.
+            if group.subscriptions is subscriptions:
+                group.subscribed = topics
+
     def create(self, shard: GroupShard, group_id: str) -> Group:
         """A new Empty group. The log has nothing about it yet."""
         return shard.state.get_or_create(group_id, self._world.now_ms())
@@ -333,6 +344,10 @@ class GroupShards:
         while True:
             retention_ms = self._config.offsets_retention_minutes * MS_PER_MINUTE
             for shard in self.shards.serving():
+                for group in list(shard.state.by_id.values()):
+                    if group.recorded.offsets and group.state is GroupState.STABLE:
+                        await self.read_subscriptions(group)
+                    await pause_after(1)
                 await self._forget(shard, lambda group: list(group.recorded.offsets), partial(Expire, retention_ms))
             await trio.sleep(self._config.offsets_retention_check_interval_ms / 1000)
 

@@ -21,7 +21,7 @@ A group has two parts. *Recorded*: the committed offsets, and the last generatio
 it: the log does not say who is joining or waiting, nor the number of a generation before its assignments are known.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -29,16 +29,14 @@ from typing import NamedTuple
 from barnabas.broker.groups.events import JoinAnswer, JoinedMember, Protocols, SyncAnswer, Waiting
 from barnabas.broker.groups.ports import GroupConfig
 from barnabas.broker.groups.records import Commit, GroupMetadata, GroupMetadataRecord, RecordedMember
-from barnabas.wire import messages as m
-from barnabas.wire.errors import ErrorCode, InvariantBroken, ProtocolViolation
+from barnabas.broker.groups.subscriptions import EVERYTHING
+from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 # What a member, a pending member id or a group takes in memory beside its strings, about.
 MEMBER_BYTES = GROUP_BYTES = 2000
-# A subscription begins with an int16 version. Later versions only add fields at the end, so all are read as version 0.
-SUBSCRIPTION_VERSION_BYTES = 2
 
 
 class GroupState(Enum):
@@ -169,6 +167,7 @@ class Group:
         "state",
         "state_timestamp_ms",
         "static_members",
+        "subscribed",
         "subscriptions",
         "syncs",
     )
@@ -185,6 +184,7 @@ class Group:
         self.leader_id: str | None = None
         # The members' metadata when the current generation began. None before the first generation.
         self.subscriptions: tuple[bytes, ...] | None = None
+        self.subscribed: Container[str] | None = None  # the topics in `subscriptions`, once they were read
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}  # instance id -> member id
         self.protocol_counts: dict[str, int] = {}  # protocol -> how many members support it
@@ -343,6 +343,7 @@ def apply_subscribed(group: Group) -> None:
     # A member that joins again during a rebalance changes its `protocols`, but still reads the topics of the current
     # generation until the next one begins.
     group.subscriptions = tuple(member.metadata(group.protocol_name) for member in group.members.values())
+    group.subscribed = None
 
 
 def _count(group: Group, member: Member, change: int) -> None:
@@ -426,22 +427,14 @@ def current_members(group: Group) -> tuple[JoinedMember, ...]:
     )
 
 
-def subscribed_topics(group: Group) -> frozenset[str] | None:
-    """The topics to which the members of the current generation subscribe; None if unknown.
+def subscribed_topics(group: Group) -> Container[str] | None:
+    """The topics to which the members of the current generation subscribe; None if `subscribed` is yet to be read.
 
-    Unknown: not a consumer group, no generation yet, or a subscription that cannot be decoded.
+    EVERYTHING if they are unknown: not a consumer group, or no generation yet.
     """
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE or group.subscriptions is None:
-        return None
-    topics: set[str] = set()
-    # Most members of a group send the same subscription: each different one is decoded once.
-    for subscription in dict.fromkeys(group.subscriptions):
-        try:
-            topics.update(m.decode(m.ConsumerProtocolSubscription, 0, subscription, SUBSCRIPTION_VERSION_BYTES).topics)
-        # The metadata are the clients' bytes; any client may write something else there.
-        except ProtocolViolation:
-            return None
-    return frozenset(topics)
+        return EVERYTHING
+    return group.subscribed
 
 
 def refusal_of_member(group: Group, member_id: str, instance_id: str | None) -> ErrorCode:

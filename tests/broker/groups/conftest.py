@@ -21,6 +21,8 @@ from barnabas.broker.groups.events import (
     JOIN_TIMER,
     CommitOffsets,
     CommitOffsetsInTransaction,
+    DeleteOffsets,
+    Expire,
     Heartbeat,
     Join,
     Leave,
@@ -32,8 +34,10 @@ from barnabas.broker.groups.events import (
 )
 from barnabas.broker.groups.records import Commit, OffsetRecord, decode_record, encode_record
 from barnabas.broker.groups.replay import Groups, replay, replay_all, replay_marker
-from barnabas.broker.groups.state import GroupState, forget
+from barnabas.broker.groups.state import GroupState, forget, subscribed_topics
+from barnabas.broker.groups.subscriptions import reading
 from barnabas.broker.metadata import BrokerInfo, ClusterMetadata, PartitionInfo, TopicInfo
+from barnabas.broker.pacing import complete_inline
 from barnabas.broker.quotas.clients import Mutations
 from barnabas.broker.replication.alter_partition import AlterPartition
 from barnabas.broker.replication.confirmation import is_doubted_before
@@ -87,6 +91,9 @@ class Scene:
         self.notes = []
 
     def happen(self, event):
+        # As the shell does.
+        if isinstance(event, DeleteOffsets | Expire) and subscribed_topics(self.group) is None:
+            self.group.subscribed = complete_inline(reading(self.group.subscriptions))
         self.follow(decide(self.group, event, self.now_ms, self.rng))
 
     def follow(self, decision):

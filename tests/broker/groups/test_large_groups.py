@@ -48,10 +48,11 @@ def test_a_member_that_comes_while_others_are_dropped_is_in_the_generation(scene
     assert len(scene.group.members) == 3
 
 
-def test_members_that_do_not_sync_are_dropped_a_few_at_a_time_and_one_rebalance_follows(scene):
+def test_members_that_do_not_sync_are_dropped_a_few_at_a_time(scene):
     members = scene.joined(*many(2 * DROPPED_AT_A_TIME + 51))
     waiting = scene.ask_to_sync(members[-1])
     scene.notes.clear()
+    # One rebalance follows, and not one for each.
     assert dropped_by(scene, SYNC_TIMER) == [DROPPED_AT_A_TIME, DROPPED_AT_A_TIME, 50]
     assert waiting.answer.error is ErrorCode.REBALANCE_IN_PROGRESS
     assert (scene.group.state, list(scene.group.members)) == (GroupState.PREPARING_REBALANCE, [members[-1]])
