@@ -72,7 +72,7 @@ generated: $(VENV)/made-dev
 	$(BIN)/python -m tests.generated
 
 # SEED=17 replays one seed and tells its story; SEEDS=2000 runs so many, appends to a file and goes on where it stopped.
-# KIND=directories, levels, crowds or secured: histories about that.
+# KIND=directories, levels, crowds, ...: histories about that; KIND=directories+twice: about both.
 SEEDS := 100
 sim: $(VENV)/made-dev
 	$(BIN)/python -m barnabas.testing.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) \

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from barnabas.testing.simulation.bugs import BUGS, KIND_OF
-from barnabas.testing.simulation.kinds import KINDS
+from barnabas.testing.simulation.kinds import KINDS, PLAIN, combined
 from barnabas.testing.simulation.run import SECONDS, UNCERTAIN_RULES, Report, run_seed
 from barnabas.testing.simulation.story import who_is_who
 
@@ -46,13 +46,21 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=100, metavar="N", help="run seeds 1 to N")
     parser.add_argument("--first", type=int, default=1, metavar="SEED", help="begin with this seed instead of 1")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="simulated seconds of load and faults")
-    parser.add_argument("--kind", default="", choices=KINDS, help="histories of this kind; bugs: look among these only")
+    parser.add_argument("--kind", default="", type=_kind, metavar="A+B", help=f"kinds: {', '.join(KINDS)}")
     parser.add_argument("--bug", action="append", default=[], choices=BUGS, help="plant this bug")
     parser.add_argument("--bite", action="store_true", help="search for each bug the first seed that catches it")
     parser.add_argument("--results", type=Path, help="where results are appended (sim-results[-KIND].jsonl)")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--lines", type=int, default=200, help="so many of the story's last lines; 0: all")
     return parser
+
+
+def _kind(name: str) -> str:
+    try:
+        combined(name)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return name
 
 
 def replay_command(seed: int, seconds: float = SECONDS, bugs: Sequence[str] = (), kind: str = "") -> str:
@@ -101,7 +109,7 @@ def _run_many(arguments: argparse.Namespace) -> int:
             results.write(json.dumps(report.as_json()) + "\n")
             results.flush()
             if report.violations:
-                print(f"seed {report.seed}: {report.violations[0]}", flush=True)
+                print(f"seed {report.seed} ({report.kind}): {report.violations[0]}", flush=True)
             if number % 20 == 0:
                 rate = number / (time.monotonic() - began) * 60
                 print(f"{number} of {len(seeds)} seeds, {rate:.0f} a minute", flush=True)
@@ -164,7 +172,7 @@ def _bite(arguments: argparse.Namespace) -> int:
 
 def _first_bite(bug: str, arguments: argparse.Namespace) -> Report | None:
     """The report of the first seed, in their order, that catches this bug, and finds nothing without it."""
-    kind = arguments.kind or KIND_OF.get(bug, "")
+    kind = arguments.kind or KIND_OF.get(bug, PLAIN)
     right = partial(run_seed, seconds=arguments.seconds, kind=kind)
     work = partial(right, bugs=[bug], until_caught=True)
     step = 4 * arguments.processes

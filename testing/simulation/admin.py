@@ -31,8 +31,8 @@ class TopicPlan(NamedTuple):
 
     @property
     def in_sync_min(self) -> int:
-        """On how many replicas a record is before it is acknowledged with acks=all."""
-        return min(int(self.configs.get("min.insync.replicas", 1)), self.replication_factor)
+        """On how many replicas a record is before it is acknowledged with acks=all, if there are so many."""
+        return int(self.configs.get("min.insync.replicas", 1))
 
     @property
     def is_compacted(self) -> bool:

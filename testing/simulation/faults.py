@@ -499,6 +499,7 @@ KINDS: Mapping[str, Kind] = {
     "late-proofs": Kind(25.0, 1.5, late_proofs),
     "strand-coordinator": Kind(25.0, 1.0, strand_coordinator),
 }
+MACHINE_CRASHES = ("crash-machine", "crash-unseen")
 EXTRAORDINARY = (  # see kinds.py
     "directory-error",
     "expire-all",

@@ -5,14 +5,15 @@ high watermark that rises too early is found only if a replica that lacks the re
 this rule looks at the replicas at the moment when the high watermark passes a batch:
 
     each member of the ISR that the metadata store has for the leader's epoch has, or had, the batch;
-    a batch that is acknowledged with acks=all is, or was, on `min.insync.replicas` replicas.
+    a batch that is acknowledged with acks=all is, or was, on `min.insync.replicas` replicas, or on all of them if a
+    reassignment has left fewer.
 
 The store never has a member that the leader does not wait for: a leader waits for a new member before it asks for it,
 and for a removed one until it hears that the store has the change. A replica that had the batch once and lost it is
 for the rules about losses.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from barnabas.controller.store.paths import PartitionState
@@ -37,7 +38,7 @@ class InSyncRules:
 
     def __init__(self, violate: Violate) -> None:
         self.nodes: Sequence[WatchedNode] = ()
-        self.replicas_min: Mapping[str, int] = {}  # topic -> min.insync.replicas, and no more than it has replicas
+        self.replicas_min: dict[str, int] = {}  # topic -> the smallest min.insync.replicas that it has had
         self._violate = violate
 
     def committed(self, truth: Truth, batch: BatchHeader, epoch: int, states: Sequence[Election]) -> None:
@@ -54,7 +55,9 @@ class InSyncRules:
 
     def acked(self, truth: Truth, batch: BatchHeader) -> None:
         """This batch was acknowledged with acks=all."""
-        holders, wanted = truth.holders_of(batch), self.replicas_min.get(truth.topic, 1)
+        holders = truth.holders_of(batch)
+        counts = [n for epoch, n in truth.replica_counts.items() if epoch >= batch.partition_leader_epoch]
+        wanted = min([self.replicas_min.get(truth.topic, 1), *counts])
         if len(holders) < wanted:
             found = sorted(holders)
             self._violate("I19", f"{truth}: {batch} is acknowledged, and on {found} only: {wanted} replicas are wanted")

@@ -181,6 +181,7 @@ class Checks:
         if log.log_start_offset != shadow.start_offset:
             self._check_start(truth, shadow, log.log_start_offset)
         if partition.is_leader and truth.leaders.get(partition.leader_epoch) != node.broker_id:
+            truth.replica_counts[partition.leader_epoch] = len(partition.replicas)
             self._check_leader(truth, shadow, partition.leader_epoch)
         if partition.high_watermark != shadow.high_watermark:
             self._check_high_watermark(truth, shadow, partition)

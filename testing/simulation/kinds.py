@@ -1,8 +1,10 @@
-"""Kinds of histories (pure): `make sim KIND=directories`.
+"""Kinds of histories (pure): `make sim KIND=directories`, or several at once: `make sim KIND=directories+twice`.
 
 A kind changes the run of a seed: properties of the brokers, faults that are always drawn, and operations of the
-administrator. The rules are the same. Kinds do not change a seed's history without `KIND`.
+administrator. The rules are the same. Without `KIND` a seed draws two kinds and combines them, because faults are found
+where two parts of a broker meet.
 
+    plain         what every history has: faults of all common kinds, and an administrator
     directories   two log directories a broker, moves between them; a disk error takes one directory
     levels        inter.broker.protocol.version from 2.3 on: one for all brokers, or two, often on both sides of 2.8
     crowds        faults of one broker happen to all, or to two at once; long pauses; short timeouts
@@ -14,11 +16,12 @@ administrator. The rules are the same. Kinds do not change a seed's history with
 """
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from barnabas.testing.simulation.admin import TopicPlan
-from barnabas.testing.simulation.plan import ACCOUNTS, BALANCES, STEADY, SYNCED, RunPlan, SecuredPlan
+from barnabas.testing.simulation.faults import MACHINE_CRASHES
+from barnabas.testing.simulation.plan import ACCOUNTS, BALANCES, BRIEF, STEADY, SYNCED, RunPlan, SecuredPlan
 
 DIRECTORIES = ("/data-a", "/data-b")
 OLD_LEVELS = ("2.3", "2.4", "2.5", "2.6", "2.7-IV0", "2.7-IV1", "2.7-IV2")  # topics have no ids
@@ -69,11 +72,14 @@ def _at_moments(plan: RunPlan, rng: random.Random) -> RunPlan:
 def _given_twice(plan: RunPlan, rng: random.Random) -> RunPlan:
     """Where nothing may be lost, a twin is never right. Who is not among a topic's replicas when it is deleted, may be
     away, keep the old log, and be given a replica of the next one."""
+    topics = list(plan.topics)
+    if BRIEF not in {each.name for each in topics}:
+        topics.append(TopicPlan(BRIEF, 1, 2, {"min.insync.replicas": "1"}, is_volatile=not plan.levels))
     topics = [
         each._replace(
             has_twin=each.name == SYNCED, replication_factor=2 if each.is_volatile else each.replication_factor
         )
-        for each in plan.topics
+        for each in topics
     ]
     return plan._replace(topics=topics, admin_pause_seconds=rng.choice((0.3, 0.6)))
 
@@ -97,7 +103,7 @@ def _with_transactions(plan: RunPlan, rng: random.Random) -> RunPlan:
     }
     partitions = rng.choice((1, 2))
     topics = [TopicPlan(name, partitions, 3, {"min.insync.replicas": "2"}) for name in (STEADY, ACCOUNTS)]
-    never = ["crash-machine"]
+    never = list(MACHINE_CRASHES)
     if rng.random() < TABLE_SHARE:
         properties["log.cleaner.backoff.ms"] = "2000"
         topics.append(TopicPlan(BALANCES, 1, 3, {"min.insync.replicas": "2"} | TABLE_CONFIGS))
@@ -129,30 +135,71 @@ def _stranded(plan: RunPlan, rng: random.Random) -> RunPlan:
     return plan._replace(properties=properties, processor_session_ms=20_000)
 
 
+def _plain(plan: RunPlan, rng: random.Random) -> RunPlan:
+    return plan
+
+
+PLAIN = "plain"
+
+# In the order in which they shape a run that combines them: the first ones replace topics, the others change some.
 KINDS: Mapping[str, Kind] = {
-    "directories": Kind(
-        _with_directories,
-        faults=("directory-error", "slow-disk"),
-        without=("disk-error",),
-        operations={"move_between_directories": 5},
-    ),
-    "levels": Kind(_with_levels, faults=("restart-two", "crash-process")),
-    "crowds": Kind(_crowded, faults=("expire-all", "pause-long", "crash-all", "restart-two")),
-    "moments": Kind(
-        _at_moments,
-        faults=("error-in-a-cut", "crash-unseen"),
-        without=("disk-error", "crash-machine"),
-    ),
+    PLAIN: Kind(_plain),
     "transactions": Kind(
         _with_transactions,
         faults=("hold-connections", "delay", "pause-decider", "isolate-decider", "late-markers", "late-proofs"),
         operations=LOSING_NOTHING,
     ),
     "stranded": Kind(_stranded, faults=("strand-coordinator",), operations=LOSING_NOTHING),
-    "secured": Kind(_secured, faults=("leave-store", "expire-session", "late-watches", "lose-store-answer")),
+    "directories": Kind(
+        _with_directories,
+        faults=("directory-error", "slow-disk"),
+        without=("disk-error",),
+        operations={"move_between_directories": 5},
+    ),
+    "moments": Kind(
+        _at_moments,
+        faults=("error-in-a-cut", "crash-unseen"),
+        without=("disk-error", "crash-machine"),
+    ),
+    "levels": Kind(_with_levels, faults=("restart-two", "crash-process")),
+    "crowds": Kind(_crowded, faults=("expire-all", "pause-long", "crash-all", "restart-two")),
     "twice": Kind(
         _given_twice,
         faults=("pause-long", "isolate", "crash-process"),
         operations={"recreate": 12, "reassign": 20},
     ),
+    "secured": Kind(_secured, faults=("leave-store", "expire-session", "late-watches", "lose-store-answer")),
 }
+NOT_BOTH = {"transactions", "stranded"}  # each is what the other one is
+
+
+def draw_kind(rng: random.Random) -> str:
+    """The two kinds of a seed for which none is asked for, as `combined` takes them."""
+    while True:
+        pair = rng.sample([each for each in KINDS if each != PLAIN], 2)
+        if set(pair) != NOT_BOTH:
+            return "+".join(sorted(pair, key=list(KINDS).index))
+
+
+def combined(name: str) -> Kind:
+    """The kind of this name, or all kinds of `a+b` in one; ValueError for a name that is unknown."""
+    if unknown := [each for each in name.split("+") if each not in KINDS]:
+        raise ValueError(f"no kind of history is called {' or '.join(unknown)}; there are {', '.join(KINDS)}")
+    kinds = [KINDS[each] for each in KINDS if each in name.split("+")]
+
+    def shape(plan: RunPlan, rng: random.Random) -> RunPlan:
+        for kind in kinds:
+            plan = kind.shape(plan, rng)
+        return plan
+
+    without = _all_of([kind.without for kind in kinds])
+    return Kind(
+        shape,
+        faults=tuple(each for each in _all_of([kind.faults for kind in kinds]) if each not in without),
+        without=without,
+        operations={name: weight for kind in kinds for name, weight in kind.operations.items()},
+    )
+
+
+def _all_of(names: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(each for some in names for each in some))

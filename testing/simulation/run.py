@@ -1,7 +1,7 @@
 """One seed: a cluster, its clients, faults; then a time without faults; then the final checks (edge).
 
     run_seed(17)                        60 simulated seconds of load and faults, then convergence
-    run_seed(17, kind="crowds")         another history, of a certain kind (kinds.py)
+    run_seed(17, kind="crowds+twice")   another history, of certain kinds (kinds.py); otherwise the seed draws two
     run_seed(17, bugs=("stale_fetch",)) the same with a bug planted, which the checks should find
 
 Phases: start, topics; clients and faults for `seconds`; all faults end and all brokers run again; within
@@ -12,6 +12,7 @@ A `Report` has the violations and the cost. The trace hash is a hash of the whol
 """
 
 import gc
+import random
 import time
 import traceback
 from collections.abc import Sequence
@@ -27,12 +28,12 @@ from barnabas.testing.simulation.committed_readers import CommittedReader
 from barnabas.testing.simulation.compacted import TableReader
 from barnabas.testing.simulation.consumers import Reader, ReaderPlan
 from barnabas.testing.simulation.convergence import Clients, why_not_converged, why_not_settled
-from barnabas.testing.simulation.faults import Fault, Harm, draw_kinds
+from barnabas.testing.simulation.faults import MACHINE_CRASHES, Fault, Harm, draw_kinds
 from barnabas.testing.simulation.faults import draw_plan as draw_faults
 from barnabas.testing.simulation.groups import Member
 from barnabas.testing.simulation.history import History
 from barnabas.testing.simulation.invariants import Checks
-from barnabas.testing.simulation.kinds import KINDS, LEADERS_WRITE_BELOW
+from barnabas.testing.simulation.kinds import LEADERS_WRITE_BELOW, PLAIN, combined, draw_kind
 from barnabas.testing.simulation.node import PORT
 from barnabas.testing.simulation.observe import Observer, watch_tree
 from barnabas.testing.simulation.party import Admission, Party
@@ -61,7 +62,6 @@ CONVERGE_SECONDS = 30.0
 SETTLE_SECONDS = 15.0
 LOOK_SECONDS = 0.5
 RECKLESS_SHARE = 0.3  # of the runs, in which machines may crash however many did before
-MACHINE_CRASHES = ("crash-machine", "crash-unseen")
 CLIENTS_END_SECONDS = 60.0
 UNCERTAIN_RULES = {"I10", "I11"}  # that the cluster did not come to rest is no proof: any bug may delay it
 
@@ -71,6 +71,7 @@ class Report:
     """What became of one seed."""
 
     seed: int
+    kind: str
     violations: list[str] = field(default_factory=list)
     rules: list[str] = field(default_factory=list)  # the ids of the broken rules, first one first
     events: dict[str, int] = field(default_factory=dict)  # what brokers answered
@@ -93,17 +94,17 @@ class Report:
 def run_seed(
     seed: int, seconds: float = SECONDS, bugs: Sequence[str] = (), kind: str = "", *, until_caught: bool = False
 ) -> Report:
-    """Run one seed, of a kind of `KINDS` or of none; violations are in the report.
+    """Run one seed, of these kinds or of two that it draws; violations are in the report.
 
     `until_caught`: no longer than to the first violation that proves a bug (`UNCERTAIN_RULES`).
     """
-    report = Report(seed)
+    report = Report(seed, kind or draw_kind(random.Random(f"{seed} kinds")))
     began = time.process_time()
     collecting = gc.isenabled()
     gc.disable()  # one run makes little garbage in cycles, and looking for it takes a tenth of the time
     try:
         with planted(bugs):
-            run = Run(seed, seconds, report, kind, until_caught=until_caught)
+            run = Run(seconds, report, until_caught=until_caught)
             try:
                 _, simulation = simulate(seed, run.main)
             except SimulationStalled as stalled:
@@ -129,11 +130,8 @@ def _note_end(report: Report, rule: str, why: str) -> None:
 class Run:
     """One run of one seed."""
 
-    def __init__(
-        self, seed: int, seconds: float, report: Report, kind: str = "", *, until_caught: bool = False
-    ) -> None:
-        self.seed = seed
-        self.kind = KINDS[kind] if kind else None
+    def __init__(self, seconds: float, report: Report, *, until_caught: bool = False) -> None:
+        self.kind = None if report.kind == PLAIN else combined(report.kind)
         self.seconds = seconds
         self.report = report
         self.until_caught = until_caught
@@ -254,7 +252,8 @@ class Run:
         self, cluster: Cluster, plan: RunPlan, checks: Checks, rules: TransactionRules, history: History
     ) -> None:
         clients = self.clients
-        partitions = [TopicPartition(each.name, index) for each in plan.topics for index in range(each.partitions)]
+        topics = [each for each in plan.topics if not each.is_volatile]
+        partitions = [TopicPartition(each.name, index) for each in topics for index in range(each.partitions)]
         tables = frozenset(checks.compacted_topics)
         for number in range(plan.transactional_ids):
             writing = TransactionalPlan(f"id-{number}", partitions, plan.transaction_timeout_ms, tables=tables)
@@ -285,7 +284,7 @@ class Run:
             writing = TransactionalPlan("bookkeeper", (), plan.transaction_timeout_ms)
             writer = TransactionalWriter(self._party(cluster, f"{party.name}-producer"), history, writing, rules)
             clients.bookkeepers.append(Bookkeeper(party, "books", TopicPartition(STEADY, 0), writer))
-        for topic in plan.topics:
+        for topic in topics:
             for number in range(2 if plan.racks else 1):
                 reading = ReaderPlan(topic.name, rack=f"rack-{number}" if plan.racks else "", pause_seconds=0.8)
                 party = self._party(cluster, f"committed-{topic.name}-{number}")

@@ -60,6 +60,7 @@ NOT_ALLOWED = frozenset(
 ALLOWED_TO_CLIENTS = {
     ResourcePattern("Topic", acls.WILDCARD): acls.ALL,
     ResourcePattern("Group", acls.WILDCARD): acls.ALL,
+    ResourcePattern("TransactionalId", acls.WILDCARD): acls.ALL,
     ResourcePattern("Cluster", acls.CLUSTER_NAME): "IdempotentWrite",
 }
 

@@ -106,7 +106,8 @@ class Truth:
         self.served: dict[int, None] = {}
         self.lost: dict[tuple[int, int], BatchHeader] = {}  # (base offset, checksum)
         self.cuts: list[Cut] = []
-        self.leaders: dict[int, int] = {}
+        self.leaders: dict[int, int] = {}  # leader epoch -> the broker that led in it
+        self.replica_counts: dict[int, int] = {}  # leader epoch -> how many replicas its leader knew of
         # Of markers, of decisions about transactions, and of a compacted log's data, by checksum.
         self.contents: dict[int, object] = {}
         self.deletable_end = 0  # records below were asked to be deleted

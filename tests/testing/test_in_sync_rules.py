@@ -57,3 +57,14 @@ def test_acks_all_is_answered_when_so_many_have_it_as_the_topic_wants(rules, bro
     assert broken == []
     rules.acked(held_by(1), batch(0, epoch=EPOCH))
     assert broken == ["I19"]
+
+
+def test_acks_all_is_answered_by_fewer_where_a_reassignment_has_left_fewer(rules, broken):
+    rules.replicas_min = {"t": 2}
+    truth = held_by(1)
+    truth.replica_counts |= {EPOCH - 1: 1, EPOCH: 3}
+    rules.acked(truth, batch(0, epoch=EPOCH))
+    assert broken == ["I19"], "that an earlier leader had one replica does not count"
+    truth.replica_counts[EPOCH + 1] = 1
+    rules.acked(truth, batch(0, epoch=EPOCH))
+    assert broken == ["I19"]
