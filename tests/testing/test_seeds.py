@@ -79,7 +79,6 @@ def test_a_planted_bug_is_taken_out_again(bug):
     assert all(getattr(owner, name) is not wrong for owner, name, wrong in inside)
 
 
-@pytest.mark.thorough
 def printed_by(*options: str) -> subprocess.CompletedProcess[str]:
     """What `make sim SEED=…` prints."""
     command = [sys.executable, "-m", "barnabas.testing.simulation", *options]
@@ -87,25 +86,26 @@ def printed_by(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_story_of_a_seed_says_who_is_who_what_was_cut_and_the_verdict():
-    ran = printed_by("--seed", "17", "--seconds", "5", "--lines", "20")
+    ran = printed_by("--seed", "17", "--kind", "plain", "--seconds", "5", "--lines", "20")
     assert ran.returncode == 0, ran.stderr
     assert "broker-1, broker-2, broker-3: a broker; the story calls it by its number" in ran.stdout
-    assert 'make sim SEED=17 ARGS="--lines 0"' in ran.stdout
+    assert 'make sim SEED=17 KIND=plain ARGS="--lines 0"' in ran.stdout
     assert ran.stdout.splitlines()[-1].startswith("Seed 17 breaks no rule")
-    whole = printed_by("--seed", "17", "--seconds", "5", "--lines", "0")
+    whole = printed_by("--seed", "17", "--kind", "plain", "--seconds", "5", "--lines", "0")
     assert "--lines 0" not in whole.stdout
     assert len(whole.stdout.splitlines()) > len(ran.stdout.splitlines())
 
 
 def test_the_story_of_a_seed_ends_with_the_rule_that_it_broke():
     bite = json.loads(BITES.read_text())["early_ack"]
-    ran = printed_by("--seed", str(bite["seed"]), "--bug", "early_ack")
+    ran = printed_by("--seed", str(bite["seed"]), "--kind", "plain", "--bug", "early_ack")
     assert ran.returncode == 1, ran.stderr
     *_, verdict, again = ran.stdout.splitlines()
     assert verdict.startswith(f"Seed {bite['seed']} breaks a rule: ")
-    assert again.endswith(f"--seed {bite['seed']} --bug early_ack")
+    assert again.endswith(f"--seed {bite['seed']} --kind plain --bug early_ack")
 
 
+@pytest.mark.thorough
 def test_a_seed_is_one_history_whatever_the_hashes():
     code = "from barnabas.testing.simulation.run import run_seed; print(run_seed(5, 8.0).trace)"
     traces = [
