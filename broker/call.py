@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from barnabas.broker.connection_order import LatestConnections
-from barnabas.broker.response_memory import ResponseMemory
 from barnabas.broker.security.acls import CLUSTER_NAME, NUMBERS_OF_OPERATIONS, OPERATIONS_OF, address_text
 from barnabas.broker.transactions.connections import COMMITTERS_MAX, SenderConnections
+from barnabas.broker.turns import LargeTurns
 from barnabas.wire.apis import APIS
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Broker:
     marker_senders: SenderConnections = field(default_factory=SenderConnections)
     # The producers of TxnOffsetCommit.
     committers: "LatestConnections[Producer]" = field(default_factory=lambda: LatestConnections(COMMITTERS_MAX))
-    responses: ResponseMemory = field(default_factory=ResponseMemory)
+    turns: LargeTurns = field(default_factory=LargeTurns)
     # Limits the threads that wait for data outside the page cache.
     cold_reads: trio.Semaphore = field(default_factory=lambda: trio.Semaphore(COLD_READS_MAX))
 

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 
 import trio
 
+from barnabas.broker.turns import Turn, Turns
 from barnabas.storage.disk import InThread
 from barnabas.wire.compression import HELD_FREE_BYTES
 from barnabas.wire.records import Steps
@@ -84,7 +85,7 @@ def _pace_of_run() -> _Pace:
         return pace
 
 
-_rooms: trio.lowlevel.RunVar[tuple[trio.Semaphore, ...]] = trio.lowlevel.RunVar("rooms")
+_rooms: trio.lowlevel.RunVar[tuple[Turns, ...]] = trio.lowlevel.RunVar("rooms")
 
 
 class _Held:
@@ -92,25 +93,24 @@ class _Held:
 
     def __init__(self) -> None:
         self.bytes_max = HELD_FREE_BYTES
-        self._rooms: list[trio.Semaphore] = []
+        self._turns: list[Turn] = []
 
     async def grow(self, size_bytes: int) -> None:
-        """Enter the room for `size_bytes`; waits while it is full, in order."""
+        """Enter the room for `size_bytes`; waits while it is full."""
         try:
             rooms = _rooms.get()
         except LookupError:
-            rooms = tuple(trio.Semaphore(places) for _, places in ROOMS)
+            rooms = tuple(Turns(places) for _, places in ROOMS)
             _rooms.set(rooms)
         number = next(number for number, (bytes_max, _) in enumerate(ROOMS) if size_bytes <= bytes_max)
         # A work that grows keeps its smaller room. All works enter rooms in ascending order, so there is no deadlock.
-        await rooms[number].acquire()
-        self._rooms.append(rooms[number])
+        self._turns.append(await rooms[number].take())
         self.bytes_max = ROOMS[number][0]
 
     def release(self) -> None:
         """Leave all rooms: the work has ended."""
-        for room in self._rooms:
-            room.release()
+        for turn in self._turns:
+            turn.give_back()
 
 
 class _Ended(NamedTuple):

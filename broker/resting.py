@@ -1,6 +1,7 @@
 """Which waits of a request may be cancelled without loss.
 
-While a request rests (`resting`), the connection's sweep may close the connection if its client has disconnected.
+While a request rests (`resting`), its connection may be closed: by the sweep if its client has disconnected, or because
+it holds much memory (`memory.py`). A request that rests also gives back its turn (`turns.py`).
 """
 
 from contextlib import AbstractContextManager
@@ -8,10 +9,18 @@ from contextvars import ContextVar
 from typing import Protocol
 
 
+class GivenBack(Protocol):
+    """A turn (`turns.Turn`)."""
+
+    def give_back(self) -> None: ...
+
+
 class Asker(Protocol):
     """The connection whose request a task handles."""
 
     rests: int  # how many waits of its requests are under way that may be cancelled without loss
+    turn: GivenBack | None  # which its request has, among those that take much memory
+    spent_seconds: float  # how long it has had turns lately
 
 
 asker: ContextVar[Asker | None] = ContextVar("asker", default=None)  # of the running task; None: the broker's own task
@@ -26,6 +35,10 @@ class _Resting:
         self._asker = asker.get()
         if self._asker is not None:
             self._asker.rests += 1
+            # It may wait for minutes, for other clients: others must not wait for it.
+            if self._asker.turn is not None:
+                self._asker.turn.give_back()
+                self._asker.turn = None
 
     def __exit__(self, *_: object) -> None:
         if self._asker is not None:

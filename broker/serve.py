@@ -571,7 +571,7 @@ async def _serve_connections(
     task_status: TaskStatus,
 ) -> None:
     """Accept and serve connections until `stop` is set; then hand over leadership, and end within STOP_SECONDS."""
-    connections = Connections(broker.config, broker.responses)
+    connections = Connections(broker.config, broker.world.memory_bytes)
 
     def load() -> int:
         here = len(broker.replicas) + broker.fetch_sessions.partition_count

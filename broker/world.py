@@ -6,6 +6,7 @@ files and comparisons with them.
 """
 
 import logging
+import os
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -31,6 +32,7 @@ NO_THREAD = "can't start new thread"  # Python raises a plain RuntimeError; only
 REQUEST_THREADS = 2
 
 BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
+CONTAINER_MEMORY_FILE = "/sys/fs/cgroup/memory.max"  # of Linux's control groups, version 2
 
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
@@ -64,6 +66,7 @@ class World(NamedTuple):
     one client's work does not delay that of all others.
     `processor_seconds` is the processor time of the thread that calls it; in virtual time steps take none.
     `boot_id` identifies the current boot of the machine; None if unknown (`boot_mark.py`).
+    `memory_bytes` is what the machine, or its container, has of memory; limits are shares of it (`memory.py`).
     `watches_steps`: whether `watchdog.py` times the steps of the event loop. False in virtual time.
     """
 
@@ -77,6 +80,7 @@ class World(NamedTuple):
     watches_steps: bool = True
     processor_seconds: Callable[[], float] = float
     boot_id: str | None = None
+    memory_bytes: int = 2 << 30
 
 
 async def in_worker_thread(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
@@ -166,6 +170,7 @@ def real_world(
         in_request_thread=in_request_thread or request_threads(),
         processor_seconds=time.thread_time,
         boot_id=machine_boot_id(),
+        memory_bytes=machine_memory_bytes(),
     )
 
 
@@ -176,6 +181,17 @@ def machine_boot_id() -> str | None:
             return file.read().strip() or None
     except (OSError, ValueError):
         return None
+
+
+def machine_memory_bytes() -> int:
+    """The memory of the machine, or of this process's container if that has less."""
+    machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        with open(CONTAINER_MEMORY_FILE, encoding="ascii") as file:
+            return min(machine_bytes, int(file.read()))
+    # No container, an older kernel, or "max".
+    except (OSError, ValueError):
+        return machine_bytes
 
 
 async def _open_zookeeper(

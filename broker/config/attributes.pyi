@@ -183,6 +183,7 @@ class BrokerAttributes:
     group_max_session_timeout_ms: int
     group_initial_rebalance_delay_ms: int
     group_max_size: int
+    group_members_max_bytes: int
     group_coordinator_rebalance_protocols: tuple[str, ...]
     group_coordinator_threads: int
     group_coordinator_append_linger_ms: int

@@ -160,7 +160,7 @@ class BrokerConfig(BrokerAttributes):
 
     def as_it_would_be(self, *, cluster_wide: Mapping[str, str], per_broker: Mapping[str, str]) -> BrokerAttributes:
         """All attributes as after `update`, without a check of the rules. ConfigError for a malformed value."""
-        return _attributes(_resolved(self._plain_values(cluster_wide, per_broker), self._static))
+        return _attributes(_resolved(self._plain_values(cluster_wide, per_broker)))
 
     def _plain_values(self, cluster_wide: Mapping[str, str], per_broker: Mapping[str, str]) -> dict[str, Value]:
         for_all, _ = parse_settings(settings_of(_known(cluster_wide), "cluster-wide"))
@@ -168,7 +168,7 @@ class BrokerConfig(BrokerAttributes):
         return self._defaults | self._static | for_all | for_one
 
     def _refresh(self, plain: dict[str, Value]) -> None:
-        values = _resolved(plain, self._static)
+        values = _resolved(plain)
         candidate = _attributes(values)
         problems = find_problems(candidate)
         if problems:
@@ -396,15 +396,10 @@ def _attributes(values: Mapping[str, Value]) -> BrokerAttributes:
     return attributes
 
 
-def _resolved(plain: Mapping[str, Value], static: Mapping[str, Value]) -> dict[str, Value]:
+def _resolved(plain: Mapping[str, Value]) -> dict[str, Value]:
     """The values after the influence of properties on each other."""
     values = dict(plain)
     _apply_other_names(values)
-    # Kafka has no such default. Ours must not make a valid Kafka configuration invalid.
-    if "queued.max.request.bytes" not in static:
-        values["queued.max.request.bytes"] = max(
-            _number(values["queued.max.request.bytes"]), _number(values["socket.request.max.bytes"])
-        )
     return values
 
 
@@ -418,8 +413,6 @@ def _apply_other_names(values: dict[str, Value]) -> None:
 
 def _resolve_unlimited(config: BrokerAttributes) -> None:
     """Replace Kafka's -1 for "no limit" by a number that nothing reaches, so that readers just compare."""
-    if config.queued_max_request_bytes <= 0:
-        config.queued_max_request_bytes = LONG_MAX
     if config.connections_max_idle_ms < 0:
         config.connections_max_idle_ms = LONG_MAX
 

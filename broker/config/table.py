@@ -64,12 +64,6 @@ DEVIATIONS = (
     Deviation("transaction.state.log.replication.factor", 1, True, "There is one broker."),
     Deviation("transaction.state.log.min.isr", 1, True, "There is one broker."),
     Deviation("group.initial.rebalance.delay.ms", 0, True, "A consumer in a test or on a laptop gets records at once."),
-    Deviation(
-        "queued.max.request.bytes",
-        104857600,
-        False,
-        "Requests of many connections together must not exhaust memory; Kafka has no limit.",
-    ),
 )
 
 

@@ -52,6 +52,7 @@ from barnabas.broker.groups.events import (
     Waiting,
 )
 from barnabas.broker.groups.forgetting import deletion_records
+from barnabas.broker.groups.joining import grown_bytes
 from barnabas.broker.groups.offsets import NO_OFFSETS, OffsetsView, commit_records, offsets_view, rests_on
 from barnabas.broker.groups.ports import GroupConfig, GroupWorld
 from barnabas.broker.groups.replay import PendingKey
@@ -130,14 +131,14 @@ class GroupCoordinator:
             return JoinAnswer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, join.member_id)
         group = shard.state.by_id.get(group_id)
         # The group has expired, or was lost in a fail-over before it was stored. The client joins again without an id.
+        if group is None and join.member_id != "":
+            return JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id)
+        # As at a fail-over, the client waits a little and joins again. A member keeps its place meanwhile.
+        if not self._groups.make_room(group, grown_bytes(group, join), group_id):
+            return JoinAnswer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, join.member_id)
         if group is None:
-            if join.member_id != "":
-                return JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id)
-            # The group itself would stay, if its first member is refused, until offsets are checked for their expiry.
-            if not self._groups.room_bytes:
-                return JoinAnswer(ErrorCode.GROUP_MAX_SIZE_REACHED)
             group = self._groups.create(shard, group_id)
-        self._groups.happen(shard, group, join._replace(room_bytes=self._groups.room_bytes))
+        self._groups.happen(shard, group, join)
         answer = await self._answer(shard, group, join.waiting)
         # Only the return of a static member is stored before its answer. A generation is stored with its assignments.
         not_stored = await self._hold(shard, group, join.waiting, answer.member_id)
@@ -251,7 +252,7 @@ class GroupCoordinator:
         group = shard.state.by_id.get(group_id)
         # As in Kafka it stays, whatever follows. It is removed when offsets are checked for their expiry.
         if group is None:
-            if not self._groups.room_bytes:
+            if not self._groups.make_room(None, 0, group_id):
                 return CommitAnswer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             group = self._groups.create(shard, group_id)
         self._groups.happen(shard, group, commit)

@@ -30,6 +30,7 @@ from barnabas.broker.groups.events import (
     Leave,
     Loaded,
     PartitionsDeleted,
+    Shed,
     StoreAssignment,
     StoreExpiry,
     StoreGroupDeletion,
@@ -42,10 +43,7 @@ from barnabas.broker.groups.events import (
 from barnabas.broker.groups.forgetting import (
     apply_deleted,
     apply_expired,
-    decide_expiry,
-    decide_group_deletion,
-    decide_offset_deletion,
-    decide_partitions_deleted,
+    decide_removal,
 )
 from barnabas.broker.groups.joining import apply_replacement_stored, decide_join
 from barnabas.broker.groups.offsets import decide_commit, decide_commit_in_transaction
@@ -56,6 +54,7 @@ from barnabas.broker.groups.sessions import (
     decide_heartbeat,
     decide_leave,
     decide_loaded,
+    decide_shed,
 )
 from barnabas.broker.groups.state import Group, GroupState
 from barnabas.broker.groups.syncing import (
@@ -107,6 +106,8 @@ def decide(group: Group, event: Event, now_ms: int, rng: random.Random) -> Decis
             decide_leave(group, event, now_ms, decision)
         case TimerFired():
             apply_timer(group, event.timer, now_ms, decision)
+        case Shed():
+            decide_shed(group, event, now_ms, decision)
         case Forgotten():
             apply_forgotten(group, event, decision)
         case Answered():
@@ -115,14 +116,8 @@ def decide(group: Group, event: Event, now_ms: int, rng: random.Random) -> Decis
             apply_assignment_lost(group, event, now_ms, decision)
         case Loaded():
             decide_loaded(group, now_ms, decision)
-        case Expire():
-            decide_expiry(group, event, now_ms, decision)
-        case PartitionsDeleted():
-            decide_partitions_deleted(group, event, decision)
-        case DeleteGroup():
-            decide_group_deletion(group, event, decision)
-        case DeleteOffsets():
-            decide_offset_deletion(group, event, decision)
+        case Expire() | PartitionsDeleted() | DeleteGroup() | DeleteOffsets():
+            decide_removal(group, event, now_ms, decision)
     return decision
 
 

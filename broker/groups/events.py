@@ -114,10 +114,6 @@ class Made(NamedTuple):
 
 # -- events
 
-# What clients can make a coordinator hold in memory without a record in a log: members, and groups that have stored
-# nothing. Kafka has no such limit.
-HELD_BYTES_MAX = 48 << 20
-
 
 class Join(NamedTuple):
     """JoinGroup. `member_id` is "" for a client that has none yet."""
@@ -134,7 +130,6 @@ class Join(NamedTuple):
     requires_member_id: bool  # a new member gets MEMBER_ID_REQUIRED first (KIP-394)
     skips_assignment: bool  # the client understands SkipAssignment (KIP-814)
     reason: str | None = None
-    room_bytes: int = HELD_BYTES_MAX  # what the members of all groups may still grow by
 
 
 class Sync(NamedTuple):
@@ -233,6 +228,12 @@ class TimerFired(NamedTuple):
     timer: "Timer"
 
 
+class Shed(NamedTuple):
+    """Others need memory: of this group pending member ids are dropped, or else members, until so much is free."""
+
+    wanted_bytes: int
+
+
 class Forgotten(NamedTuple):
     """The client of a waiting request has disconnected."""
 
@@ -273,7 +274,9 @@ class PartitionsDeleted(NamedTuple):
 
 Commits = CommitOffsets | CommitOffsetsInTransaction
 Request = Join | Sync | Heartbeat | Leave | Commits | DeleteGroup | DeleteOffsets
-Event = Request | TimerFired | Forgotten | Answered | AssignmentNotReplicated | Loaded | Expire | PartitionsDeleted
+Event = (
+    Request | TimerFired | Shed | Forgotten | Answered | AssignmentNotReplicated | Loaded | Expire | PartitionsDeleted
+)
 
 
 # -- what follows

@@ -39,6 +39,21 @@ from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 
 
+def decide_removal(
+    group: Group, event: Expire | PartitionsDeleted | DeleteGroup | DeleteOffsets, now_ms: int, decision: Decision
+) -> None:
+    """Remove what has expired, what was deleted with its topic, or what an administrator deletes."""
+    match event:
+        case Expire():
+            decide_expiry(group, event, now_ms, decision)
+        case PartitionsDeleted():
+            decide_partitions_deleted(group, event, decision)
+        case DeleteGroup():
+            decide_group_deletion(group, event, decision)
+        case DeleteOffsets():
+            decide_offset_deletion(group, event, decision)
+
+
 def decide_expiry(group: Group, event: Expire, now_ms: int, decision: Decision) -> None:
     """Remove the offsets of `event.partitions` that have expired, and the group if nothing is left of it."""
     _forget_unasked(group, _expired(group, event, now_ms), decision)

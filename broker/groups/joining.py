@@ -51,7 +51,7 @@ def decide_join(group: Group, join: Join, now_ms: int, rng: random.Random, decis
     Error answers: GROUP_MAX_SIZE_REACHED, INCONSISTENT_GROUP_PROTOCOL, MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID,
     FENCED_INSTANCE_ID, UNKNOWN_SERVER_ERROR.
     """
-    if not _has_memory(group, join) or not _has_room(group, join.member_id):
+    if not _has_room(group, join.member_id):
         # As in Kafka it loses its place, too: otherwise the round would wait for it.
         if join.member_id in group.members:
             remove(group, join.member_id, f"has no room for {join.member_id}, which joins again", now_ms, decision)
@@ -69,12 +69,14 @@ def decide_join(group: Group, join: Join, now_ms: int, rng: random.Random, decis
         complete_join_if_all_joined(group, now_ms, decision)
 
 
-def _has_memory(group: Group, join: Join) -> bool:
-    """Whether this broker may hold what the member sends, in the place of what it holds of the member already."""
-    member_id = join.member_id or group.static_members.get(join.instance_id or "", "")
-    member = group.members.get(member_id)
+def grown_bytes(group: Group | None, join: Join) -> int:
+    """By how much a group may grow with this request; None is a group that it creates. Not above 0 if it does not."""
+    member = None
+    if group is not None:
+        member_id = join.member_id or group.static_members.get(join.instance_id or "", "")
+        member = group.members.get(member_id)
     known_bytes = 0 if member is None else member.held_bytes
-    return held_bytes(join.client_id, join.instance_id, join.protocols) - known_bytes <= join.room_bytes
+    return held_bytes(join.client_id, join.instance_id, join.protocols) - known_bytes
 
 
 def _has_room(group: Group, member_id: str) -> bool:

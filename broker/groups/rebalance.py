@@ -189,6 +189,11 @@ def end_sync(group: Group, error: ErrorCode, decision: Decision) -> None:
 def remove(group: Group, member_id: str, reason: str, now_ms: int, decision: Decision) -> None:
     """Remove a member that left or failed, and begin a rebalance of the others. `reason` is for the log."""
     drop(group, [member_id], decision)
+    after_loss(group, reason, now_ms, decision)
+
+
+def after_loss(group: Group, reason: str, now_ms: int, decision: Decision) -> None:
+    """Members were dropped: begin a rebalance of the others, unless one is under way."""
     if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
         prepare_rebalance(group, reason, now_ms, decision)
     else:

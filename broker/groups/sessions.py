@@ -4,6 +4,8 @@ Each member has a session timer, which each of its requests restarts. The JOIN t
 rebalance. The SYNC timer removes members that have not sent SyncGroup in time.
 """
 
+from itertools import islice
+
 from barnabas.broker.groups.events import (
     Answer,
     Answered,
@@ -14,12 +16,14 @@ from barnabas.broker.groups.events import (
     Leave,
     LeaveAnswer,
     LeavingMember,
+    Shed,
     SyncAnswer,
     Timer,
     TimerKind,
     Waiting,
 )
 from barnabas.broker.groups.rebalance import (
+    after_loss,
     complete_join_if_all_joined,
     drop,
     drop_late,
@@ -129,6 +133,30 @@ def apply_answered(group: Group, answered: Answered, decision: Decision) -> None
     member = group.members.get(answered.member_id)
     if member is not None:
         restart_session(member, decision)
+
+
+# -- memory
+
+# Members between two checkpoints. The group that needs the memory tries again if so many are not enough.
+SHED_AT_A_TIME = 100
+
+
+def decide_shed(group: Group, shed: Shed, now_ms: int, decision: Decision) -> None:
+    """Drop what others need the memory of: pending member ids, the oldest first, or else the newest members."""
+    are_pending = bool(group.pending_members)
+    member_ids = list(islice(group.pending_members if are_pending else reversed(group.members), SHED_AT_A_TIME))
+    left_bytes = group.held_bytes - shed.wanted_bytes
+    dropped = 0
+    while dropped < len(member_ids) and group.held_bytes > left_bytes:
+        drop(group, member_ids[dropped : dropped + 1], decision)
+        dropped += 1
+
+    reason = "are dropped: the members of all groups take group.members.max.bytes, and this group takes most"
+    if are_pending:
+        decision.notes.append(f"{dropped} member ids that have not joined {reason}")
+        complete_join_if_all_joined(group, now_ms, decision)
+    elif dropped:
+        after_loss(group, f"{dropped} members {reason}", now_ms, decision)
 
 
 # -- loaded and unloaded

@@ -17,7 +17,6 @@ from barnabas.broker.cluster.topics import GROUP_TOPIC
 from barnabas.broker.containment import contained
 from barnabas.broker.groups.decisions import apply_refused, apply_stored, decide
 from barnabas.broker.groups.events import (
-    HELD_BYTES_MAX,
     AnyReply,
     Decision,
     Event,
@@ -26,12 +25,14 @@ from barnabas.broker.groups.events import (
     Loaded,
     Made,
     PartitionsDeleted,
+    Shed,
     StoreExpiry,
     Timer,
     TimerFired,
     Transaction,
 )
 from barnabas.broker.groups.loader import GroupLoader
+from barnabas.broker.groups.memory import SHEDDINGS_MAX, GroupMemory, Held
 from barnabas.broker.groups.ports import GroupConfig, GroupWorld
 from barnabas.broker.groups.records import GroupRecord, encode_record
 from barnabas.broker.groups.replay import Groups, replay_all, replay_marker
@@ -39,6 +40,7 @@ from barnabas.broker.groups.sessions import apply_unloaded
 from barnabas.broker.groups.state import GROUP_BYTES, Group, GroupState, StoredOffset, subscribed_topics, text_bytes
 from barnabas.broker.groups.subscriptions import reading
 from barnabas.broker.groups.timers import Timers
+from barnabas.broker.memory import members_limit_bytes
 from barnabas.broker.pacing import complete, pause_after
 from barnabas.broker.shards.shard import Shard, Stored
 from barnabas.broker.shards.shards import Shards
@@ -74,8 +76,7 @@ class GroupShards:
         self.shards = Shards[Groups](GROUP_TOPIC, self, world, lambda: config.offsets_load_buffer_size)
         self._timers: Timers[Group, Timer] = Timers()
         self._shard_of: dict[Group, GroupShard] = {}  # of each group that ever had a timer, until it is removed
-        self._held: dict[Group, int] = {}  # what each group counts in `_held_bytes`
-        self._held_bytes = 0
+        self._memory = GroupMemory(members_limit_bytes(config.group_members_max_bytes, world.memory_bytes))
         self._sleeping_until = math.inf  # when `_watch_timers` wakes by itself (trio's clock, s)
         self._wake = trio.Event()
         # Deleted partitions whose offsets are not all removed yet, each with the log end offsets of the serving shards
@@ -86,12 +87,6 @@ class GroupShards:
         # unloaded.
         self._to_wake, self._wakes = trio.open_memory_channel[list[AnyReply]](math.inf)
         self._unloaded, self._to_remove = trio.open_memory_channel[GroupShard](math.inf)
-
-    @property
-    def room_bytes(self) -> int:
-        """What the members of all groups may still grow by."""
-        # The members that were loaded may take more than the limit: they are in the log, and may rejoin as they are.
-        return max(HELD_BYTES_MAX - self._held_bytes, 0)
 
     def on_partitions_deleted(self, deleted: Sequence[TopicPartition]) -> None:
         """These partitions were deleted: remove the offsets that are committed for them."""
@@ -137,15 +132,30 @@ class GroupShards:
     def _happen(self, shard: GroupShard, group: Group, event: Event) -> None:
         self._follow(shard, group, decide(group, event, self._world.now_ms(), self._world.rng))
         if group.state is not GroupState.DEAD:
-            self._count_held(group)
+            self._memory.count(shard, group)
 
-    def _count_held(self, group: Group) -> None:
-        """Count what the group holds now, in place of what was counted before."""
-        held_bytes = group.held_bytes
-        if group.recorded.is_blank:
-            held_bytes += GROUP_BYTES + text_bytes(group.group_id)
-        self._held_bytes += held_bytes - self._held.get(group, 0)
-        self._held[group] = held_bytes
+    def make_room(self, group: Group | None, grown_bytes: int, group_id: str) -> bool:
+        """Whether a group may grow by so many bytes; other groups lose members for it. None is one to be created."""
+        if group is None:
+            grown_bytes += GROUP_BYTES + text_bytes(group_id)
+        # A member that rejoins as it was is not refused, even if more members were loaded than there is memory for.
+        if grown_bytes <= 0:
+            return True
+        for _ in range(SHEDDINGS_MAX):
+            if not self._memory.lacks(grown_bytes):
+                return True
+            largest = self._memory.to_shed(group, grown_bytes)
+            # The group that asks may have been created, and left over, by an earlier request.
+            if largest is None or (largest.group is group and largest.is_left_over):
+                return False
+            self._shed(largest, grown_bytes)
+        return False
+
+    def _shed(self, largest: Held, wanted_bytes: int) -> None:
+        if not largest.is_left_over:
+            self.happen_unasked(largest.shard, largest.group, Shed(wanted_bytes))
+        if largest.is_left_over:
+            self._remove(largest.shard, largest.group)
 
     def happen_unasked(self, shard: GroupShard, group: Group, event: Event) -> None:
         """As `happen`, for events that are no requests: the group may be Dead, and an exception is logged."""
@@ -279,7 +289,7 @@ class GroupShards:
     def _remove(self, shard: GroupShard, group: Group) -> None:
         self._timers.stop_all(group)
         self._shard_of.pop(group, None)
-        self._held_bytes -= self._held.pop(group, 0)
+        self._memory.release(group)
         # `_remove_unloaded` has taken it out already.
         if shard.state.by_id.get(group.group_id) is group:
             del shard.state.by_id[group.group_id]

@@ -142,7 +142,7 @@ async def _answer(
             await plan.warm()
         if call.version < RECORD_FORMAT_2_VERSION:
             # The records are rewritten in memory, and a client that does not read them keeps them there.
-            async with broker.responses.room():
+            async with broker.turns.of_clients.turn():
                 await plan.convert()
     except BaseException:
         # File slices hold segment files open until they are sent. A plan that fails or is cancelled sends none.

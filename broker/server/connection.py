@@ -77,7 +77,7 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
 async def _serve_requests(broker: Broker, connections: Connections, connection: Connection) -> None:
     reader = await _enter(broker, connections, connection)
     pipelined, delayed = connection.pipelined, connection.pipelined.responses
-    charged, turn_began = Charged(connections.decoded, connection), trio.current_time()
+    charged, turn_began = Charged(connections, connection, broker.turns.of_clients), trio.current_time()
     while not connections.finishing:
         frame = reader.next_frame()
         while frame is None:
@@ -96,10 +96,8 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
                 return await _send_pipelined(connections, connection)
             reader.feed(data)
             frame = reader.next_frame()
-            # A whole frame never waits for memory: handling it is what releases its bytes.
             if frame is None:
-                connections.hold(connection, reader.pending_bytes)
-                await connections.room(connection)
+                connections.hold_frame(connection, reader.pending_bytes)
         # Requests are handled in order; only a Produce may begin while an earlier one waits for its acknowledgement.
         while delayed and (len(delayed) >= PIPELINED_MAX or not is_pipelined(frame)):
             await _send_ready(connections, connection)
@@ -107,11 +105,11 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
             continue
         # Before the handling: a request that may change something is cancelled neither by `finish` nor by the sweep.
         connection.busy = connection.is_handling = True
-        connections.hold(connection, len(frame) + reader.pending_bytes)
+        connections.hold_frame(connection, len(frame) + reader.pending_bytes)
         handling = _answer_frame(broker, connection, charged, frame)
         answer = await (calling_before_wait(handling, connection.send_unsent) if connection.unsent else handling)
         frame = None  # its memory is free while the response is sent, which may take long
-        connections.hold(connection, reader.pending_bytes)  # later frames may be in the buffer already
+        connections.hold_frame(connection, reader.pending_bytes)  # later frames may be in the buffer already
         # Responses leave in the order of the requests: one that is ready queues behind those that wait.
         if isinstance(answer, DelayedResponse) or (delayed and answer):
             pipelined.add(answer)
@@ -203,7 +201,7 @@ async def _answer_those_before(connections: Connections, connection: Connection)
     """The last frame breaks the protocol: send what is owed for the requests before it."""
     # Kafka reads a request after the last response, so the bad one takes no answer from others.
     connection.is_handling = False
-    connections.hold(connection, 0)
+    connections.hold_frame(connection, 0)
     await _send_pipelined(connections, connection)
 
 

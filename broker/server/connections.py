@@ -1,34 +1,31 @@
-"""What all connections share: limits by number, memory for requests and responses, and the sweep that closes some.
+"""What all connections share: limits by number, the account of their memory, and the sweep that closes some.
 
 `Connection` is the state of one of them, as limits and the sweep need it; `connection.py` serves it.
 """
 
 import logging
-import math
 from typing import TYPE_CHECKING
 
 import trio
 
 from barnabas.broker.call import ANONYMOUS
+from barnabas.broker.memory import Account, request_limit_bytes
 from barnabas.broker.net import ConnectionLost, Stream
 from barnabas.broker.pacing import pause_after
-from barnabas.broker.response_memory import MOVED_BYTES, ResponseMemory, laggards
-from barnabas.broker.server.decoding import DecodedMemory
 from barnabas.broker.server.pipelined_responses import PipelinedResponses
 
 if TYPE_CHECKING:
     from barnabas.broker.config.live import BrokerConfig
+    from barnabas.broker.resting import GivenBack
     from barnabas.broker.server.login import Login
 
 logger = logging.getLogger(__name__)
 
 NO_REQUEST, FETCH = -1, 1  # API keys
-STALLED_SECONDS = 30.0  # without a byte of an unfinished frame, while memory for requests is used up
-TOKEN_SECONDS = 1.0  # a connection that sends nothing keeps others from reading for at most this time
-TOKEN_BYTES = 1 << 14  # received bytes that renew the token; a slow trickle does not
 SWEEP_SECONDS = 1.0
-LOGIN_BYTES_MAX = 1 << 26  # of unfinished frames, of all clients that have not logged in
 HANG_UP_COST = 10  # rows (`pacing.py`) of a look for a hang-up
+STRANGERS_SHARE = 8  # of the limit for clients: what all those together may hold that have not logged in
+SPENT_KEPT = 0.9  # of the turns that a connection has had, a second later
 
 
 class Connection:
@@ -36,19 +33,17 @@ class Connection:
 
     # There may be tens of thousands of connections, so an idle one has to be small.
     __slots__ = (
+        "account",
         "address",
-        "answer_began_at",
         "answer_bytes",
         "api_key",
         "busy",
         "decoded_bytes",
+        "frame_bytes",
         "held_bytes",
         "is_handling",
         "listener",
         "login",
-        "login_bytes",
-        "moved_at",
-        "moved_bytes",
         "muted_until",
         "number",
         "pipelined",
@@ -59,13 +54,15 @@ class Connection:
         "scope",
         "sending",
         "sent_bytes",
+        "spent_seconds",
         "stream",
+        "turn",
         "unsent",
-        "waiting",
     )
 
-    def __init__(self, stream: Stream, listener: str, number: int) -> None:
+    def __init__(self, stream: Stream, listener: str, number: int, account: "Account[Connection]") -> None:
         self.stream = stream
+        self.account = account  # of the memory that it holds
         self.number = number  # in the order in which they are accepted
         self.listener = listener
         self.address = stream.peer_address
@@ -74,9 +71,10 @@ class Connection:
         self.login: Login | None = None  # with SASL
         self.scope = trio.CancelScope()
         self.progress_at = trio.current_time()
-        self.held_bytes = 0
-        self.login_bytes = 0  # of an unfinished frame before it has logged in; no part of `held_bytes`
-        self.waiting = False  # for memory in `room`: the broker delays it, so it is not stalled
+        self.held_bytes = 0  # what its account has counted: the sum of these three, while it is not being closed
+        self.frame_bytes = 0  # of an unfinished frame, the frame that is handled, and those that wait behind it
+        self.decoded_bytes = 0  # of the objects that its request became, if they are many
+        self.answer_bytes = 0  # of the response that is being sent; file slices do not count
         self.pipelined = PipelinedResponses(stream)
         self.unsent = b""  # responses that leave with those of the next requests
         self.busy = False  # a request is being handled, or a response waits to be sent
@@ -85,10 +83,8 @@ class Connection:
         self.rests = 0  # above 0 while the request only waits, e.g. a long poll (`resting.py`)
         self.sending = False  # a response is being sent: how long that takes depends on the client
         self.sent_bytes = 0  # the stream's count at the last sweep
-        self.decoded_bytes = 0  # memory of the decoded request, if it is large
-        self.answer_bytes = 0  # memory of the response that is being sent; file slices do not count
-        self.answer_began_at = self.moved_at = 0.0  # when sending began; when MOVED_BYTES had last been sent
-        self.moved_bytes = 0  # the stream's count at `moved_at`
+        self.turn: GivenBack | None = None  # which its request has (`turns.py`)
+        self.spent_seconds = 0.0  # how long it has had turns lately
         self.muted_until = 0.0  # a quota is exceeded: no request is read until then, on trio's clock
 
     def send_unsent(self) -> None:
@@ -106,8 +102,6 @@ class Connection:
         """Called by the sweep: a connection that sent bytes since the last sweep is not idle."""
         if self.sent_bytes != self.stream.sent_bytes:
             self.sent_bytes, self.progress_at = self.stream.sent_bytes, now
-        if self.sent_bytes >= self.moved_bytes + MOVED_BYTES:
-            self.moved_bytes, self.moved_at = self.sent_bytes, now
 
     def has_rested_long(self, now: float) -> bool:
         """Whether its request has waited for more than SWEEP_SECONDS."""
@@ -128,41 +122,36 @@ class Connection:
         """Whether it is being closed."""
         return self.scope.cancel_called
 
-    def is_hoarding(self, now: float) -> bool:
-        """Whether its decoded request is large and has done nothing but wait for STALLED_SECONDS."""
-        return self.decoded_bytes > 0 and self.rests > 0 and self.progress_at < now - STALLED_SECONDS
-
-    def is_stalled(self, now: float) -> bool:
-        """Whether it holds a part of a frame, and its client has sent nothing for STALLED_SECONDS."""
-        return self.held_bytes > 0 and not self.waiting and self.progress_at < now - STALLED_SECONDS
+    @property
+    def is_evictable(self) -> bool:
+        """Whether it may be closed for the memory that it holds."""
+        return not (self.is_at_work or self.is_leaving)
 
 
 class Connections:
-    """All connections of a broker: limits by number and by bytes, and a sweep once a second.
+    """All connections of a broker: limits by number and by memory, and a sweep once a second.
 
-    Memory for requests: bytes of unfinished frames and of frames being handled count against
-    `queued.max.request.bytes`, for all connections together. At the limit connections wait in `room` in a queue. One of
-    them, the holder of the token, may read on above the limit.
+    Memory: frames, decoded requests and unsent responses count against `queued.max.request.bytes`. Above it the
+    connections that hold most and free least are closed (`memory.py`); no connection waits for memory. Clients take
+    no memory from brokers that have a listener to themselves, nor those that have yet to log in from others: these
+    three classes have an account each.
     """
 
-    def __init__(self, config: "BrokerConfig", responses: ResponseMemory) -> None:
+    def __init__(self, config: "BrokerConfig", machine_bytes: int) -> None:
+        limit_bytes = request_limit_bytes(
+            config.queued_max_request_bytes, config.socket_request_max_bytes, machine_bytes
+        )
         self.finishing = False
         self._config = config
-        self._responses = responses
         self._open: dict[Connection, None] = {}
         self._by_address: dict[str, int] = {}
         self._by_listener: dict[str, int] = {}
         self._accepted = 0
-        self._held_bytes = 0
-        self.decoded = DecodedMemory()
-        self._token_holder: Connection | None = None  # may read although memory is used up
-        self._token_ends_at = 0.0  # from then on the first in the queue may take the token
-        self._token_bytes = 0  # what the holder held when it got the token, or when it was renewed
-        self._queue: dict[Connection, trio.Event] = {}  # connections that wait for memory, in order of arrival
+        self._clients = Account[Connection](limit_bytes)
+        self._strangers = Account[Connection](limit_bytes // STRANGERS_SHARE)
+        self._brokers = Account[Connection](limit_bytes)
         self._slot = trio.Event()  # set when a connection ends, for those that wait in `admit`
         self._waiting: dict[str, int] = {}  # how many wait in `admit`, by listener
-        self._login_bytes = 0
-        self._logins: dict[Connection, None] = {}  # which hold login bytes, the longest first
 
     def __len__(self) -> int:
         return len(self._open)
@@ -182,7 +171,7 @@ class Connections:
         if len(self._open) >= self._config.max_connections:
             self._close_quietest_client()
         self._accepted += 1
-        connection = Connection(stream, listener, self._accepted)
+        connection = Connection(stream, listener, self._accepted, self._account_of(listener))
         self._open[connection] = None
         self._by_address[connection.address] = self._by_address.get(connection.address, 0) + 1
         self._by_listener[listener] = self._by_listener.get(listener, 0) + 1
@@ -222,10 +211,7 @@ class Connections:
 
     def leave(self, connection: Connection) -> None:
         """Remove a connection that has ended, and release all the memory that it held."""
-        self.hold(connection, 0)
-        self.hold_login(connection, 0)
-        self.decoded.hold(connection, 0)
-        self.hold_answer(connection, 0)
+        connection.account.hold(connection, 0, trio.current_time())
         del self._open[connection]
         self._by_listener[connection.listener] -= 1
         self._by_address[connection.address] -= 1
@@ -234,156 +220,82 @@ class Connections:
             del self._by_address[connection.address]
         self._slot.set()
 
-    @property
-    def _is_full(self) -> bool:
-        return self._held_bytes >= self._config.queued_max_request_bytes
+    # -- memory
 
-    def hold(self, connection: Connection, held_bytes: int) -> None:
-        """Set how many bytes of requests this connection holds; wakes the next connection in `room` if it may read."""
-        self._held_bytes += held_bytes - connection.held_bytes
-        if held_bytes < connection.held_bytes and self._token_holder is connection:
-            self._token_holder = None  # its frame is handled, or it was closed: the next one may read
-        connection.held_bytes = held_bytes
-        # One wake-up at a time: a connection that leaves the queue wakes the next one in `room`.
-        if self._queue and (self._token_holder is None or not self._is_full):
-            self._wake_first()
+    def hold_frame(self, connection: Connection, frame_bytes: int) -> None:
+        """Set how many bytes of requests this connection holds."""
+        if frame_bytes != connection.frame_bytes:
+            connection.frame_bytes = frame_bytes
+            self._hold(connection)
 
-    def hold_login(self, connection: Connection, login_bytes: int) -> None:
-        """Set how many bytes of an unfinished frame this connection holds, whose client has not logged in.
-
-        Above the limit the connection that has held such bytes longest is closed.
-        """
-        # Not as `hold`: strangers would use up the memory of those that have logged in, and make them wait.
-        self._login_bytes += login_bytes - connection.login_bytes
-        connection.login_bytes = login_bytes
-        if login_bytes:
-            self._logins[connection] = None
-        else:
-            self._logins.pop(connection, None)
-        while self._login_bytes > LOGIN_BYTES_MAX:
-            slowest = next(iter(self._logins))
-            logger.warning(
-                "closing the connection of %s: others log in, and it does not go on",
-                slowest.address,
-                extra={"peer": slowest.address},
-            )
-            slowest.scope.cancel()
-            self.hold_login(slowest, 0)
+    def hold_decoded(self, connection: Connection, decoded_bytes: int) -> None:
+        """Set what the request takes that this connection decodes or handles; 0 when it is answered."""
+        connection.decoded_bytes = decoded_bytes
+        self._hold(connection)
 
     def hold_answer(self, connection: Connection, answer_bytes: int) -> None:
-        """Set how many bytes of its response this connection holds; above the limit laggards are closed."""
-        # Releasing memory cannot exceed the limit, so it needs no look at all connections.
-        is_more = answer_bytes > connection.answer_bytes
-        self._responses.hold(connection, answer_bytes)
-        if is_more and self._responses.is_used_up:
-            self._close_laggards()
+        """Set how many bytes of its response this connection holds."""
+        connection.answer_bytes = answer_bytes
+        self._hold(connection)
 
-    def _close_laggards(self) -> None:
-        # A cancelled connection releases its memory when its task ends. `laggards` counts that as released, so further
-        # calls before do not close more connections than necessary.
-        for connection in list(laggards(self._open, trio.current_time())):
+    def note_login(self, connection: Connection, *, is_over: bool) -> None:
+        """A client that has yet to log in holds memory in the account of its kind."""
+        account = connection.account
+        account.hold(connection, 0, trio.current_time())
+        connection.account = self._account_of(connection.listener) if is_over else self._strangers
+        self._hold(connection)
+
+    def _account_of(self, listener: str) -> Account[Connection]:
+        return self._brokers if self._config.is_brokers_own(listener) else self._clients
+
+    def _hold(self, connection: Connection) -> None:
+        # What one holds that is being closed is about to be released.
+        if connection.is_leaving:
+            return
+        held_bytes = connection.frame_bytes + connection.decoded_bytes + connection.answer_bytes
+        connection.account.hold(connection, held_bytes, trio.current_time())
+        if connection.account.is_above_limit:
+            self._evict(connection.account)
+
+    def _evict(self, account: Account[Connection]) -> None:
+        for worst in account.to_evict(trio.current_time()):
             logger.warning(
-                "closing the connection of %s, which does not read %d bytes of its answer: memory for answers is used"
-                " up",
-                connection.address,
-                connection.answer_bytes,
-                extra={"peer": connection.address},
+                "closing the connection of %s: memory for requests and responses is used up, and of all connections it"
+                " has held most for longest: %d bytes of requests, %d of a decoded request, %d of a response",
+                worst.address,
+                worst.frame_bytes,
+                worst.decoded_bytes,
+                worst.answer_bytes,
+                extra={"peer": worst.address},
             )
-            connection.scope.cancel()
-
-    async def room(self, connection: Connection) -> None:
-        """Wait until the bytes held by all connections are below the limit, or this one may go above it.
-
-        Called with an unfinished frame. Without the token all connections could wait here for each other, each with a
-        part of a frame and none with a whole one.
-        """
-        if self._is_full and not self._may_go_above(connection):
-            connection.waiting = True
-            self._queue[connection] = trio.Event()
-            try:
-                while self._is_full and not self._may_go_above(connection):
-                    await self._look_again(connection)
-            # Also on cancellation: a closed connection at the head of the queue would block those behind it.
-            finally:
-                connection.waiting = False
-                del self._queue[connection]
-                self._wake_first()  # another one is first now, and has to watch the token's time
-        # The wait was the broker's doing, so it does not count towards STALLED_SECONDS.
-        connection.progress_at = trio.current_time()
-
-    def _may_go_above(self, connection: Connection) -> bool:
-        """Whether this connection has the token, or gets it now: a free token goes to the first in the queue."""
-        now = trio.current_time()
-        token_holder = self._token_holder
-        is_next = not self._queue or next(iter(self._queue)) is connection
-        if token_holder is connection:
-            # With less than TOKEN_BYTES arrived, the token ends at its time, unless this connection is the next one
-            # anyway. With more, it is renewed below.
-            if connection.held_bytes < self._token_bytes + TOKEN_BYTES:
-                return now < self._token_ends_at or is_next
-        # A holder whose request is being handled will free its bytes without its client, so it keeps the token.
-        elif not is_next or (token_holder is not None and (token_holder.is_handling or now < self._token_ends_at)):
-            return False
-        self._token_holder = connection
-        self._token_ends_at, self._token_bytes = now + TOKEN_SECONDS, connection.held_bytes
-        return True
-
-    async def _look_again(self, connection: Connection) -> None:
-        """Sleep until this connection may have become able to read."""
-        if self._queue[connection].is_set():
-            self._queue[connection] = trio.Event()
-        # Only the first in the queue can take the token, so only it sets a timer for the token's end. A holder whose
-        # request is being handled keeps the token until then; `hold` wakes the first.
-        is_first = next(iter(self._queue)) is connection
-        is_timed = is_first and self._token_holder is not None and not self._token_holder.is_handling
-        with trio.move_on_at(self._token_ends_at if is_timed else math.inf):
-            await self._queue[connection].wait()
-
-    def _wake_first(self) -> None:
-        if self._queue:
-            next(iter(self._queue.values())).set()
+            worst.scope.cancel()
 
     async def sweep(self) -> None:
-        """Close connections that are idle or stalled, or whose client has hung up: once a second, until cancelled."""
+        """Close connections that are idle, or whose client has hung up: once a second, until cancelled."""
         while True:
             await trio.sleep(SWEEP_SECONDS)
             self._slot.set()  # `max.connections` may have been raised, or a client that waits has gone
             for connection in list(self._open):
                 # A connection that rests costs a system call, and a cancellation if its client has gone.
                 await pause_after(HANG_UP_COST if connection.has_rested_long(trio.current_time()) else 1)
+                connection.spent_seconds *= SPENT_KEPT
                 # Other tasks may have run, so a connection of the copied list may have ended.
                 if connection in self._open and not connection.is_leaving and not connection.is_at_work:
                     self._look_at(connection)
-            # A client becomes a laggard as time passes, also while no response is added to the memory.
-            if self._responses.is_used_up:
-                self._close_laggards()
+            # A connection that was being served when memory was used up may wait for its client now.
+            for account in (self._clients, self._strangers, self._brokers):
+                self._evict(account)
 
     def _look_at(self, connection: Connection) -> None:
-        """Close this connection if its client has gone, is idle, or holds memory that others wait for."""
+        """Close this connection if its client has gone or is idle."""
         now = trio.current_time()
         connection.note_sent(now)
         max_idle_ms = self._config.connections_max_idle_ms
         # A waiting request does not read from the socket, so a hang-up stays unnoticed until the request ends.
         if connection.has_rested_long(now) and connection.stream.has_hung_up():
             logger.debug("closing the connection of %s, which has gone while its request waits", connection.address)
-        elif self.decoded.is_awaited and connection.is_hoarding(now):
-            logger.warning(
-                "closing the connection of %s: its request waits, and takes %d bytes that others wait for",
-                connection.address,
-                connection.decoded_bytes,
-                extra={"peer": connection.address},
-            )
         elif max_idle_ms >= 0 and connection.progress_at < now - max_idle_ms / 1000:
             logger.debug("closing the idle connection of %s", connection.address)
-        # A slow frame costs nothing while there is memory; then only the idle limit applies to it.
-        elif self._is_full and connection.is_stalled(now):
-            logger.warning(
-                "closing the connection of %s: it holds %d bytes of a frame that does not go on, and memory"
-                " for requests is used up",
-                connection.address,
-                connection.held_bytes,
-                extra={"peer": connection.address},
-            )
         else:
             return
         connection.scope.cancel()

@@ -45,7 +45,14 @@ from barnabas.broker.handlers import (
 )
 from barnabas.broker.pacing import complete
 from barnabas.broker.replication.waiting import DelayedResponse, Pieces
-from barnabas.broker.server.decoding import NOT_KEPT_KEYS, SMALL_FRAME_BYTES, Charged, Decoding, decoded
+from barnabas.broker.server.decoding import (
+    CONTROLLER_KEYS,
+    NOT_KEPT_KEYS,
+    SMALL_FRAME_BYTES,
+    Charged,
+    Decoding,
+    decoded,
+)
 from barnabas.broker.time_spent import TimeSpent, time_spent
 from barnabas.storage.disk import FileSlice
 from barnabas.wire import messages as m
@@ -169,11 +176,14 @@ async def respond(
     if len(frame) <= SMALL_FRAME_BYTES:
         request = m.decode(cls, call.version, frame, header.position)
         return await _respond_to(broker, call, header, request, len(frame))
-    decoding = Decoding(cls(), call.version, frame, header.position)
+    is_control = call.api_key in CONTROLLER_KEYS and call.authorize("ClusterAction", "Cluster", is_filter=True)
+    decoding = Decoding(cls(), call.version, frame, header.position, is_control=is_control)
     # One step decodes an ordinary Produce, whose bytes are records. The block below costs more than the step.
     decoding.advance(1)
     if not decoding.needs_account:
         return await _respond_to(broker, call, header, decoding.message, len(frame))
+    if is_control:
+        charged = charged._replace(turns=broker.turns.of_controllers)
     async with decoded(decoding, charged, broker.world.in_request_thread) as request:
         # Handled and encoded inside the block: at its end the request may be taken apart.
         return await _respond_to(broker, call, header, request, len(frame))
@@ -383,11 +393,11 @@ async def _encode(broker: Broker, call: Call, correlation_id: int, response: m.M
 async def _encode_on(broker: Broker, call: Call, response: m.Message, begun: Steps[int]) -> int:
     """Complete the encoding of a response with many rows; its size in bytes."""
     in_thread = broker.world.in_request_thread
-    # A Fetch limits the bytes that it holds itself, and followers must not wait for clients that do not read. And a
-    # wait that is cancelled would leave its file slices open.
-    room = nullcontext() if isinstance(response, m.FetchResponse) else broker.responses.room()
+    # A Fetch limits the bytes that it holds itself, and a wait that is cancelled would leave its file slices open. And
+    # neither followers nor the controller wait for a client's turn.
+    needs_turn = not isinstance(response, m.FetchResponse) and call.api_key not in CONTROLLER_KEYS
     try:
-        async with room:
+        async with broker.turns.of_clients.turn() if needs_turn else nullcontext():
             # Cancelled, the response would be lost, and its file slices stay open. `_send` releases them.
             with trio.CancelScope(shield=True):
                 size_bytes = await complete(begun, in_thread)

@@ -59,7 +59,7 @@ async def log_in_again(
     assert login is not None
     with _failures_logged(connection):
         if _is_handshake(frame) and await login.run_again(read_request_header(frame), frame, reader):
-            connections.hold(connection, reader.pending_bytes)
+            connections.hold_frame(connection, reader.pending_bytes)
             logger.debug(
                 "%s has logged in again as %s: login %d of its connection",
                 connection.address,
@@ -92,14 +92,11 @@ async def _shake_hands(secured: SecuredListener, tls: ListenerTls, connection: C
 
 
 async def _log_in(broker: Broker, sasl: SaslSettings, connections: Connections, connection: Connection) -> FrameReader:
-    async def received(pending_bytes: int) -> None:
+    def received(pending_bytes: int) -> None:
         connection.progress_at = trio.current_time()
-        if connection.login is None:
-            connections.hold_login(connection, pending_bytes)
-        else:
-            connections.hold(connection, pending_bytes)
-            await connections.room(connection)
+        connections.hold_frame(connection, pending_bytes)
 
+    connections.note_login(connection, is_over=False)
     reader = FrameReader(sasl.token_bytes_max, takes_empty=True)
     authenticator = Authenticator(sasl, AnswersBeforeLogin(broker, connection.listener))
     login = Login(authenticator, connection.stream, broker.world.now_ms, broker.world.in_thread, received)
@@ -109,8 +106,8 @@ async def _log_in(broker: Broker, sasl: SaslSettings, connections: Connections, 
     mechanism = login.identity.mechanism
     logger.debug("%s has logged in as %s with %s", connection.address, connection.principal, mechanism)
     reader.become_ordinary(broker.config.socket_request_max_bytes)
-    connections.hold_login(connection, 0)
-    connections.hold(connection, reader.pending_bytes)
+    connections.hold_frame(connection, reader.pending_bytes)
+    connections.note_login(connection, is_over=True)
     return reader
 
 

@@ -1,6 +1,6 @@
 """The login of a connection on a SASL listener: reads frames for `Authenticator`, and carries out its actions."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import trio
 
@@ -30,8 +30,7 @@ class FailedAuthentication(Exception):
 class Login:
     """The logins of one connection: the first one, and those that follow on it (KIP-368).
 
-    `received` is awaited after bytes that make no whole frame, with their number: it counts the memory, and waits
-    while there is none.
+    `received` is called after bytes that make no whole frame, with their number: it counts the memory.
     """
 
     def __init__(
@@ -40,7 +39,7 @@ class Login:
         stream: Stream,
         now_ms: Callable[[], int],
         in_thread: InThread,
-        received: Callable[[int], Awaitable[None]],
+        received: Callable[[int], None],
     ) -> None:
         self.identity: Identity | None = None
         self.is_token = False  # logged in with a delegation token
@@ -73,7 +72,7 @@ class Login:
                 raise ConnectionLost("it went away during its login")
             reader.feed(data)
             if reader.needed_bytes:
-                await self._received(reader.pending_bytes)
+                self._received(reader.pending_bytes)
 
     async def run_again(self, header: RequestHeader, frame: memoryview, reader: FrameReader) -> bool:
         """Log in again, with this SaslHandshake among ordinary requests, whose answers are all sent.

@@ -28,10 +28,9 @@ async def send(connections: Connections, connection: Connection, pieces: Pieces)
         if sent_bytes == len(first):
             return
         pieces[0] = memoryview(first)[sent_bytes:]
-    # From here on the time depends on the client. `sending` lets the sweep close the connection as idle; the memory
-    # counts against ANSWER_BYTES_ALL, unless it is as little as that of a Fetch response beside its file slices.
+    # From here on the time depends on the client, so the connection may be closed as idle, or for the memory of its
+    # response. That is counted unless it is as little as that of a Fetch response beside its file slices.
     connection.sending = True
-    connection.answer_began_at = connection.moved_at = connection.progress_at
     held_bytes = 0
     for piece in pieces:
         if not isinstance(piece, FileSlice):

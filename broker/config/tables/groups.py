@@ -29,6 +29,8 @@ GROUPS_PROPERTIES = (
         "How long an empty group waits for further members before its first rebalance."),
     row("group.max.size", INT, INT_MAX, at_least(1), READ_ONLY, SERVED,
         "The most members of a group."),
+    row("group.members.max.bytes", LONG, -1, None, READ_ONLY, SERVED,
+        "Ours: memory of the members of all groups; -1: a sixteenth of the machine's, 48 to 256 MiB.", internal=True),
     row("group.coordinator.rebalance.protocols", LIST,
         ("classic",), some_of("consumer", "classic", "share", "unknown"), READ_ONLY, ACCEPTED,
         "The rebalance protocols that are served; classic is."),

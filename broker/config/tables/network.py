@@ -66,7 +66,7 @@ NETWORK_PROPERTIES = (
     row("queued.max.requests", INT, 500, at_least(1), READ_ONLY, ACCEPTED,
         "How many requests may wait for a handler thread (there are no such threads here)."),
     row("queued.max.request.bytes", LONG, -1, None, READ_ONLY, SERVED,
-        "Memory for requests being read or handled; at the limit connections wait."),
+        "Memory of all requests and responses; -1: an eighth of the machine's, 128 to 512 MiB."),
     row("num.network.threads", INT, 3, at_least(1), CLUSTER_WIDE, ACCEPTED,
         "Threads that read and write sockets (one event loop does it here)."),
     row("num.io.threads", INT, 8, at_least(1), CLUSTER_WIDE, ACCEPTED,

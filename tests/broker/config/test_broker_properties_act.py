@@ -252,6 +252,7 @@ PROOFS = {
 CLEANER = "broker/logs/test_cleaner_schedule.py"
 ELSEWHERE = {
     "auto.leader.rebalance.enable": "controller/handlers/test_elections.py::test_it_does_not_where_that_is_disabled",
+    "group.members.max.bytes": "broker/groups/test_memory.py::test_pending_ids_of_one_group_shut_no_other_group_out",
     "log.cleaner.backoff.ms": f"{CLEANER}::test_after_a_pass_the_next_log_follows_at_once_and_else_after_the_back_off",
     "log.cleaner.dedupe.buffer.size": f"{CLEANER}::test_a_pass_remembers_as_many_keys_as_its_memory_holds",
     "log.cleaner.enable": f"{CLEANER}::test_without_a_cleaner_nothing_of_a_compacted_topic_goes",

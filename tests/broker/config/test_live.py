@@ -178,12 +178,6 @@ def test_deviations_hold_with_the_embedded_store_only():
         "transaction.state.log.min.isr",
         "group.initial.rebalance.delay.ms",
     }
-    assert zookeeper["queued.max.request.bytes"] == 100 << 20
-
-
-def test_the_default_memory_limit_never_refuses_a_request_that_is_allowed():
-    config = BrokerConfig({"socket.request.max.bytes": str(1 << 30)})
-    assert config.queued_max_request_bytes == 1 << 30
 
 
 def test_data_directories_are_those_of_log_dirs_or_the_one_of_log_dir():
@@ -207,9 +201,9 @@ def test_a_password_has_no_text():
 
 
 def test_a_limit_of_minus_one_is_out_of_reach():
-    config = BrokerConfig({"queued.max.request.bytes": "-1", "connections.max.idle.ms": "-1"})
+    config = BrokerConfig({"connections.max.idle.ms": "-1"})
     entry = next(entry for entry in config.entries() if entry.row.name == "connections.max.idle.ms")
-    assert (config.queued_max_request_bytes, config.connections_max_idle_ms) == (LONG_MAX, LONG_MAX)
+    assert config.connections_max_idle_ms == LONG_MAX
     assert entry.text == "-1"
 
 

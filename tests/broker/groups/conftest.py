@@ -262,6 +262,7 @@ class House:
         self.failures = []
         self.world = SimpleNamespace(now_ms=self.now_ms, rng=random.Random(1), in_thread=inline, disk=self.disk)
         self.world.in_request_thread = inline
+        self.world.memory_bytes = 1 << 30
         self.metadata = ClusterMetadata()
         self.metadata.brokers[0] = BrokerInfo(0, {"PLAINTEXT": Endpoint("PLAINTEXT", "here", 9092)}, None)
         self.know_topic(GROUP_TOPIC, 1)

@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from barnabas.broker.groups.events import HELD_BYTES_MAX, Join, LeavingMember, Sync, Waiting
+from barnabas.broker.groups.events import Join, LeavingMember, Sync, Waiting
 from barnabas.broker.groups.shards import GROUPS_AT_A_TIME
 from barnabas.broker.groups.state import GroupState
 from barnabas.storage.producers import Origin
@@ -122,32 +122,6 @@ async def test_two_members_join_sync_beat_and_leave(house, autojump_clock):
     gone = await house.ask(leave(leader.member_id))
     assert [row.error_code for row in gone.members] == [0]
     assert (await house.ask(beat(follower))).error_code == ErrorCode.REBALANCE_IN_PROGRESS
-
-
-async def test_members_of_all_groups_together_have_a_limit_of_memory(house, autojump_clock):
-    async def fill(number, answers):
-        wide = [m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=bytes(2_000_000))]
-        request = join(group_id=f"g{number}")
-        request.protocols = wide
-        joined = await house.ask(request, version=3)
-        answers.append(joined.error_code)
-
-    answers = []
-    async with trio.open_nursery() as nursery:
-        for number in range(40):
-            nursery.start_soon(fill, number, answers)
-    served = HELD_BYTES_MAX // 2_010_000
-    assert sorted(answers) == [ErrorCode.NONE] * served + [ErrorCode.GROUP_MAX_SIZE_REACHED] * (40 - served)
-    # Their sessions end, as no heartbeat comes.
-    await trio.sleep(3600)
-    await fill(0, answers)
-    assert answers[-1] == ErrorCode.NONE
-
-
-async def test_without_memory_no_group_is_created_for_a_first_member(house, autojump_clock, monkeypatch):
-    monkeypatch.setattr("barnabas.broker.groups.shards.HELD_BYTES_MAX", 0)
-    assert (await house.ask(join())).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert [shard.state.by_id for shard in house.groups._shards] == [{}]
 
 
 async def test_an_empty_group_waits_for_the_initial_delay_in_virtual_time(house, autojump_clock):
@@ -459,7 +433,7 @@ async def test_the_groups_of_a_lost_shard_are_removed_in_steps(open_house, autoj
         await trio.lowlevel.checkpoint()
     # In each turn of the event loop its tasks run in any order: between two looks there may be two steps.
     assert max(before - after for before, after in pairwise([*left, 0])) <= 2 * GROUPS_AT_A_TIME
-    assert house.groups._groups._held_bytes == 0
+    assert house.groups._groups._memory.held_bytes == 0
 
 
 async def test_a_disk_that_fails_takes_the_groups_away(open_house, autojump_clock):

@@ -3,9 +3,9 @@
 import random
 import uuid
 
-from barnabas.broker.groups.events import JOIN_TIMER, Timer, TimerKind
-from barnabas.broker.groups.joining import NEW_MEMBER_JOIN_TIMEOUT_MS, random_uuid
-from barnabas.broker.groups.state import GroupState
+from barnabas.broker.groups.events import JOIN_TIMER, Join, Shed, Timer, TimerKind, Waiting
+from barnabas.broker.groups.joining import NEW_MEMBER_JOIN_TIMEOUT_MS, grown_bytes, random_uuid
+from barnabas.broker.groups.state import MEMBER_BYTES, GroupState
 from barnabas.wire.errors import ErrorCode
 from tests.broker.groups.conftest import RANGE
 
@@ -95,36 +95,62 @@ def test_a_full_group_turns_newcomers_away(make_scene):
     assert (answer.error, answer.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
 
 
-def test_a_newcomer_is_turned_away_if_the_broker_has_no_memory_for_it(scene):
-    wide = (("range", bytes(10_000)),)
-    answer = scene.ask_to_join(protocols=wide, room_bytes=10_000).answer
-    assert (answer.error, answer.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
-    assert scene.group.held_bytes == 0
-    assert scene.ask_to_join(protocols=wide, room_bytes=20_000).answer is None
+def join_of(member_id="", *, instance_id=None, protocols=RANGE):
+    return Join(
+        Waiting(), member_id, instance_id, "c", "/127.0.0.1", 10_000, 60_000, "consumer", protocols, False, True
+    )
 
 
-def test_a_member_rejoins_as_it_was_even_if_the_broker_has_no_more_memory(scene):
-    a, b = scene.stable("a", "b")
-    first = scene.ask_to_join(a, client_id="a", room_bytes=0)
-    assert scene.ask_to_join(b, client_id="b", protocols=(("range", bytes(100)),), room_bytes=0).answer.error
-    assert first.answer.error is ErrorCode.NONE
-    assert list(scene.group.members) == [a]
-
-
-def test_a_member_that_is_turned_away_as_it_joins_again_leaves_its_part_to_others(scene):
-    """Its assignment would have no reader until something else begins a rebalance."""
-    a, b = scene.stable("a", "b")
-    wide = (("range", RANGE[0][1] + bytes(50)),)
-    assert scene.ask_to_join(b, client_id="b", protocols=wide, room_bytes=0).answer.error
-    assert scene.group.state is GroupState.PREPARING_REBALANCE
-    assert scene.beat(a) is ErrorCode.REBALANCE_IN_PROGRESS
-    assert scene.ask_to_join(a, client_id="a", protocols=wide, room_bytes=0).answer.error
-    assert (scene.group.state, list(scene.group.members)) == (GroupState.EMPTY, [])
-
-
-def test_a_static_member_returns_even_if_the_broker_has_no_more_memory(scene):
+def test_a_group_grows_by_what_its_members_do_not_take_already(scene):
+    (a,) = scene.stable("a")
     scene.ask_to_join(instance_id="i")
-    assert scene.ask_to_join(instance_id="i", room_bytes=0).answer is None
+    wide = (("range", RANGE[0][1] + bytes(50)),)
+    assert grown_bytes(None, join_of()) == MEMBER_BYTES + 2 + len("range") + len(RANGE[0][1])
+    assert grown_bytes(scene.group, join_of()) == grown_bytes(None, join_of())
+    assert grown_bytes(scene.group, join_of(a)) <= 0
+    assert grown_bytes(scene.group, join_of(a, protocols=wide)) == 50
+    assert grown_bytes(scene.group, join_of(instance_id="i")) <= 0
+
+
+# -- members that are dropped because others need memory
+
+
+def test_the_oldest_pending_ids_are_dropped_first(scene):
+    (a,) = scene.stable("a")
+    for _ in range(3):
+        scene.ask_to_join(requires_member_id=True)
+    first, second, third = scene.group.pending_members
+    scene.happen(Shed(MEMBER_BYTES + 1 + len(first)))
+    assert list(scene.group.pending_members) == [third]
+    assert list(scene.group.members) == [a]
+    assert set(scene.timers) & {member_timer(each) for each in (first, second, third)} == {member_timer(third)}
+    assert scene.notes[-1:] == [
+        "2 member ids that have not joined are dropped: the members of all groups take group.members.max.bytes, and"
+        " this group takes most"
+    ]
+
+
+def test_a_round_that_waits_for_a_dropped_pending_id_ends(scene):
+    (a,) = scene.stable("a")
+    scene.ask_to_join(requires_member_id=True)
+    wide = (("range", RANGE[0][1] + bytes(50)),)
+    waiting = scene.ask_to_join(a, client_id="a", protocols=wide)
+    assert waiting.answer is None
+    scene.happen(Shed(1))
+    assert waiting.answer.error is ErrorCode.NONE
+
+
+def test_without_pending_ids_the_newest_member_is_dropped_and_the_others_rebalance(scene):
+    a, b, c = scene.stable("a", "b", "c")
+    scene.happen(Shed(1))
+    assert list(scene.group.members) == [a, b]
+    assert scene.beat(c) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert scene.beat(a) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_group_without_members_has_nothing_to_lose(scene):
+    scene.happen(Shed(1))
+    assert (scene.notes, scene.group.state) == ([], GroupState.EMPTY)
 
 
 def test_when_the_limit_is_lowered_the_last_to_rejoin_is_turned_away(scene):

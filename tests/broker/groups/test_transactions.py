@@ -326,10 +326,11 @@ async def test_a_missing_group_is_created_and_stays(house, autojump_clock):
     assert await groups_of(house) == ["g"]
 
 
-async def test_without_memory_no_group_is_created(house, autojump_clock, monkeypatch):
-    monkeypatch.setattr("barnabas.broker.groups.shards.HELD_BYTES_MAX", 0)
-    assert await commit(house, 5) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert await groups_of(house) == []
+async def test_a_new_group_takes_the_memory_of_one_that_has_more(open_house, autojump_clock):
+    house = await open_house(settings={"group.members.max.bytes": "5000"})
+    assert await commit(house, 5, group_id="g" * 2000, generation=3) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert await commit(house, 5, group_id="h") is ErrorCode.NONE
+    assert await groups_of(house) == ["h"]
 
 
 async def test_a_group_that_an_aborted_transaction_leaves_blank_is_removed(open_house, autojump_clock):

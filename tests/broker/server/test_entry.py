@@ -12,7 +12,7 @@ from barnabas.broker.security.client import Credentials
 from barnabas.broker.security.contexts import client_context, load_stores
 from barnabas.broker.security.exchange import LoginFailed
 from barnabas.broker.security.stores import KeyStoreSettings, TrustStoreSettings
-from barnabas.broker.server import connections
+from barnabas.broker.server.connections import STRANGERS_SHARE
 from barnabas.broker.server.entry import HANDSHAKE_SECONDS
 from barnabas.broker.tls import ALERT, connect_tls
 from barnabas.broker.world import run_inline
@@ -302,28 +302,30 @@ async def test_logins_behind_delayed_responses_do_not_keep_the_memory_for_reques
         await other.receive()
 
 
-async def test_those_that_never_log_in_do_not_use_up_the_memory_for_requests(nursery, autojump_clock):
+async def test_those_that_never_log_in_take_no_memory_from_those_that_have(nursery, autojump_clock):
     machine = await started(nursery, **{"socket.request.max.bytes": "1000000", "queued.max.request.bytes": "1000000"})
-    alice = await logged_in(machine)
+    alice, slow = await logged_in(machine), await logged_in(machine)
     await alice.create_topic("t")
+    await slow.send_bytes((900_000).to_bytes(4, "big") + bytes(300_000))
     for _ in range(40):
         stranger = await machine.connect("LOGIN")
         await stranger.send_bytes((500_000).to_bytes(4, "big") + bytes(30_000))
     await trio.sleep(5)
     with trio.fail_after(1):
         assert (await alice.produce("t", bytes(80_000))).error_code == 0
+    assert await slow.is_quiet(1)
 
 
-async def test_of_logins_that_do_not_go_on_the_longest_is_closed(nursery, autojump_clock, monkeypatch, caplog):
-    monkeypatch.setattr(connections, "LOGIN_BYTES_MAX", 100_000)
-    machine = await started(nursery)
+async def test_of_logins_that_do_not_go_on_the_longest_is_closed(nursery, autojump_clock, caplog):
+    memory = str(100_000 * STRANGERS_SHARE)
+    machine = await started(nursery, **{"socket.request.max.bytes": memory, "queued.max.request.bytes": memory})
     strangers = [await machine.connect("LOGIN") for _ in range(4)]
     for stranger in strangers:
         await trio.sleep(0.1)
         await stranger.send_bytes((500_000).to_bytes(4, "big") + bytes(30_000))
     await trio.sleep(1)
     assert [await stranger.is_closed(0.1) for stranger in strangers] == [True, False, False, False]
-    assert "closing the connection of 127.0.0.1: others log in, and it does not go on" in caplog.text
+    assert "closing the connection of 127.0.0.1: memory for requests and responses is used up" in caplog.text
     await logged_in(machine)
     for stranger in strangers[1:]:
         stranger.close()

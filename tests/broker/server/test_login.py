@@ -58,7 +58,7 @@ class Server:
         self.answers = FrameReader(1 << 20)
         self.ended = None
 
-    async def received(self, pending_bytes):
+    def received(self, pending_bytes):
         self.held.append(pending_bytes)
 
     async def run(self):

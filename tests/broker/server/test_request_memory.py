@@ -8,25 +8,18 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from barnabas.broker import response_memory
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.response_memory import (
-    ANSWER_BYTES_ALL,
-    MAKING_MAX,
-    SLOW_SECONDS,
-    UNREAD_SECONDS,
-    ResponseMemory,
-    laggards,
-)
+from barnabas.broker.net import ConnectionLost
 from barnabas.broker.server import decoding, dispatch
-from barnabas.broker.server.connections import STALLED_SECONDS, Connections
+from barnabas.broker.server.connections import Connections
 from barnabas.broker.server.sending import SENT_AT_A_TIME_BYTES, send
+from barnabas.broker.turns import LARGE_AT_A_TIME
 from barnabas.storage.disk import FileSlice
 from barnabas.wire import compression
 from barnabas.wire import messages as m
 from tests.broker.harness import Machine
 from tests.broker.memnet import MemStream, Pipe
-from tests.broker.requests import fetch_request
+from tests.broker.requests import fetch_request, produce_request
 from tests.wire.bombs import window_bomb
 
 SMALL = 1 << 18  # for the limits of these tests
@@ -119,31 +112,91 @@ def test_a_controller_may_speak_of_three_hundred_thousand_partitions(kind):
     assert size_when_decoded(*OF_CONTROLLERS[kind]()) * 300 <= decoding.CONTROLLER_BYTES_MAX
 
 
-@pytest.mark.thorough
-async def test_one_that_holds_much_and_only_waits_makes_room_for_the_next(nursery, autojump_clock, monkeypatch):
-    machine = await Machine(nursery).start()
+def wide_join(group_id):
+    """A JoinGroup that becomes the member of a group with two megabytes of protocols, and waits for its round."""
+    protocol = m.JoinGroupRequest.JoinGroupRequestProtocol(name="r", metadata=bytes((2 << 20) - 1000))
+    return m.JoinGroupRequest(
+        group_id=group_id,
+        session_timeout_ms=1_800_000,
+        rebalance_timeout_ms=1_700_000,
+        protocol_type="c",
+        protocols=[protocol],
+    )
+
+
+async def of_controller(machine, count):
+    """An UpdateMetadata and a LeaderAndIsr about so many partitions."""
+    me, epoch = machine.serving.broker_id, await machine.controller_epoch()
+    endpoint = U.UpdateMetadataEndpoint(port=9092, host="127.0.0.1", listener="PLAINTEXT", security_protocol=0)
+    partitions = [
+        U.UpdateMetadataPartitionState(
+            partition_index=each, controller_epoch=epoch, leader=me, leader_epoch=0, isr=[me], replicas=[me]
+        )
+        for each in range(count)
+    ]
+    update = U(
+        controller_id=me,
+        controller_epoch=epoch,
+        live_brokers=[U.UpdateMetadataBroker(id=me, endpoints=[endpoint])],
+        topic_states=[
+            U.UpdateMetadataTopicState(topic_name="big", topic_id=bytes(15) + b"1", partition_states=partitions)
+        ],
+    )
+    # Of an earlier controller, so it is refused, partition by partition, and leaves nothing.
+    roles = [
+        L.LeaderAndIsrPartitionState(
+            partition_index=each, controller_epoch=epoch - 1, leader=me, leader_epoch=0, isr=[me], replicas=[me]
+        )
+        for each in range(count)
+    ]
+    leader_and_isr = L(
+        controller_id=me,
+        controller_epoch=epoch - 1,
+        topic_states=[L.LeaderAndIsrTopicState(topic_name="big", topic_id=bytes(15) + b"1", partition_states=roles)],
+    )
+    return update, leader_and_isr
+
+
+async def assert_others_are_served(machine, count=1500):
+    """Requests of a client and of the controller that become many objects are answered within a second each."""
+    update, leader_and_isr = await of_controller(machine, count)
+    names = [m.MetadataRequest.MetadataRequestTopic(name=f"topic{each}") for each in range(3 * count)]
+    metadata = m.MetadataRequest(topics=names, allow_auto_topic_creation=False)
+    client = await machine.connect()
+    for request in (metadata, update, leader_and_isr, produce_request("t", bytes(900_000))):
+        with trio.fail_after(1):
+            await client.ask(request)
+
+
+async def test_large_requests_that_wait_for_others_delay_no_request(nursery, autojump_clock, monkeypatch):
     monkeypatch.setattr(decoding, "LARGE_BYTES", SMALL)
-    monkeypatch.setattr(decoding, "DECODED_BYTES_ALL", 2 * SMALL)
-    holder, client = await machine.connect(), await machine.connect()
+    machine = await Machine(nursery, group_initial_rebalance_delay_ms="1000000").start()
+    client = await machine.connect()
+    await client.create_topic("t")
+    await client.ask(m.FindCoordinatorRequest(coordinator_keys=["g"]))
+    waiting = [await machine.connect() for _ in range(2 * LARGE_AT_A_TIME)]
+    for number, each in enumerate(waiting):
+        await each.send(wide_join(f"g{number}"), 3)
+    await trio.sleep(1)
+    await assert_others_are_served(machine)
+    assert all([await each.is_quiet(0.1) for each in waiting]), "there is memory for them"
+
+
+async def test_a_large_request_that_only_waits_is_closed_when_memory_is_used_up(nursery, autojump_clock):
+    machine = await Machine(
+        nursery, **{"socket.request.max.bytes": "5000000", "queued.max.request.bytes": "5000000"}
+    ).start()
+    client = await machine.connect()
     await client.create_topic("t", 5000)
-    await holder.send(fetch_request([("t", each, 0) for each in range(5000)], max_wait_ms=2**31 - 1), 12)
-    assert await holder.is_quiet(10)
-    began = trio.current_time()
-    await client.send_frame(metadata_of(8000))
-    assert await client.receive_frame()
-    assert trio.current_time() - began <= STALLED_SECONDS + 5
-    assert await holder.is_closed(within_seconds=1)
-
-
-async def test_a_small_request_never_waits_for_memory_of_large_ones(nursery, autojump_clock, monkeypatch):
-    machine = await Machine(nursery).start()
-    monkeypatch.setattr(decoding, "LARGE_BYTES", SMALL)
-    monkeypatch.setattr(decoding, "DECODED_BYTES_ALL", 0)
-    large, client = await machine.connect(), await machine.connect()
-    await large.send_frame(metadata_of(8000))
-    assert await large.is_quiet(10)
-    with trio.fail_after(1):
-        assert (await client.ask(m.MetadataRequest(topics=[]))).brokers
+    patient, waiting = await machine.connect(), await machine.connect()
+    await patient.send(fetch_request([("t", 0, 0)], max_wait_ms=2**31 - 1), 12)
+    await waiting.send(fetch_request([("t", each, 0) for each in range(5000)], max_wait_ms=2**31 - 1), 12)
+    assert await waiting.is_quiet(10)
+    half_sent = await machine.connect()
+    await half_sent.send_bytes(struct.pack(">i", 4_900_000) + bytes(4_800_000))
+    assert await waiting.is_closed(within_seconds=1)
+    assert await half_sent.is_quiet(1)
+    assert await patient.is_quiet(1)
 
 
 # -- decompressing
@@ -206,63 +259,62 @@ async def test_many_searches_in_batches_with_large_windows_hold_a_few_of_them(nu
 # -- answers
 
 
-def sender(answer_bytes, *, unread_seconds=0.0, seconds=0.0, is_leaving=False):
-    """A connection as it is at second 100."""
-    return SimpleNamespace(
-        answer_bytes=answer_bytes, moved_at=100 - unread_seconds, answer_began_at=100 - seconds, is_leaving=is_leaving
-    )
-
-
-HALF = ANSWER_BYTES_ALL // 2
-STUCK = {"unread_seconds": UNREAD_SECONDS, "seconds": UNREAD_SECONDS}
-
-
-@pytest.mark.parametrize(
-    ("senders", "expected"),
-    [
-        ([sender(HALF, **STUCK), sender(HALF, **STUCK)], []),
-        ([sender(HALF, **STUCK), sender(HALF + 1, **STUCK)], [1]),
-        ([sender(HALF + 9), sender(9, **STUCK), sender(HALF, **STUCK)], [2]),
-        ([sender(HALF + 9), sender(HALF, seconds=SLOW_SECONDS)], [1]),
-        ([sender(HALF + 9, seconds=SLOW_SECONDS), sender(HALF, **STUCK)], [1]),
-        ([sender(HALF + 9), sender(HALF)], []),
-        ([sender(HALF, **STUCK), sender(HALF + 1, **STUCK, is_leaving=True)], []),
-    ],
-    ids=["all fit", "the largest", "not who reads", "who takes long", "who reads nothing first", "just begun", "gone"],
-)
-def test_who_holds_back_answers_goes_when_they_do_not_fit(senders, expected):
-    assert [senders.index(each) for each in laggards(senders, 100)] == expected
+MEMORY = {"socket.request.max.bytes": "2700000", "queued.max.request.bytes": "2700000"}
 
 
 @pytest.fixture
 def large_answers(monkeypatch):
-    """ListGroups is answered with half a megabyte, and there is memory for five such answers."""
+    """ListGroups is answered with half a megabyte; there is MEMORY for five such answers."""
     rows = [m.ListGroupsResponse.ListedGroup(group_id="g" * 500) for _ in range(1000)]
     route = dispatch.HANDLERS[16]._replace(handle=lambda *_: m.ListGroupsResponse(groups=rows))
     monkeypatch.setitem(dispatch.HANDLERS, 16, route)
     monkeypatch.setitem(dispatch._WAITS, 16, False)
-    monkeypatch.setattr(response_memory, "ANSWER_BYTES_ALL", 2_700_000)
 
 
-async def test_a_crowd_that_does_not_read_costs_itself_and_no_slow_reader(nursery, autojump_clock, large_answers):
-    machine = await Machine(nursery).start()
+async def test_a_crowd_that_does_not_read_loses_its_own_connections(nursery, autojump_clock, large_answers):
+    machine = await Machine(nursery, **MEMORY).start()
     reader, crowd, received = await machine.connect(), [await machine.connect() for _ in range(8)], 0
+    for each in crowd:
+        await each.send(m.ListGroupsRequest())
+        await trio.sleep(1)
+    began = trio.current_time()
     await reader.send(m.ListGroupsRequest())
-    for number in range(40):
-        if number < len(crowd):
-            await crowd[number].send(m.ListGroupsRequest())
+    while received < 500_000:
         data = await reader.stream.receive_some(1 << 15)
         assert data, "the one that reads is closed"
         received += len(data)
-        await trio.sleep(1)
-        if received >= 500_000:
-            break
-    assert received >= 500_000
+    assert trio.current_time() - began < 1
     async with trio.open_nursery() as looking:
         lost = []
         for client in crowd:
             looking.start_soon(drained, client, lost)
-    assert len(lost) == 4, "the other four, and the reader, fit"
+    assert set(lost) == set(crowd[:4]), "those that have not read for longest"
+
+
+async def test_clients_that_read_slowly_delay_no_response(nursery, autojump_clock, large_answers):
+    machine = await Machine(nursery, **MEMORY).start()
+    await (await machine.connect()).create_topic("t")
+
+    async def attack():
+        while True:
+            client = await machine.connect()
+            try:
+                await client.send(m.ListGroupsRequest())
+                for _ in range(14):
+                    await client.stream.receive_some(18_000)
+                    await trio.sleep(1.9)
+            except ConnectionLost:
+                pass
+            client.close()
+
+    async with trio.open_nursery() as attackers:
+        for _ in range(22):
+            attackers.start_soon(attack)
+            await trio.sleep(0.3)
+        for _ in range(6):
+            await assert_others_are_served(machine)
+            await trio.sleep(10)
+        attackers.cancel_scope.cancel()
 
 
 async def drained(client, lost):
@@ -284,7 +336,7 @@ async def test_a_large_answer_is_encoded_in_a_thread_though_its_question_is_smal
 
 async def test_of_an_answer_only_what_has_not_left_is_kept(nursery, autojump_clock):
     out, back, kept = Pipe(), Pipe(), []
-    connections = Connections(BrokerConfig({"log.dirs": "/data"}), ResponseMemory())
+    connections = Connections(BrokerConfig({"log.dirs": "/data"}), 1 << 30)
     sending = await connections.admit(MemStream(back, out, "a client"), "PLAINTEXT")
     reader, pieces = MemStream(out, back, "the broker"), [bytes(1 << 16) for _ in range(10)]
     nursery.start_soon(send, connections, sending, pieces)
@@ -305,7 +357,7 @@ class FastReader:
 
 
 async def test_others_run_while_a_fast_client_takes_many_slices(autojump_clock):
-    connections, released, turns = Connections(BrokerConfig({"log.dirs": "/data"}), ResponseMemory()), [], []
+    connections, released, turns = Connections(BrokerConfig({"log.dirs": "/data"}), 1 << 30), [], []
     file = SimpleNamespace(retain=lambda: None, release=lambda: released.append(1))
     sending = await connections.admit(FastReader(), "PLAINTEXT")
 
@@ -320,49 +372,3 @@ async def test_others_run_while_a_fast_client_takes_many_slices(autojump_clock):
         await send(connections, sending, [FileSlice(file, 0, 1 << 17) for _ in range(100)])
     assert max(after - before for before, after in pairwise(turns)) <= 2 * SENT_AT_A_TIME_BYTES
     assert len(released) == 100
-
-
-async def test_large_responses_are_made_a_few_at_a_time_and_while_memory_is_left(nursery, autojump_clock):
-    memory, holders, made = ResponseMemory(), [SimpleNamespace(answer_bytes=0) for _ in range(2)], []
-
-    async def make(number):
-        async with memory.room():
-            made.append(number)
-            await trio.sleep(1)
-
-    for number in range(MAKING_MAX + 1):
-        nursery.start_soon(make, number)
-    await trio.sleep(0.5)
-    assert len(made) == MAKING_MAX
-    memory.hold(holders[0], ANSWER_BYTES_ALL)
-    memory.hold(holders[1], 1)
-    await trio.sleep(100)
-    assert len(made) == MAKING_MAX, "the last one waits for memory"
-    memory.hold(holders[1], 0)
-    await trio.sleep(0.5)
-    assert len(made) == MAKING_MAX + 1
-
-
-async def test_a_response_that_waits_for_room_can_be_given_up(nursery, autojump_clock):
-    memory, holder = ResponseMemory(), SimpleNamespace(answer_bytes=0)
-    memory.hold(holder, ANSWER_BYTES_ALL + 1)
-    for _ in range(2 * MAKING_MAX):
-        with trio.move_on_after(1) as waited:
-            async with memory.room():
-                pass
-        assert waited.cancelled_caught
-    memory.hold(holder, 0)
-    async with memory.room():
-        pass
-
-
-async def test_memory_is_awaited_no_more_when_the_connection_that_waited_is_closed(autojump_clock):
-    memory, holder = decoding.DecodedMemory(), SimpleNamespace(decoded_bytes=0)
-    memory.hold(holder, decoding.DECODED_BYTES_ALL)
-    with trio.move_on_after(1):
-        async with memory.room():
-            pass
-    assert not memory.is_awaited
-    memory.hold(holder, 0)
-    async with memory.room():
-        assert not memory.is_awaited
