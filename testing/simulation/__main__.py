@@ -32,7 +32,7 @@ SEEDS_A_PROCESS = 50  # then another one begins, with another PYTHONHASHSEED
 
 def main() -> int:
     """What the command line says."""
-    arguments = _parser().parse_args()
+    arguments = parser().parse_args()
     if arguments.bite:
         return _bite(arguments)
     if arguments.seed is not None:
@@ -40,24 +40,27 @@ def main() -> int:
     return _run_many(arguments)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"python -m {MODULE}", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seed", type=int, help="run this one seed and tell its story")
-    parser.add_argument("--seeds", type=int, default=100, metavar="N", help="run seeds 1 to N")
-    parser.add_argument("--first", type=int, default=1, metavar="SEED", help="begin with this seed instead of 1")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="simulated seconds of load and faults")
-    parser.add_argument("--kind", default="", type=_kind, metavar="A+B", help=f"kinds: {', '.join(KINDS)}")
-    parser.add_argument("--bug", action="append", default=[], choices=BUGS, help="plant this bug")
-    parser.add_argument("--bite", action="store_true", help="search for each bug the first seed that catches it")
-    parser.add_argument("--results", type=Path, help="where results are appended (sim-results[-KIND].jsonl)")
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--lines", type=int, default=200, help="so many of the story's last lines; 0: all")
-    return parser
+def parser() -> argparse.ArgumentParser:
+    """What may be asked for."""
+    options = argparse.ArgumentParser(prog=f"python -m {MODULE}", description=(__doc__ or "").partition("\n")[0])
+    options.add_argument("--seed", type=int, help="run this one seed and tell its story")
+    options.add_argument("--seeds", type=int, default=100, metavar="N", help="run seeds 1 to N")
+    options.add_argument("--first", type=int, default=1, metavar="SEED", help="begin with this seed instead of 1")
+    options.add_argument("--seconds", type=float, default=SECONDS, help="simulated seconds of load and faults")
+    options.add_argument("--kind", default="", type=_kind, metavar="A+B", help=f"kinds: {', '.join(KINDS)}")
+    options.add_argument("--bug", action="append", default=[], choices=BUGS, help="plant this bug")
+    options.add_argument("--bite", action="store_true", help="search for each bug the first seed that catches it")
+    options.add_argument("--results", type=Path, help="where results are appended (sim-results[-KIND].jsonl)")
+    options.add_argument("--processes", type=int, default=2)
+    options.add_argument("--lines", type=int, default=200, help="so many of the story's last lines; 0: all")
+    return options
 
 
 def _kind(name: str) -> str:
+    """A kind, or several; or "" for those that each seed draws."""
     try:
-        combined(name)
+        if name:
+            combined(name)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return name

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from barnabas.testing.simulation.__main__ import parser
 from barnabas.testing.simulation.kinds import KINDS, PLAIN, combined, draw_kind
 from barnabas.testing.simulation.plan import BRIEF, SYNCED, draw_plan
 
@@ -47,3 +48,11 @@ def test_no_topic_is_recreated_where_topics_have_no_ids():
 def test_an_unknown_kind_is_named():
     with pytest.raises(ValueError, match="no kind of history is called crowd; there are plain, "):
         combined("directories+crowd")
+
+
+def test_the_command_line_takes_kinds_or_leaves_them_to_the_seed(capsys):
+    assert parser().parse_args([]).kind == ""
+    assert parser().parse_args(["--kind", "levels+crowds"]).kind == "levels+crowds"
+    with pytest.raises(SystemExit):
+        parser().parse_args(["--kind", "crowd"])
+    assert "no kind of history is called crowd" in capsys.readouterr().err
