@@ -41,7 +41,7 @@ from barnabas.storage.replay import (
     remove_snapshots,
     replay_producers,
 )
-from barnabas.storage.retention import Limits, decide_retention
+from barnabas.storage.retention import DELETIONS_AT_A_TIME, Limits, decide_retention
 from barnabas.storage.segment import ActiveSegment, RecordTime, Segment
 from barnabas.storage.segments import LogSegments, Read
 from barnabas.storage.settings import LogConfig
@@ -50,8 +50,6 @@ from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.record_batch import LENGTH_OVERHEAD_BYTES
 from barnabas.wire.records import LOG_APPEND_TIME, Batch, CorruptRecords, Steps, control_of, is_intact, stamp
 from barnabas.wire.topics import TopicPartition
-
-DELETIONS_AT_A_TIME = 8  # segments in one call on the event loop; each costs up to five renames
 
 
 @dataclass(slots=True)
@@ -78,6 +76,7 @@ class PartitionLog:
         "_unsaved_snapshot",
         "acknowledgeable_offset",
         "config",
+        "copied_from",
         "epochs",
         "first_dirty_offset",
         "flush_demanded",
@@ -100,6 +99,7 @@ class PartitionLog:
         self.topic_partition = topic_partition
         self.config = config
         self.topic_id: bytes | None = None
+        self.copied_from: PartitionLog | None = None  # the current log, if this is the future log of a move
         self.segments = LogSegments(store, loaded.segments)
         self.log_start_offset = loaded.log_start_offset
         self.log_end_offset = loaded.log_end_offset
@@ -559,6 +559,7 @@ class PartitionLog:
         # The copy has the state of the records that are left; `log` still has producers and epochs of deleted ones.
         self.producers, self.epochs, self.first_dirty_offset = log.producers, log.epochs, log.first_dirty_offset
         self._epochs_version += 1
+        self.copied_from = None
         self.raise_log_start(log.log_start_offset)
 
     # -- the end

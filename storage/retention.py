@@ -17,6 +17,7 @@ from typing import NamedTuple
 from barnabas.storage.cleanable import SegmentFacts
 
 UNLIMITED = -1
+DELETIONS_AT_A_TIME = 8  # segments in one call on the event loop; each costs up to five renames
 
 
 class Limits(NamedTuple):

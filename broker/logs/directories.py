@@ -70,6 +70,18 @@ class LogDirectories:
                 return log
         return None
 
+    def future_log(self, key: "TopicPartition") -> "PartitionLog | None":
+        """The future log of this partition, or None."""
+        found = (directory.future_logs.get(key) for directory in self._all)
+        return next((log for log in found if log is not None), None)
+
+    def copy_of(self, log: "PartitionLog") -> "PartitionLog | None":
+        """The future log that copies exactly this log; None if the log does not move."""
+        # A future log may outlive the log that it was made from. A later log of the same name has nothing to do with
+        # it.
+        future = self.future_log(log.topic_partition)
+        return future if future is not None and future.copied_from is log else None
+
     def logs(self) -> "Iterator[PartitionLog]":
         """All logs but the future ones, as they are now."""
         # A copy: callers have checkpoints between two logs, and other tasks create and delete logs meanwhile.

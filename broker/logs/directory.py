@@ -57,6 +57,7 @@ DIRECTORY_NAME_BYTES_MAX = 255  # of Linux file systems
 _PARTITION_NAME = re.compile(r"(\S+)-(\d+)\Z")
 _DELETED_NAME = re.compile(r"\S+-\d+\.\S+-delete\Z")
 _FUTURE_NAME = re.compile(r"(\S+)-(\d+)\.\S+-future\Z")
+_UNIQUE = re.compile(r"\.([0-9a-f]{32})-(?:delete|future)\Z")
 _STRAY_NAME = re.compile(r"\S+-\d+\.\S+-stray\Z")
 
 
@@ -110,7 +111,7 @@ class LogDirectory:
     ) -> dict[TopicPartition, int]:
         """The content of this checkpoint file for those of `keys` that have a log in this directory."""
         # Looked up here, in the caller's step: a log that was deleted since `keys` was collected gets no entry.
-        found = ((key, self.future_logs.get(key, self.logs.get(key))) for key in keys)
+        found = ((key, self.logs.get(key) or self.future_logs.get(key)) for key in keys)
         logs = {key: log for key, log in found if log is not None}
         if name == RECOVERY_POINT_CHECKPOINT:
             return {key: log.recovery_point for key, log in logs.items()}
@@ -147,13 +148,11 @@ class Contents(NamedTuple):
 
     partitions: list[TopicPartition]
     deleted: list[str]
-    futures: dict[TopicPartition, str]
+    futures: dict[str, TopicPartition]
 
     def renamed(self, key: TopicPartition, name: str, deleted: str) -> None:
         """Note that the log of this partition (current or future) was renamed to this -delete name."""
-        if self.futures.get(key) == name:
-            del self.futures[key]
-        else:
+        if self.futures.pop(name, None) is None:
             self.partitions.remove(key)
         self.deleted.append(deleted)
 
@@ -190,8 +189,14 @@ def _shortened(key: TopicPartition, unique: bytes, fate: str) -> str:
 
 def future_name(key: TopicPartition, unique: bytes) -> str:
     """The directory name of a future log."""
-    # Not shortened, unlike the names above: a start reads the partition from it, to continue the move.
+    # Not shortened, unlike the names above: a start reads the partition from it, to begin the move again.
     return f"{key}.{unique.hex()}-future"
+
+
+def unique_of(name: str) -> bytes | None:
+    """The 16 bytes in the directory name of a future or a deleted log; None if another program named it."""
+    match = _UNIQUE.search(name)
+    return bytes.fromhex(match[1]) if match else None
 
 
 def take(disk: Disk, path: str) -> tuple[Lock, MetaProperties | None]:
@@ -225,7 +230,7 @@ def read_contents(disk: Disk, path: str) -> Contents:
     Changes nothing.
     """
     partitions, deleted = [], []
-    futures: dict[TopicPartition, str] = {}
+    futures: dict[str, TopicPartition] = {}
     for name in disk.list(path):
         # Plain files are ignored: checkpoints, markers, the embedded store.
         if name in NOT_PARTITIONS or not disk.is_directory(join(path, name)):
@@ -236,11 +241,9 @@ def read_contents(disk: Disk, path: str) -> Contents:
         # Its removal was interrupted; the caller schedules it again.
         elif _DELETED_NAME.match(name):
             deleted.append(name)
-        # The name is the only record of the move: the move continues when the partition gets a role.
+        # The name is the only record of the move, which begins again (`FutureLogs.copy_again`).
         elif future := _FUTURE_NAME.match(name):
-            key = TopicPartition(future[1], int(future[2]))
-            _refuse_twin(key, join(path, name), futures.get(key))
-            futures[key] = name
+            futures[name] = TopicPartition(future[1], int(future[2]))
         # Never deleted here: its records may be the last copy, and only an administrator can decide that.
         elif _STRAY_NAME.match(name):
             logger.warning("%s is left alone: a broker put it aside", join(path, name))
@@ -255,18 +258,15 @@ def read_contents(disk: Disk, path: str) -> Contents:
 
 
 def refuse_duplicates(contents: Mapping[str, Contents]) -> None:
-    """LogDirectoryRefused if a partition has two logs or two future logs, or both in the same directory."""
+    """LogDirectoryRefused if a partition has two logs, or future logs in two directories."""
     seen: dict[TopicPartition, str] = {}
     moving: dict[TopicPartition, str] = {}
     for path, found in contents.items():
         for key in found.partitions:
             _refuse_twin(key, path, seen.setdefault(key, path))
-        for key, name in found.futures.items():
-            _refuse_twin(key, join(path, name), moving.setdefault(key, join(path, name)))
-    # A move always goes to another directory, so a future log beside its current log comes from elsewhere.
-    for key, future in moving.items():
-        if seen.get(key) == parent_of(future):
-            _refuse_twin(key, future, seen[key])
+        # Which of the two moves is wanted is not known. Two in one directory are from an interrupted start.
+        for key in found.futures.values():
+            _refuse_twin(key, path, moving.setdefault(key, path))
 
 
 def _refuse_twin(key: TopicPartition, path: str, other: str | None) -> None:
@@ -274,20 +274,25 @@ def _refuse_twin(key: TopicPartition, path: str, other: str | None) -> None:
         raise LogDirectoryRefused(f"{key} is in both {other} and {path}; remove the older one")
 
 
-def promote_orphans(disk: Disk, contents: Mapping[str, Contents], path: str) -> None:
-    """Complete interrupted swaps: rename each future log that has no current log to the partition's name.
+def complete_swaps(disk: Disk, contents: Mapping[str, Contents], path: str) -> None:
+    """Complete interrupted swaps: rename each future log whose current log was deleted by its swap to the partition's
+    name.
 
     Changes `contents`.
     """
-    # A swap renames the current log to -delete before it renames the future log. A crash between the two renames leaves
-    # the future log alone, and it was synced as far as the current log before (`FutureLogs.swap`).
+    # A swap renames the current log to -delete before it renames the future log, which was synced as far as the current
+    # log before (`FutureLogs.swap`). Both names have the same unique part. That there is no current log proves nothing:
+    # it may be in a directory that is offline or not configured any more, or the partition was deleted meanwhile.
     there = {key for found in contents.values() for key in found.partitions}
+    swapped = {unique_of(name) for found in contents.values() for name in found.deleted} - {None}
     found = contents[path]
-    for key in [key for key in found.futures if key not in there]:
-        future = join(path, found.futures.pop(key))
-        rename_durably(disk, future, join(path, str(key)))
-        found.partitions.append(key)
-        logger.info("%s takes the place of the log of %s that it was copied from", future, key)
+    for name, key in list(found.futures.items()):
+        if unique_of(name) in swapped and key not in there:
+            rename_durably(disk, join(path, name), join(path, str(key)))
+            del found.futures[name]
+            found.partitions.append(key)
+            there.add(key)
+            logger.info("%s takes the place of the log of %s that it was copied from", join(path, name), key)
 
 
 def prepare(disk: Disk, path: str, identity: StoredIdentity | None) -> Prepared:
@@ -322,11 +327,11 @@ def mark_failed(disk: Disk, path: str) -> None:
 
 def _renew_logs(disk: Disk, path: str, recovery_points: Mapping[TopicPartition, int]) -> None:
     contents = read_contents(disk, path)
-    names = {**{key: str(key) for key in contents.partitions}, **contents.futures}
+    names = {**{str(key): key for key in contents.partitions}, **contents.futures}
     logger.warning(
         "%s failed when it was last used: what was unsynced in its %d logs is written again", path, len(names)
     )
-    for key, name in names.items():
+    for name, key in names.items():
         renew(disk, join(path, name), recovery_points.get(key, 0))
 
 

@@ -54,7 +54,7 @@ def _find_twins(contents: Mapping[str, Contents]) -> dict[TopicPartition, list[t
     # move both have the current topic's id, and both stay.
     places: dict[TopicPartition, list[tuple[str, str]]] = {}
     for path, found in contents.items():
-        for key, name in [*((key, str(key)) for key in found.partitions), *found.futures.items()]:
+        for name, key in [*((str(key), key) for key in found.partitions), *found.futures.items()]:
             places.setdefault(key, []).append((path, name))
     return {key: found for key, found in places.items() if len(found) > 1}
 

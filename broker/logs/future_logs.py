@@ -10,35 +10,44 @@
     4   the checkpoints of both directories are written
 
 Kafka renames in the other order; after a crash between its two renames the partition is in two directories, and the
-broker does not start. Here such a crash leaves a future log without a current one, which the next start renames. There
-are never two logs under the name of one partition.
+broker does not start. Here such a crash leaves a future log without a current one, and a deleted log with the same 32
+hex digits, by which the next start knows that the swap was decided. It then renames the future log. There are never two
+logs under the name of one partition.
+
+A future log is a copy of one current log (`copied_from`), from its first record to the swap, during which that log is
+not compacted. Nothing else is ever continued: a copy that was interrupted may have records that a compaction has since
+removed from the current log, even tombstones behind them. So a start replaces a future log by an empty one
+(`copy_again`), and one that has lost its current log is deleted when the partition gets another log.
 
 No acknowledged record is lost in a swap: at any moment, the log that a start would find has everything that was synced.
 Flushes, searches, compaction and retention open files by name, so they are kept away from both logs.
 """
 
+import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.broker.logs.directory import deleted_name, future_name
-from barnabas.storage.checkpoint import OFFSET_CHECKPOINTS
+from barnabas.broker.logs.directory import deleted_name, future_name, rename_durably, stray_name, unique_of
+from barnabas.storage.checkpoint import OFFSET_CHECKPOINTS, PARTITION_METADATA, read_partition_metadata
 from barnabas.storage.disk import StorageError, join
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.broker.logs.checkpoints import Checkpoints
     from barnabas.broker.logs.delayed_deletion import DelayedDeletion
     from barnabas.broker.logs.directories import LogDirectories
-    from barnabas.broker.logs.directory import LogDirectory
+    from barnabas.broker.logs.directory import Contents, LogDirectory
     from barnabas.broker.logs.gate import Gate
     from barnabas.broker.logs.opening import LogOpener
     from barnabas.broker.world import World
     from barnabas.storage.flusher import Flusher
     from barnabas.storage.log import PartitionLog
+
+logger = logging.getLogger(__name__)
 
 TAIL_BYTES_MAX = 1 << 16  # that the step of the swap may copy: it takes less than a millisecond
 
@@ -66,19 +75,60 @@ class FutureLogs:
 
     def get(self, key: TopicPartition) -> "PartitionLog | None":
         """The future log of this partition, or None."""
-        for directory in self._directories:
-            log = directory.future_logs.get(key)
-            if log is not None:
-                return log
-        return None
+        return self._directories.future_log(key)
+
+    def copy_of(self, current: "PartitionLog") -> "PartitionLog | None":
+        """The future log that copies exactly this log; None if the log does not move."""
+        return self._directories.copy_of(current)
 
     async def create(self, current: "PartitionLog", directory: "LogDirectory") -> "PartitionLog":
         """Create an empty future log. StorageError if that fails, or while a directory is offline."""
-        key = current.topic_partition
         # A directory that is offline may have another future log of this partition: the start that finds both refuses.
-        self._directories.refuse_if_offline(key, "move a log that may be")
+        self._directories.refuse_if_offline(current.topic_partition, "move a log that may be")
+        return await self._create(current, directory)
+
+    async def _create(self, current: "PartitionLog", directory: "LogDirectory") -> "PartitionLog":
+        key, topic_id = current.topic_partition, current.topic_id or ZERO_TOPIC_ID
         name = future_name(key, self._world.rng.randbytes(16))
-        return await self._opener.create_in(directory, key, current.topic_id or ZERO_TOPIC_ID, current.config, name)
+        future = await self._opener.create_in(directory, key, topic_id, current.config, name)
+        future.copied_from = current
+        return future
+
+    async def copy_again(self, contents: "Mapping[str, Contents]") -> None:
+        """Replace the future logs of the last run, as they were found at the start, by empty ones.
+
+        A StorageError takes its directory offline, or is raised if the process lacks descriptors or memory.
+        """
+        for directory in self._directories.live():
+            for name, key in contents[directory.path].futures.items():
+                try:
+                    await self._copy_again(directory, name, key)
+                except StorageError:
+                    if directory.failure is None:
+                        raise
+                    break
+
+    async def _copy_again(self, directory: "LogDirectory", name: str, key: TopicPartition) -> None:
+        current, path = self._directories.get(key), join(directory.path, name)
+        # A directory that is offline has the current log, or the name that shows a decided swap (`complete_swaps`).
+        if current is None and self._directories.failures:
+            return
+        metadata = join(path, PARTITION_METADATA)
+        topic_id = await self._directories.run(directory, read_partition_metadata, self._world.disk, metadata)
+        unique = self._world.rng.randbytes(16)
+        if current is None or directory.holds(current) or topic_id not in (None, current.topic_id):
+            # Not deleted: its current log may have been lost with a directory that is not configured any more.
+            stray = join(directory.path, stray_name(key, unique))
+            await self._directories.run(directory, rename_durably, self._world.disk, path, stray)
+            logger.warning("%s is no copy of a log that is here; it is put aside as %s", path, stray)
+            return
+        # The new one comes first: the name is the only record of the move.
+        if self.get(key) is None:
+            await self._create(current, directory)
+        deleted = join(directory.path, deleted_name(key, unique))
+        await self._directories.run(directory, rename_durably, self._world.disk, path, deleted)
+        self._deletion.directory(directory, deleted)
+        logger.info("%s is copied to %s from the beginning", current, directory.path)
 
     async def delete(self, key: TopicPartition) -> None:
         """Delete the future log, if there is one, as `Logs.delete` does. Its fetcher has ended. Raises StorageError."""
@@ -92,7 +142,8 @@ class FutureLogs:
             del directory.future_logs[key]
             await self._gate.deleted(log)
             log.abandon()
-            deleted = self._deleted_path(log)
+            unique = self._world.rng.randbytes(16)
+            deleted = join(directory.path, deleted_name(key, unique))
             await self._directories.insist(directory, self._world.disk.rename, log.directory, deleted)
             await self._directories.insist(directory, self._world.disk.sync_directory, directory.path)
             self._deletion.directory(directory, deleted)
@@ -102,7 +153,7 @@ class FutureLogs:
     ) -> bool:
         """Make the future log the current one. False if too much is missing, or a truncation is running.
 
-        The caller has paused compaction. `step(act)` calls `act` in one synchronous step in which nothing else appends
+        `step(act)` calls `act` in one synchronous step in which nothing else appends
         to the future log; if `act` returns True, the future log is the partition's from then on. A StorageError takes a
         directory offline.
         """
@@ -117,7 +168,7 @@ class FutureLogs:
             has_flipped = self._flip(current, future, deleted)
             return has_flipped
 
-        deleted = self._deleted_path(current)
+        deleted = self._swapped_path(current, future)
         try:
             if await self._prepare(current, future, step):
                 # Searches open files by their names, which change now.
@@ -144,6 +195,8 @@ class FutureLogs:
 
         Then flushes of both logs are held, and requests that wait for one continue to wait.
         """
+        # No pass begins while the log moves, but one may have been running when the move began.
+        await self._gate.compaction_ended(current)
         # The topic may have got its id after the future log was created (KIP-516). Without this line the partition
         # would lose the id in the swap.
         if future.topic_id is None and current.topic_id is not None:
@@ -170,14 +223,18 @@ class FutureLogs:
         """Whether both logs are in use, no truncation is running, and at most TAIL_BYTES_MAX are missing."""
         directory_of = self._directories.directory_of
         return (
-            all(directory_of(log).holds(log) and not log.is_being_cut for log in (current, future))
+            future.copied_from is current
+            and all(directory_of(log).holds(log) and not log.is_being_cut for log in (current, future))
             and is_beginning_of(future, current)
             and _tail_bytes(current, future) <= TAIL_BYTES_MAX
         )
 
-    def _deleted_path(self, log: "PartitionLog") -> str:
-        unique = self._world.rng.randbytes(16)
-        return join(self._directories.directory_of(log).path, deleted_name(log.topic_partition, unique))
+    def _swapped_path(self, current: "PartitionLog", future: "PartitionLog") -> str:
+        """The name of the current log after the swap: with the unique part of the future log's name."""
+        unique = unique_of(future.directory)
+        if unique is None:
+            raise InvariantBroken(f"{future.directory} is not named as a future log")
+        return join(self._directories.directory_of(current).path, deleted_name(current.topic_partition, unique))
 
     def _flip(self, current: "PartitionLog", future: "PartitionLog", deleted: str) -> bool:
         """Step 1, synchronous. True if the future log is the partition's now."""

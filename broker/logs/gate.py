@@ -22,7 +22,7 @@ NOT_LEADER_OR_FOLLOWER, as reads do during a truncation; clients retry.
 """
 
 from collections.abc import AsyncIterator, Callable, Hashable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Protocol, TypeVar, TypeVarTuple
 
 import trio
@@ -120,10 +120,12 @@ class Gate:
         # First: from now on reads, retention and flush plans are refused, so what is waited for below can only end.
         log.is_being_cut = True
         try:
-            async with self.without_searches(log), self.without_compaction(log):
+            async with self.without_searches(log):
+                await self._cleaner.leave(log)
                 # The plan of a running sync may reach above the new log end; `forget` drops its result.
                 await self._flusher.forget(log)
                 yield
+                self._cleaner.forget_damage(log)
         finally:
             log.is_being_cut = False
 
@@ -134,16 +136,9 @@ class Gate:
         await self._flusher.forget(log)
         await self._cleaner.leave(log)
 
-    @asynccontextmanager
-    async def without_compaction(self, *logs: "PartitionLog") -> AsyncIterator[None]:
-        """`async with gate.without_compaction(log):` within the block no compaction of the logs runs.
-
-        A running pass is aborted.
-        """
-        async with AsyncExitStack() as stack:
-            for log in logs:
-                await stack.enter_async_context(self._cleaner.paused(log))
-            yield
+    async def compaction_ended(self, log: "PartitionLog") -> None:
+        """Return when no compaction of a log that moves is running; none begins before the move ends."""
+        await self._cleaner.leave(log)
 
     @asynccontextmanager
     async def without_searches(self, log: "PartitionLog") -> AsyncIterator[None]:

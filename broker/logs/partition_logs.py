@@ -33,10 +33,10 @@ from barnabas.broker.logs.directory import (
     LogDirectoryRefused,
     StoredIdentity,
     agreed_identity,
+    complete_swaps,
     deleted_name,
     mark_clean,
     prepare,
-    promote_orphans,
     read_contents,
     refuse_duplicates,
     remove_half_made,
@@ -167,17 +167,21 @@ class Logs:
         try:
             # All directories are read before the first log is opened: a partition may lie in two of them.
             contents = {directory.path: await self._look(directory) for directory in self.directories.live()}
-            # Logs of deleted topics go first: the start would be refused for them, and a future log beside one of them
-            # would not be promoted.
+            # Logs of deleted topics go first: the start would be refused for them, and the swap of a future log beside
+            # one of them would not be completed.
             await delete_old_duplicates(contents, topic_ids, self.directories, self._world)
             refuse_duplicates(contents)
-            await self._promote_orphans(contents)
+            for directory in self.directories.live():
+                swaps = complete_swaps, self._world.disk, contents, directory.path
+                await self.directories.at_start(directory, *swaps)
             # At the same time: a directory is one device, so the start takes as long as the slowest of them.
             async with trio.open_nursery() as nursery:
                 for directory in self.directories.live():
                     found = contents[directory.path]
                     nursery.start_soon(self._load_directory, directory, found, identity, topic_config)
             self.directories.require_one()
+            await self.futures.copy_again(contents)
+            self._remove_deleted(contents)
             # Only now may `close` leave the marker of a clean shutdown: an unread log could have any contents.
             self._loaded = True
         except BaseException:
@@ -216,15 +220,12 @@ class Logs:
         # From now on `written` is what the files have, so a checkpoint that has not changed is not written again.
         directory.written = prepared.checkpoints
         # One iterator for all tasks: each takes the next log when it has opened one.
-        todo = iter([*((key, str(key)) for key in found.partitions), *found.futures.items()])
+        todo = iter(found.partitions)
         async with trio.open_nursery() as nursery:
             for _ in range(self._config.num_recovery_threads_per_data_dir):
                 nursery.start_soon(self._load_logs, directory, todo, topic_config, prepared.clean)
         await self._lower_recovery_points(directory)
         self.checkpoints.note_loaded(directory, prepared.checkpoints[HIGH_WATERMARK_CHECKPOINT])
-        # Deletions that the last process began. The delay begins again: the time of the rename is not stored.
-        for name in found.deleted:
-            self._deletion.directory(directory, join(directory.path, name))
         seconds = trio.current_time() - started
         how = "loaded" if prepared.clean else "loaded and checked"
         logger.info("%s: %s %d logs in %.1f s", directory.path, how, len(directory.logs), seconds)
@@ -246,14 +247,14 @@ class Logs:
     async def _load_logs(
         self,
         directory: LogDirectory,
-        todo: Iterator[tuple[TopicPartition, str]],
+        todo: Iterator[TopicPartition],
         topic_config: Callable[[str], LogConfig],
         clean: bool,
     ) -> None:
-        for key, name in todo:
+        for key in todo:
             if directory.failure is not None:
                 return
-            opened = self._opener.opener(directory, key, topic_config(key.topic), clean, name)
+            opened = self._opener.opener(directory, key, topic_config(key.topic), clean, str(key))
             log = await self.directories.at_start(directory, opened)
             # The directory went offline, with all its logs.
             if log is None:
@@ -262,16 +263,16 @@ class Logs:
             with suppress(StorageError):
                 self._opener.add(directory, log)
 
-    async def _promote_orphans(self, contents: Mapping[str, Contents]) -> None:
-        """Make each future log without a current log the current log: a crash interrupted a swap."""
+    def _remove_deleted(self, contents: Mapping[str, Contents]) -> None:
+        """Go on with the deletions that the last process began."""
+        # A directory that is offline may have the future log of an interrupted swap: only the name of the deleted log
+        # shows that the swap was decided (`complete_swaps`).
+        if self.offline_directories:
+            return
+        # The delay begins again: the time of the rename is not stored.
         for directory in self.directories:
-            # With a directory offline nothing is promoted: the current log may be there, with records that the copy
-            # lacks. A directory may also fail at one of these renames.
-            if self.offline_directories:
-                return
-            await self.directories.at_start(directory, promote_orphans, self._world.disk, contents, directory.path)
-            if directory.failure is not None:
-                contents[directory.path].partitions.clear()
+            for name in contents[directory.path].deleted:
+                self._deletion.directory(directory, join(directory.path, name))
 
     # -- create and delete
     #
@@ -286,6 +287,8 @@ class Logs:
         # records, and be a duplicate when the directory is back.
         if not is_new:
             self.directories.refuse_if_offline(key, "create a log that may be")
+        # A future log that has lost the log that it was copied from, with its directory.
+        await self.futures.delete(key)
         error: StorageError | None = None
         for directory in self.placement.candidates(key):
             # Counted by `placement`: topics that are created at the same time spread over the directories.

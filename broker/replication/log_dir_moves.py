@@ -4,9 +4,11 @@ A move begins with an empty future log in the target directory (`future_logs.py`
 brokers, copies the current log into it; `LocalLeader` answers as its leader. When the future log is near the end of the
 current one, the task of the move tries to swap the two. Until the swap clients and followers use the current log.
 
-The future log on disk records the request to move: after a restart the move goes on when the partition gets a role.
-LeaderAndIsr and StopReplica pause a move (`leave`), and the next role resumes it (`begin`). The deletion of the
-partition deletes the future log, too.
+The future log on disk records the request to move: after a restart the copy begins again when the partition gets its
+role. LeaderAndIsr and StopReplica pause a move (`leave`), and the next role resumes it (`begin`) if the partition still
+has the log that is copied. The deletion of the partition deletes the future log, too.
+
+As in Kafka the current log is not compacted as long as it has a future log (`LogCleaner`).
 """
 
 import logging
@@ -139,7 +141,7 @@ class Moves:
         """
         futures = self._logs.futures
         # The partition is there already, or it is on its way there.
-        if directory is self._logs.directory_of(current) or futures.get(partition.topic_partition) is not None:
+        if directory is self._logs.directory_of(current) or futures.copy_of(current) is not None:
             return ErrorCode.NONE
         try:
             await futures.create(current, directory)
@@ -165,7 +167,7 @@ class Moves:
     def begin(self, partition: "Partition") -> None:
         """Start or resume the move of this partition if it has a future log. The move must not be running."""
         key, current = partition.topic_partition, partition.log
-        future = self._logs.futures.get(key)
+        future = None if current is None else self._logs.futures.copy_of(current)
         if future is None or current is None:
             return
         if self._nursery is None:
@@ -200,15 +202,13 @@ class Moves:
     async def _move(self, move: FutureReplica) -> None:
         what = "%s does not move on before its next role"
         with contained(logger, what, move.topic_partition) as attempt, move.scope:
-            # As in Kafka, neither log is compacted during the move.
-            async with self._logs.gate.without_compaction(move.current, move.log):
-                # The move may have ended before this task ran: its directory failed in the step that began it.
-                # A cancelled scope ends the task at its next wait only.
-                if self._moving.get(move.topic_partition) is not move:
-                    return
-                self._fetchers.follow(move)
-                while not await self._arrive(move):
-                    pass
+            # The move may have ended before this task ran: its directory failed in the step that began it.
+            # A cancelled scope ends the task at its next wait only.
+            if self._moving.get(move.topic_partition) is not move:
+                return
+            self._fetchers.follow(move)
+            while not await self._arrive(move):
+                pass
         if attempt.failed and self._moving.get(move.topic_partition) is move:
             self.forget(move.topic_partition)
 

@@ -5,7 +5,7 @@ import random
 import pytest
 import trio
 
-from barnabas.broker.logs.directory import future_name
+from barnabas.broker.logs.directory import deleted_name, future_name
 from barnabas.broker.logs.partition_logs import AllDirectoriesOffline
 from barnabas.storage.checkpoint import (
     RECOVERY_POINT_CHECKPOINT,
@@ -267,6 +267,7 @@ async def test_a_start_that_cannot_finish_a_move_fails_and_the_next_one_finishes
     scene.append(T0)
     await scene.logs.close()
     scene.disk.rename("/d1/t-0", f"/d1/{future_name(T0, bytes(16))}")
+    scene.disk.make_directory(f"/d1/{deleted_name(T0, bytes(16))}")  # by its swap
     scene.disk.fail_next(operation, "ENOMEM", path_part="/d1")
     with pytest.raises((StorageError, ExceptionGroup)) as caught:
         await Scene(scene.disk, "/d1").start()

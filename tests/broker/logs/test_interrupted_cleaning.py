@@ -32,7 +32,7 @@ async def test_a_pass_that_is_given_up_leaves_the_log_as_it_is_and_another_begin
     scene.fill(count=60)
     await a_pass()
     log = scene.logs.get(T0)
-    async with scene.logs.cleaner.paused(log):
+    async with scene.logs.gate.truncating(log):
         assert scene.leftovers(log.directory) == []
         assert not log.is_being_cleaned
         before = scene.offsets()
@@ -43,17 +43,52 @@ async def test_a_pass_that_is_given_up_leaves_the_log_as_it_is_and_another_begin
     assert scene.offsets() == [57, 58, 59]
 
 
-async def test_a_truncation_may_be_done_while_cleaning_is_paused(autojump_clock, nursery):
+async def test_a_truncation_ends_a_pass_and_the_next_one_cleans_what_is_left(autojump_clock, nursery):
     scene = await slow().start(nursery, T0)
     scene.fill(count=60)
     await a_pass()
     log = scene.logs.get(T0)
-    async with scene.logs.cleaner.paused(log):
+    async with scene.logs.gate.truncating(log):
         await scene.in_thread(log.truncate_to, 30)
         scene.high_watermarks[T0] = 30
     await trio.sleep(1000)
     assert log.log_end_offset == 30
     assert scene.offsets()[-3:] == [27, 28, 29]
+
+
+async def test_a_pass_ends_when_the_topic_is_no_longer_compacted(autojump_clock, nursery):
+    scene = slow()
+    scene.configure(cleanup_policy="delete")
+    await scene.start(nursery, T0)
+    for number in range(60):
+        scene.put(T0, (None, b"v%d" % number))  # a record without a key goes in a pass
+    scene.seal(T0)
+    scene.configure(cleanup_policy="compact")
+    await a_pass()
+    assert scene.logs.get(T0).is_being_cleaned
+    scene.configure(cleanup_policy="delete")
+    before = scene.offsets()
+    await trio.sleep(1000)
+    assert scene.offsets() == before
+    assert before[-50:] == list(range(10, 60))
+    assert not scene.logs.get(T0).is_being_cleaned
+
+
+async def test_a_log_is_not_compacted_while_it_is_copied_to_another_directory(autojump_clock, nursery):
+    scene = await slow(log_cleaner_backoff_ms="1000").start(nursery, T0)
+    scene.fill(count=60)
+    await a_pass()
+    log = scene.logs.get(T0)
+    assert log.is_being_cleaned
+    future = await scene.logs.futures.create(log, scene.logs.directory_of(log))
+    await trio.sleep(1)
+    before = scene.offsets()
+    assert not log.is_being_cleaned
+    await trio.sleep(1000)
+    assert (scene.offsets(), future.copied_from) == (before, log)
+    await scene.logs.futures.delete(T0)
+    await trio.sleep(1000)
+    assert scene.offsets() == [57, 58, 59]
 
 
 async def test_a_stop_in_the_midst_of_a_pass_leaves_a_clean_log(autojump_clock):

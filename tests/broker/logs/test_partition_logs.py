@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.logs.directory import LogDirectoryRefused, StoredIdentity, future_name
+from barnabas.broker.logs.directory import LogDirectoryRefused, StoredIdentity, deleted_name, future_name
 from barnabas.broker.logs.partition_logs import Logs
 from barnabas.broker.logs.retention import PRODUCERS_AT_A_TIME
 from barnabas.broker.world import World
@@ -576,6 +576,7 @@ async def test_a_copy_does_not_replace_a_log_whose_directory_fails_at_the_start(
     await scene.logs.close()
     # A swap of t-1 was interrupted, and the start cannot complete it: /d1, which has the records of t-0, fails.
     scene.disk.rename("/d1/t-1", f"/d1/{future_name(T1, bytes(16))}")
+    scene.disk.make_directory(f"/d2/{deleted_name(T1, bytes(16))}")
     scene.disk.fail_next("rename", path_part="/d1/t-1")
     again = Scene(scene.disk)
     again.topic_ids = {"t": TOPIC_ID}

@@ -4,8 +4,11 @@ import pytest
 import trio
 
 from barnabas.broker.logs import future_logs
+from barnabas.controller.image.loading import subtree
+from barnabas.controller.store import paths
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TopicPartition
 from tests.broker.clusters import until
 from tests.broker.harness import CrashRecorder, Machine
 from tests.broker.replica_group import Group
@@ -187,12 +190,13 @@ async def test_a_topic_that_is_deleted_while_it_moves_leaves_nothing(nursery, au
 
 
 @pytest.mark.parametrize("end", ["stop", "crash"])
-async def test_a_move_goes_on_after_a_restart(nursery, autojump_clock, end):
+async def test_a_move_begins_again_after_a_restart(nursery, autojump_clock, end):
     machine, client = await slowly_moving(nursery)
     await getattr(machine, end)()
     client = await (await machine.start()).connect()
     await trio.sleep(5)
-    assert directories(machine) == {"/a": ["current"], "/b": ["future"]}
+    assert directories(machine) == {"/a": ["current"], "/b": ["delete", "future"]}
+    assert await described(client) == {"/a": (0, False), "/b": (9, True)}
     await set_rate(machine, client, 1_000_000_000)
     await has_moved(machine, "/b")
     assert await client.read_values("t") == TEN
@@ -405,17 +409,105 @@ async def test_a_power_cut_at_any_step_of_a_move_loses_nothing_that_was_promised
         await machine.crash()
 
 
-async def test_a_future_log_that_is_alone_takes_its_place_unless_a_directory_is_offline(nursery, autojump_clock):
+@pytest.mark.parametrize("offline", ["/a", "/b"])
+async def test_an_interrupted_swap_is_completed_when_both_directories_are_back(nursery, autojump_clock, offline):
     machine, client = await slowly_moving(nursery)
+    (future,) = [name for name in machine.disk.list("/b") if name.startswith("t-0")]
     await set_rate(machine, client, 1_000_000_000)
     await has_moved(machine, "/b")
     await machine.stop()
-    machine.disk.rename("/b/t-0", f"/b/t-0.{'0' * 32}-future")
-    machine.disk.fail_next("list", path_part="/a")
+    machine.disk.rename("/b/t-0", f"/b/{future}")
+    machine.disk.fail_next("list", path_part=offline)
     client = await (await machine.start()).connect()
     assert (await client.fetch("t")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert directories(machine)["/b"] == ["future"]
+    await trio.sleep(120)  # longer than deleted logs stay
+    assert directories(machine) == {"/a": ["delete"], "/b": ["future"]}
     await machine.stop()
     client = await (await machine.start()).connect()
     assert await client.read_values("t") == TEN
-    assert directories(machine)["/b"] == ["current"]
+    await trio.sleep(120)
+    assert directories(machine) == {"/a": [], "/b": ["current"]}
+
+
+# -- copies that have outlived their log
+
+
+async def forget_topic(machine, topic: str) -> None:
+    """Remove the topic from the store, while this broker is down."""
+    store = machine.session()
+    path = paths.topic(topic)
+    for node in [*await subtree(store, path), path]:
+        await store.delete(node)
+    await store.close()
+
+
+async def test_the_copy_of_a_deleted_topic_does_not_become_the_log_of_a_later_one(nursery, autojump_clock):
+    machine, client = await slowly_moving(nursery)
+    await machine.crash()
+    await forget_topic(machine, "t")
+    machine.disk.fail_next("list", path_part="/a")
+    client = await (await machine.start()).connect()
+    topic_id = await client.create_topic("t")
+    for value in TEN[:3]:
+        assert (await client.produce("t", value)).error_code == 0
+    await set_rate(machine, client, 1_000_000_000)
+    await trio.sleep(60)
+    assert machine.broker.replicas.get("t", 0).log.topic_id == topic_id
+    assert directories(machine)["/b"] == ["current", "future"]
+    await machine.stop()
+    client = await (await machine.start()).connect()
+    assert await client.read_values("t") == TEN[:3]
+    assert directories(machine) == {"/a": ["delete"], "/b": ["current", "delete"]}
+
+
+async def test_a_log_that_is_created_where_a_lost_one_was_going_has_nothing_of_it(nursery, autojump_clock):
+    machine, client = await slowly_moving(nursery)
+    machine.disk.fail_next("write", path_part="/a/t-0")
+    assert (await client.produce("t", b"refused")).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    logs, key = machine.broker.replicas.logs, TopicPartition("t", 0)
+    log = await logs.create(key, bytes(range(16)), logs.futures.get(key).config)
+    assert logs.futures.get(key) is None
+    assert directories(machine)["/b"] == ["current", "delete"]
+    assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (0, 0, 0)
+
+
+async def test_a_copy_without_the_log_that_it_was_made_from_is_put_aside(nursery, autojump_clock):
+    machine, client = await slowly_moving(nursery)
+    await machine.stop()
+    machine.disk.remove_tree("/a/t-0")
+    client = await (await machine.start()).connect()
+    assert await client.read_values("t") == []
+    assert directories(machine) in ({"/a": ["current"], "/b": ["stray"]}, {"/a": [], "/b": ["current", "stray"]})
+
+
+async def test_a_deleted_key_stays_deleted_though_its_copy_was_interrupted_before(nursery, autojump_clock):
+    machine, client = await with_directories(nursery, log_cleaner_backoff_ms="1000")
+    compacted = {"cleanup_policy": "compact", "segment_bytes": "150", "min_cleanable_dirty_ratio": "0"}
+    await client.create_topic("t", **compacted, delete_retention_ms="0")
+    await client.produce("t", batch_of(b"secret", key=b"K"))
+    for number in range(30):
+        await client.produce("t", batch_of(b"v%d" % number, key=b"k%d" % number))
+    await set_rate(machine, client, 20)
+    assert await move(client, "/b") == 0
+    await trio.sleep(5)
+    assert b"secret" in content_of(machine, "/b")
+    machine.disk.fail_next("write", path_part="/b/t-0")
+    await trio.sleep(60)
+    await client.produce("t", batch_of(None, key=b"K"))
+    for number in range(12):
+        await client.produce("t", batch_of(b"again", key=b"k%d" % number))
+        await trio.sleep(20)
+    assert b"secret" not in content_of(machine, "/a")
+    await machine.stop()
+    client = await (await machine.start()).connect()
+    await set_rate(machine, client, 1_000_000_000)
+    await has_moved(machine, "/b")
+    assert b"secret" not in content_of(machine, "/b")
+
+
+def content_of(machine, path: str) -> bytes:
+    """All records of the logs, current and future, of partition 0 of the topic in this directory."""
+    disk = machine.disk
+    names = [f"{path}/{name}" for name in disk.list(path) if name.startswith("t-0") and not name.endswith("-delete")]
+    files = [f"{name}/{file}" for name in names for file in disk.list(name) if file.endswith(".log")]
+    return b"".join(map(disk.read_file, files))
