@@ -7,19 +7,25 @@ A broker that comes back after a crash of the machine may lack records that it h
 not become leader for that membership. The controller cannot see this; the broker can, as the system makes a new boot id
 at each boot.
 
-Each log directory keeps a *mark*, a plain file that Kafka ignores: the boot id, and the broker epoch since which
-nothing written there was lost. A starting broker reads the marks before it opens a log. Its data is kept since the
-highest of these epochs if for every directory
+Each log directory keeps a *mark*, a plain file that Kafka ignores: the boot id, the broker epoch since which nothing
+written there was lost, and the paths of this and all other directories of the broker. A starting broker reads the marks
+before it opens a log. Its data is kept since the highest of these epochs if
 
-    there is a mark, the directory did not fail when it was last used, and
-    the mark has the current boot id, or the previous process shut down cleanly.
+    each directory that a mark names is there, with a mark of its own,
+    it did not fail when it was last used, and
+    its mark has the current boot id, or the previous process shut down cleanly.
 
-Otherwise it removes all marks, registers without an epoch, and its data counts as kept since its new broker epoch.
+Otherwise it removes all marks, registers without an epoch, and its data counts as kept since its new broker epoch. A
+directory without a mark that no mark names is a new one. Marks of older versions name no directory; with one of them,
+each directory needs a mark.
 
       process killed, machine runs on                     same boot id: kept
       machine crashed, before or after the process ended  other boot id: not kept
       clean stop, then the machine is rebooted            all was synced, there is the clean shutdown marker: kept
-      directory wiped, replaced, or added                 no mark: not kept
+      directory wiped or replaced                         no mark: not kept
+      directory taken out of log.dirs                     the marks of the others name it: not kept
+      directory added                                     no mark names it: kept
+      directory found at another path                     its mark has the old path: kept
       directory copied to another machine                 other boot id: not kept, unless it was shut down cleanly
       directory failed when it was last used              its unsynced writes are doubtful: not kept
       session expired, same process                       nothing was lost: kept
@@ -31,6 +37,8 @@ machine runs on; neither does Apache Kafka. Offline directories do not count: th
 
 import json
 import logging
+from collections.abc import Collection, Mapping
+from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.broker.logs.directory import CLEAN_SHUTDOWN_MARKER, FAILURE_MARK
@@ -51,9 +59,11 @@ class BootMark(NamedTuple):
 
     boot_id: str | None
     kept_since: int
+    path: str = ""  # the absolute path of the marked directory; empty in a mark of an older version
+    siblings: tuple[str, ...] = ()  # the paths of all directories of the broker, this one included; empty likewise
 
     def encode(self) -> bytes:
-        return json.dumps({"version": VERSION, "boot_id": self.boot_id, "kept_since": self.kept_since}).encode()
+        return json.dumps({"version": VERSION, **self._asdict()}).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> "BootMark | None":
@@ -66,10 +76,20 @@ class BootMark(NamedTuple):
         if not isinstance(value, dict) or value.get("version") != VERSION:
             return None
         boot_id, kept_since = value.get("boot_id"), value.get("kept_since")
+        path, siblings = value.get("path", ""), value.get("siblings", [])
         # Not `isinstance`: JSON's true would pass as an int.
         if type(kept_since) is not int or not isinstance(boot_id, str | None):
             return None
-        return cls(boot_id, kept_since)
+        if not isinstance(path, str) or not isinstance(siblings, list):
+            return None
+        return cls(boot_id, kept_since, path, tuple(map(str, siblings)))
+
+
+class Mark(Enum):
+    """A directory without a mark that holds. The values are explanations only."""
+
+    MISSING = "there is none"
+    VOID = "what was written under it may be lost"
 
 
 class KeptData:
@@ -84,14 +104,15 @@ class KeptData:
     async def look(self) -> None:
         """Read the marks, and remove all of them unless all hold. StorageError when a shortage prevents that."""
         disk, boot_id = self._world.disk, self._world.boot_id
-        found = []
+        found: dict[str, BootMark | Mark] = {}
         for directory in self._directories.live():
-            kept = await self._directories.at_start(directory, read_kept_since, disk, directory.path, boot_id)
+            mark = await self._directories.at_start(directory, read_mark, disk, directory.path, boot_id)
             # A directory that failed in this read is offline from now on, and does not count.
-            if directory.failure is None:
-                found.append(kept)
-        if found and None not in found:
-            self.since = max(each for each in found if each is not None)
+            if mark is not None:
+                found[directory.absolute_path] = mark
+        offline = [each.absolute_path for each in self._directories if each.failure is not None]
+        self.since = kept_since(found, offline)
+        if self.since is not None:
             return
         # Before the logs are opened: recovery truncates logs, and a later start would trust a mark that is still there.
         for directory in self._directories.live():
@@ -106,9 +127,10 @@ class KeptData:
             return
         self._is_noted = True
         # A crash before these writes is safe: it finds no mark, or an older one that says no more than is true.
-        mark = BootMark(self._world.boot_id, self.since)
+        siblings = tuple(each.absolute_path for each in self._directories)
         for directory in self._directories.live():
             path = join(directory.path, BOOT_MARK)
+            mark = BootMark(self._world.boot_id, self.since, directory.absolute_path, siblings)
             try:
                 await self._directories.run(directory, self._world.disk.replace_file, path, mark.encode())
             # Harmless: the directory is offline now, or the next start finds no valid mark there.
@@ -116,18 +138,39 @@ class KeptData:
                 logger.warning("%s is not marked: %s", directory.path, error)
 
 
-def read_kept_since(disk: Disk, directory: str, boot_id: str | None) -> int | None:
-    """The broker epoch since which nothing was lost in this directory, or None. Blocking: long."""
+def kept_since(marks: "Mapping[str, BootMark | Mark]", offline: Collection[str]) -> int | None:
+    """The broker epoch since which nothing was lost in these directories, or None.
+
+    `marks` are those of the directories that can be read, by absolute path; `offline` the paths of the others.
+    """
+    good = {path: mark for path, mark in marks.items() if isinstance(mark, BootMark)}
+    if not good or Mark.VOID in marks.values():
+        return None
+    # By the path that it was marked with, so a directory may have moved.
+    present = {mark.path or path for path, mark in good.items()}
+    named = {each for mark in good.values() for each in mark.siblings}
+    if named - present - set(offline):
+        return None
+    # Whether a directory without a mark is a new one or a wiped one, only its siblings can say.
+    if len(good) < len(marks) and not all(mark.siblings for mark in good.values()):
+        return None
+    return max(mark.kept_since for mark in good.values())
+
+
+def read_mark(disk: Disk, directory: str, boot_id: str | None) -> "BootMark | Mark":
+    """The mark of this directory. Blocking: long."""
     path = join(directory, BOOT_MARK)
     # After a failed fsync the kernel marks dirty pages clean, so a directory that failed may lack writes.
-    if not disk.exists(path) or disk.exists(join(directory, FAILURE_MARK)):
-        return None
+    if disk.exists(join(directory, FAILURE_MARK)):
+        return Mark.VOID
+    if not disk.exists(path):
+        return Mark.MISSING
     mark = BootMark.decode(disk.read_file(path))
     if mark is None:
-        return None
+        return Mark.VOID
     # Two unknown boot ids are not the same boot.
     is_same_boot = boot_id is not None and mark.boot_id == boot_id
-    return mark.kept_since if is_same_boot or disk.exists(join(directory, CLEAN_SHUTDOWN_MARKER)) else None
+    return mark if is_same_boot or disk.exists(join(directory, CLEAN_SHUTDOWN_MARKER)) else Mark.VOID
 
 
 def remove_mark(disk: Disk, directory: str) -> None:

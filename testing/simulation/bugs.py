@@ -342,13 +342,13 @@ def _topic_by_name() -> list[Replacement]:
 
 
 def _false_boot_mark() -> list[Replacement]:
-    def read_kept_since(disk: "Disk", directory: str, _: str | None) -> int | None:
+    def read_mark(disk: "Disk", directory: str, _: str | None) -> "boot_mark.BootMark | boot_mark.Mark":
         """A boot mark holds whatever the boot id is."""
         path = join(directory, boot_mark.BOOT_MARK)
         mark = boot_mark.BootMark.decode(disk.read_file(path)) if disk.exists(path) else None
-        return None if mark is None else mark.kept_since
+        return boot_mark.Mark.VOID if mark is None else mark
 
-    return [(boot_mark, "read_kept_since", read_kept_since)]
+    return [(boot_mark, "read_mark", read_mark)]
 
 
 def _lonely_ack() -> list[Replacement]:

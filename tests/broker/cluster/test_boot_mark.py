@@ -1,5 +1,7 @@
 """A broker says in its registration since when it has lost nothing, and a controller believes that and no more."""
 
+import json
+
 import pytest
 import trio
 
@@ -79,7 +81,56 @@ async def given_another_directory(machine):
     machine.properties["log.dirs"] = "/a,/b,/c"
 
 
-KEPT = [stopped, killed, stopped_before_the_machine_crashed, stopped_and_moved_to_a_machine_without_boot_ids]
+async def deprived_of_a_directory(machine):
+    await machine.stop()
+    machine.properties["log.dirs"] = "/b"
+
+
+async def given_its_directories_in_another_order(machine):
+    await machine.stop()
+    machine.properties["log.dirs"] = "/b,/a"
+
+
+async def given_the_directory_at_another_path(machine):
+    await machine.stop()
+    if machine.disk.exists("/a"):
+        machine.disk.rename("/a", "/elsewhere")
+    machine.properties["log.dirs"] = "/elsewhere,/b"
+
+
+async def last_started_by_an_older_version(machine):
+    await machine.stop()
+    remark(machine)
+
+
+async def given_another_directory_after_an_older_version(machine):
+    await last_started_by_an_older_version(machine)
+    machine.properties["log.dirs"] = "/a,/b,/c"
+
+
+def remark(machine) -> None:
+    """Leave marks as of a version that named no directories in them."""
+    for path in ("/a", "/b"):
+        mark = json.loads(machine.disk.read_file(f"{path}/{BOOT_MARK}"))
+        old = {name: mark[name] for name in ("version", "boot_id", "kept_since")}
+        machine.disk.replace_file(f"{path}/{BOOT_MARK}", json.dumps(old).encode())
+
+
+async def started_without_a_directory_that_fails(machine):
+    await machine.stop()
+    machine.disk.fail_next("list", path_part="/a")
+
+
+KEPT = [
+    stopped,
+    killed,
+    stopped_before_the_machine_crashed,
+    stopped_and_moved_to_a_machine_without_boot_ids,
+    given_another_directory,
+    given_its_directories_in_another_order,
+    given_the_directory_at_another_path,
+    last_started_by_an_older_version,
+]
 LOST = [
     machine_crashed,
     killed_before_the_machine_crashed,
@@ -88,7 +139,8 @@ LOST = [
     failed,
     marked_with_garbage,
     moved_to_a_machine_without_boot_ids,
-    given_another_directory,
+    deprived_of_a_directory,
+    given_another_directory_after_an_older_version,
 ]
 
 
@@ -118,6 +170,16 @@ async def test_what_may_be_lost_is_not_vouched_for(nursery, autojump_clock, happ
         await killed(machine)
         await machine.start()
         assert (await registered(machine))[1] == second
+
+
+async def test_a_directory_that_was_offline_and_is_then_taken_away_is_missed(nursery, autojump_clock):
+    machine = await Machine(nursery, broker_id="1", log_dirs="/a,/b").start()
+    await started_without_a_directory_that_fails(machine)
+    await machine.start()
+    assert (await registered(machine))[1] is not None
+    await deprived_of_a_directory(machine)
+    await machine.start()
+    assert (await registered(machine))[1] is None
 
 
 async def test_marks_that_do_not_hold_are_gone_before_anything_else_is_done(nursery, autojump_clock):
