@@ -1,5 +1,5 @@
-# make serve | test | test-all | test-compiled | security | wheel | check | generated | sim | sim-bite | crash-histories |
-#      compat | cluster | streams | hostile | spark | bench | docker-check | clean
+# make serve | examples | test | test-all | test-compiled | security | wheel | check | generated | sim | sim-bite |
+#      crash-histories | compat | cluster | streams | hostile | spark | bench | docker-check | clean
 #
 # Each target sets up what it needs: a virtual environment in .venv, with the versions of constraints.txt. PYTHON names
 # the interpreter; without it the newest of python3.14 ... python3.11 that runs is taken. ARGS goes to the program.
@@ -11,12 +11,16 @@ KIO := .venv-kio
 SPARK := .venv-spark
 COMPILED_VENV := .venv-compiled
 
-.PHONY: serve test test-all test-thorough test-compiled security wheel check generated sim sim-bite crash-histories compat
-.PHONY: cluster streams hostile spark bench docker-check clean
+.PHONY: serve examples test test-all test-thorough test-compiled security wheel check generated sim sim-bite
+.PHONY: crash-histories compat cluster streams hostile spark bench docker-check clean
 .DELETE_ON_ERROR:
 
 serve: $(VENV)/made-serve
 	exec $(BIN)/barnabas serve $(ARGS)
+
+# The clients and codecs of the programs in examples/, in the environment of `make serve`.
+examples: $(VENV)/made-examples
+	@echo "ready: $(BIN)/python examples/first_steps.py"
 
 # What Python alone can show, in minutes. For two cores: unit tests use them up, those of compat_tests wait for their
 # brokers much of the time, so they run beside each other. A file stays in one process: its tests share brokers.
@@ -127,9 +131,13 @@ $(VENV)/made-serve: pyproject.toml constraints.txt | $(VENV)/made
 	$(PIP) install --constraint constraints.txt --editable .
 	@touch $@
 
+$(VENV)/made-examples: pyproject.toml constraints.txt | $(VENV)/made
+	$(PIP) install --constraint constraints.txt --editable '.[examples]'
+	@touch $(VENV)/made-serve $@
+
 $(VENV)/made-dev: pyproject.toml constraints.txt | $(VENV)/made
 	$(PIP) install --constraint constraints.txt --editable '.[dev]'
-	@touch $(VENV)/made-serve $@
+	@touch $(VENV)/made-serve $(VENV)/made-examples $@
 
 # kio, an independent Python copy of Kafka's schemas, is compared with ours from an environment of its own.
 $(KIO): $(KIO)/made

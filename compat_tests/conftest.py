@@ -16,6 +16,7 @@ QUICK = {
     "test_confluent_kafka.py",
     "test_confluent_kafka_admin.py",
     "test_delivery.py",
+    "test_examples.py",
     "test_group_behaviour.py",
     "test_hostile.py",
     "test_kafka_python.py",

@@ -14,7 +14,7 @@ RECORDS = 5_000  # for each codec: the example itself defaults to 100,000
 
 @pytest.mark.parametrize("client", ["kafka-python", "confluent-kafka", "aiokafka"])
 def test_every_record_comes_back_identical_and_in_order(shared_broker: BrokerProcess, client: str) -> None:
-    options = ["--client", client, "--bootstrap", shared_broker.bootstrap, "--records", str(RECORDS)]
+    options = ["--client", client, "--bootstrap-server", shared_broker.bootstrap, "--records", str(RECORDS)]
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / "roundtrip.py"), *options],
         capture_output=True,
@@ -28,7 +28,7 @@ def test_every_record_comes_back_identical_and_in_order(shared_broker: BrokerPro
 
 def test_the_first_steps_of_the_readme_print_ten_letters(shared_broker: BrokerProcess) -> None:
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / "first_steps.py"), shared_broker.bootstrap],
+        [sys.executable, str(EXAMPLES / "first_steps.py"), "--bootstrap-server", shared_broker.bootstrap],
         capture_output=True,
         text=True,
         check=False,

@@ -1,6 +1,8 @@
 """Write 100,000 records of 100 bytes in each codec, read them through a group of two, and compare every one.
 
-    python examples/roundtrip.py [--client kafka-python|confluent-kafka|aiokafka] [--bootstrap HOST:PORT] [--records N]
+    make serve                                    # in one terminal
+    make examples                                 # in another: installs clients and codecs in .venv
+    .venv/bin/python examples/roundtrip.py        # --client NAME, --bootstrap-server HOST:PORT, --records N
 
 The body below is the same for every client; `CLIENTS` says how each of them creates a topic, produces and consumes.
 All clients run with their default settings. Each record has a key, two headers and a timestamp of its own. The script
@@ -10,7 +12,10 @@ ends with status 1 when a record is missing, doubled, changed or out of order wi
 import argparse
 import asyncio
 import collections
+import importlib.util
 import itertools
+import os
+import socket
 import sys
 import threading
 import time
@@ -21,6 +26,8 @@ from typing import NamedTuple
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PARTITIONS = 3
 JOIN_SECONDS = 3.0
+CONNECT_SECONDS = 5.0
+LEAVE_SECONDS = 10.0
 FIRST_TIMESTAMP_MS = int(time.time() * 1000) - 3_600_000  # an hour ago: much older records would not be retained
 
 
@@ -208,9 +215,29 @@ CLIENTS = {
     "confluent-kafka": (confluent_create, confluent_produce, confluent_consume),
     "aiokafka": (aiokafka_create, aiokafka_produce, aiokafka_consume),
 }
+# The modules that a client imports, for itself and for its codecs, and what pip calls them.
+NEEDS = {
+    "kafka-python": {"kafka": "kafka-python", "snappy": "python-snappy", "lz4": "lz4", "zstandard": "zstandard"},
+    "confluent-kafka": {"confluent_kafka": "confluent-kafka"},
+    "aiokafka": {"aiokafka": "aiokafka", "cramjam": "cramjam"},
+}
 
 
 # -- the body, the same for all
+
+
+def what_is_missing(client: str, bootstrap: str) -> str | None:
+    """Why this client cannot work here: a module that is not installed, no broker. None if nothing is missing."""
+    missing = [package for module, package in NEEDS[client].items() if importlib.util.find_spec(module) is None]
+    if missing:
+        there = " ".join(missing)
+        return f"not installed: {there} (`make examples`, then .venv/bin/python; elsewhere: pip install {there})"
+    host, _, port = bootstrap.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        return f"no broker at {bootstrap} (`make serve` starts one): {error}"
+    return None
 
 
 class Received:
@@ -251,18 +278,32 @@ def complaints(places: dict[Sent, tuple[int, int]], received: Received, expected
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--client", choices=CLIENTS, default="kafka-python")
-    parser.add_argument("--bootstrap", default="127.0.0.1:9092")
+    parser.add_argument("--bootstrap-server", metavar="HOST:PORT", default="127.0.0.1:9092")
     parser.add_argument("--records", type=int, default=100_000, help="for each codec")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for everything")
     options = parser.parse_args()
+    bootstrap = options.bootstrap_server
+    if missing := what_is_missing(options.client, bootstrap):
+        sys.exit(missing)
     create, produce, consume = CLIENTS[options.client]
     topic = f"roundtrip-{uuid.uuid4().hex[:8]}"
 
-    create(options.bootstrap, topic)
+    def give_up() -> None:
+        print(
+            f"not done after {options.timeout:.0f} s: does the broker at {bootstrap} run?", file=sys.stderr, flush=True
+        )
+        os._exit(1)  # no client's own retries, which may take longer, are waited for
+
+    watchdog = threading.Timer(options.timeout + LEAVE_SECONDS, give_up)
+    watchdog.daemon = True
+    watchdog.start()
+    create(bootstrap, topic)
     expected = options.records * len(CODECS)
     received = Received(expected, time.monotonic() + options.timeout)
-    members = [
-        threading.Thread(target=consume, args=(options.bootstrap, topic, f"{topic}-group", received.receiver(name)))
+    members = [  # daemons: when a producer fails they do not keep the script from ending
+        threading.Thread(
+            target=consume, args=(bootstrap, topic, f"{topic}-group", received.receiver(name)), daemon=True
+        )
         for name in ("first", "second")
     ]
     for member in members:
@@ -272,7 +313,7 @@ def main() -> int:
     places: dict[Sent, tuple[int, int]] = {}
     for codec in CODECS:
         began = time.monotonic()
-        places |= produce(options.bootstrap, topic, codec, options.records)
+        places |= produce(bootstrap, topic, codec, options.records)
         print(f"{codec}: {options.records} records produced in {time.monotonic() - began:.1f} s", flush=True)
     began = time.monotonic()
     for member in members:

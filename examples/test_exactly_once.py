@@ -1,7 +1,7 @@
 """Tests of a program that bills each order exactly once, whatever crashes: transactions against a real broker.
 
-pip install path/to/barnabas confluent-kafka pytest
-pytest examples/test_exactly_once.py
+    make examples                                       # or: pip install path/to/barnabas confluent-kafka pytest
+    .venv/bin/python -m pytest examples/test_exactly_once.py
 
 The program under test is `bill_orders`. Its bills and its position in the orders are committed in one transaction. Each
 test lets something go wrong right before the commit, the worst moment.

@@ -1,7 +1,7 @@
 """Tests of a program that uses Kafka, with a real broker in the test run: no container, nothing to start beforehand.
 
-pip install path/to/barnabas confluent-kafka pytest
-pytest examples/test_orders.py
+    make examples                                       # or: pip install path/to/barnabas confluent-kafka pytest
+    .venv/bin/python -m pytest examples/test_orders.py
 
 The program under test is `bill_orders`. The first test shows the fixtures, the second one what they cannot do: a broker
 of its own that dies in the middle.
