@@ -1,6 +1,6 @@
 """The examples end: with one line when a client, a codec or the broker is missing, or when the broker dies.
 
-`python -S` imports nothing that is installed, as the Python of somebody who has not installed anything yet; a folder
+`python -S` imports nothing that is installed, as the Python of a user who has not installed anything yet; a folder
 with links to single packages stands for one who has installed only these.
 """
 
