@@ -30,7 +30,8 @@ of the code cannot make a bug harmless without notice.
     gappy_follower     append a response of several batches without the first
     nervous_cut        give a log directory up after a truncation
 
-Those of transactions are in `transaction_bugs.py`, those of logins and ACLs in `secured_bugs.py`.
+Those of transactions are in `transaction_bugs.py`, those of logins and ACLs in `secured_bugs.py`. Those in
+`log_bugs.py` are caught by stories (`tests/testing/test_stories_moves.py`), not by seeds.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence

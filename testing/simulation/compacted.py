@@ -49,7 +49,7 @@ def check_table(rules: "TransactionRules", truth: "Truth", where: str, table: Ta
     expected: dict[bytes, bytes | None] = {}
     replaced: set[bytes] = set()  # by records further on, which may already hide those before
     for batch in truth.committed:
-        if not batch.is_control and rules.is_committed(truth, batch):
+        if not batch.is_control and (not batch.is_transactional or rules.is_committed(truth, batch)):
             for offset, key, value in _records_of(truth, batch.crc):
                 if offset < stable_offset:
                     expected[key] = value

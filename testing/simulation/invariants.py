@@ -142,6 +142,14 @@ class Checks:
             if shadow is not None:
                 shadow.lost_power = True
 
+    def lost_directory(self, broker_id: int, directory: str) -> None:
+        """This broker starts without one of its log directories."""
+        self._returned[broker_id] = math.inf
+        for truth in self.truths.values():
+            shadow = truth.shadows.get(broker_id)
+            if shadow is not None and shadow.log is not None and shadow.log.directory.startswith(directory + "/"):
+                shadow.lost_power, shadow.synced_offset = True, 0
+
     def records_may_go(self, topic: str, partition: int, offset: int) -> None:
         """A client asks to delete the records of this partition below the offset."""
         self._deletable[topic, partition] = max(self._deletable.get((topic, partition), 0), offset)

@@ -18,12 +18,14 @@ import trio
 
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import PartitionState
+from barnabas.storage.disk import parent_of
 from barnabas.testing.simulation.cluster import open_cluster
 from barnabas.testing.simulation.invariants import Checks
 from barnabas.testing.simulation.observe import Observer, watch_tree
-from barnabas.testing.simulation.party import Lost, Party
+from barnabas.testing.simulation.party import Link, Lost, Party
 from barnabas.testing.simulation.schedule import simulate
 from barnabas.testing.simulation.story import Story
+from barnabas.testing.simulation.transaction_rules import TransactionRules
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import build_batch, read_all_records
@@ -32,28 +34,42 @@ from barnabas.wire.topics import TopicPartition
 STORE = "store"
 PATIENCE_SECONDS = 60.0
 ACKS_ALL = -1
+TOPIC_RESOURCE, SET = 2, 0
 
 
 def play(story: Callable[["Stage"], Awaitable[None]], *, brokers: int = 3, seed: int = 1, **properties: str) -> Checks:
     """Run the story; properties of the brokers as `min_insync_replicas="2"`."""
+    checks, lines, failure = watch(story, brokers=brokers, seed=seed, **properties)
+    assert checks.violations == [], "\n".join(lines[-60:])
+    assert failure is None, "\n".join([*lines[-60:], str(failure)])
+    return checks
+
+
+def watch(
+    story: Callable[["Stage"], Awaitable[None]], *, brokers: int = 3, seed: int = 1, **properties: str
+) -> tuple[Checks, list[str], AssertionError | None]:
+    """Run the story, whatever it breaks: the rules, its lines, and what it found wrong itself."""
     found = []
 
     async def main(simulation) -> None:
         lines = Story(simulation.clock.current_time)
         checks = Checks(lambda: lines.seconds, lines.tell)
         async with open_cluster(simulation, brokers=brokers, **properties) as cluster:
+            checks.transactions = TransactionRules(checks.violate, cluster.now_ms)
             nodes = list(cluster.nodes.values())
             cluster.on_step(Observer(lambda: nodes, checks, simulation.clock.current_time).step)
             checks.in_sync.nodes = nodes
             watch_tree(cluster.store.tree, checks.stored)
             await cluster.start()
-            await story(Stage(cluster, checks, lines))
-        found.append((checks, list(lines)))
+            failure = None
+            try:
+                await story(Stage(cluster, checks, lines))
+            except AssertionError as error:
+                failure = error
+        found.append((checks, list(lines), failure))
 
     simulate(seed, main)
-    checks, lines = found[0]
-    assert checks.violations == [], "\n".join(lines[-60:])
-    return checks
+    return found[0]
 
 
 class Stage:
@@ -77,6 +93,8 @@ class Stage:
             self.checks.unclean_topics.add(topic)
         if configs.get("flush_messages") == "1":
             self.checks.synced_topics.add(topic)
+        if configs.get("cleanup_policy") == "compact":
+            self.checks.compacted_topics.add(topic)
         wanted = m.CreateTopicsRequest.CreatableTopic(
             name=topic,
             num_partitions=-1,
@@ -87,16 +105,55 @@ class Stage:
                 for name, value in configs.items()
             ],
         )
-        link = await self.client.controller()
+        link = await self._controller()
         answer = await link.ask(m.CreateTopicsRequest(topics=[wanted], timeout_ms=10_000), m.CreateTopicsResponse)
         assert answer.topics[0].error_code == ErrorCode.NONE, answer
         await self.until(lambda: all(self.replica(each) is not None for each in replicas))
+
+    async def delete(self) -> None:
+        """Delete the topic, and wait until the metadata store has forgotten it."""
+        state = m.DeleteTopicsRequest.DeleteTopicState(name=self.topic)
+        link = await self._controller()
+        answer = await link.ask(m.DeleteTopicsRequest(topics=[state], timeout_ms=10_000), m.DeleteTopicsResponse)
+        assert answer.responses[0].error_code == ErrorCode.NONE, answer
+        await self.until(lambda: self.cluster.store.tree.stat(paths.topic(self.topic)) is None)
+        self.client.view.forget(self.topic)
+
+    async def configure(self, **configs: str) -> None:
+        """Set properties of the topic."""
+        await self._alter(TOPIC_RESOURCE, self.topic, configs)
+
+    async def move(self, broker_id: int, directory: str) -> None:
+        """Let the replica of this broker lie in another log directory."""
+        moved = m.AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic(name=self.topic, partitions=[0])
+        directories = [m.AlterReplicaLogDirsRequest.AlterReplicaLogDir(path=directory, topics=[moved])]
+        link = await self.client.broker(broker_id)
+        answer = await link.ask(m.AlterReplicaLogDirsRequest(dirs=directories), m.AlterReplicaLogDirsResponse)
+        assert answer.results[0].partitions[0].error_code == ErrorCode.NONE, answer
+
+    async def _controller(self) -> Link:
+        while True:
+            try:
+                return await self.client.controller()
+            except Lost:
+                await trio.sleep(0.05)  # some broker is known that is no more
+
+    async def _alter(self, resource_type: int, name: str, configs: dict[str, str]) -> None:
+        request = m.IncrementalAlterConfigsRequest
+        changes = [
+            request.AlterableConfig(name=key.replace("_", "."), config_operation=SET, value=value)
+            for key, value in configs.items()
+        ]
+        resource = request.AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=changes)
+        link = await self._controller()
+        answer = await link.ask(request(resources=[resource]), m.IncrementalAlterConfigsResponse)
+        assert answer.responses[0].error_code == ErrorCode.NONE, answer
 
     async def reassign(self, replicas: list[int]) -> None:
         """Ask for other replicas."""
         part = m.AlterPartitionReassignmentsRequest.ReassignablePartition(partition_index=0, replicas=replicas)
         topic = m.AlterPartitionReassignmentsRequest.ReassignableTopic(name=self.topic, partitions=[part])
-        link = await self.client.controller()
+        link = await self._controller()
         request = m.AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=[topic])
         answer = await link.ask(request, m.AlterPartitionReassignmentsResponse)
         assert answer.responses[0].partitions[0].error_code == ErrorCode.NONE, answer
@@ -127,12 +184,12 @@ class Stage:
         """This broker's high watermark."""
         return self.replica(broker_id).high_watermark
 
-    def values(self, broker_id: int) -> list[str]:
-        """The values that lie in this broker's log."""
+    def values(self, broker_id: int) -> list[str | None]:
+        """The values that lie in this broker's log, of tombstones None."""
         log = self.replica(broker_id).log
         disk = self.cluster.nodes[broker_id].disk
         data = b"".join(disk.peek(segment.path)[: segment.size_bytes] for segment in log.segments)
-        return [record.value.decode() for _, record in read_all_records(memoryview(data))]
+        return [None if each.value is None else each.value.decode() for _, each in read_all_records(memoryview(data))]
 
     @property
     def state(self) -> PartitionState:
@@ -162,11 +219,23 @@ class Stage:
             await trio.sleep(0.01)
         return self.now - began
 
+    def directory(self, broker_id: int) -> str:
+        """The log directory in which this broker has its log."""
+        return parent_of(self.replica(broker_id).log.directory)
+
+    def future(self, broker_id: int):
+        """The future log of the replica of this broker, or None."""
+        broker = self.cluster.nodes[broker_id].broker
+        return None if broker is None else broker.replicas.logs.futures.get(TopicPartition(self.topic, 0))
+
     # -- records
 
-    async def write(self, *values: str, acks: int = ACKS_ALL, timeout_ms: int = 30_000) -> int:
+    async def write(
+        self, *values: str | None, key: str | None = None, acks: int = ACKS_ALL, timeout_ms: int = 30_000
+    ) -> int:
         """Write one batch to the leader; its base offset, or minus the error's code."""
-        batch = build_batch([(None, value.encode()) for value in values], timestamp_ms=self.cluster.now_ms())
+        records = [(None if key is None else key.encode(), None if v is None else v.encode()) for v in values]
+        batch = build_batch(records, timestamp_ms=self.cluster.now_ms())
         data = m.ProduceRequest.PartitionProduceData(index=0, records=bytes(batch.data))
         request = m.ProduceRequest(
             acks=acks,
@@ -229,6 +298,10 @@ class Stage:
         """The machine dies, and everything that was not synced is lost."""
         self.checks.lost_power(broker_id)
         self.cluster.nodes[broker_id].crash_machine(_LosesAll())
+
+    async def finish(self, broker_id: int) -> None:
+        """A clean stop."""
+        await self.cluster.nodes[broker_id].stop()
 
     async def start(self, broker_id: int) -> None:
         """Start the broker again."""

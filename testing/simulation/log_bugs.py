@@ -1,0 +1,80 @@
+"""Planted bugs of logs, and of moves between log directories (`bugs.py`). Stories catch them, at any seed.
+
+lasting_permit     a pass goes on after cleanup.policy was set back to `delete`
+continued_copy     continue the copy of an interrupted move, although the log was compacted since
+copy_by_name       take the copy of a deleted topic's log for the one of the next topic of its name
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from barnabas.broker.config.live import BrokerConfig, TopicConfig
+from barnabas.broker.logs.cleaner_schedule import Permit
+from barnabas.broker.logs.directories import LogDirectories
+from barnabas.broker.logs.future_logs import FutureLogs
+
+if TYPE_CHECKING:
+    from barnabas.broker.logs.directory import LogDirectory
+    from barnabas.storage.log import PartitionLog
+    from barnabas.wire.topics import TopicPartition
+
+Replacement = tuple[object, str, object]
+
+
+def _lasting_permit() -> list[Replacement]:
+    right = Permit.holds
+    begun: set[Permit] = set()
+
+    def holds(self: Permit) -> bool:
+        """What was permitted once is permitted, unless a task waits for the log."""
+        if self in begun:
+            return not self.withdrawn.is_set()
+        if right(self):
+            begun.add(self)
+        return self in begun
+
+    return [(Permit, "holds", holds)]
+
+
+async def _open_copy(self: FutureLogs, directory: "LogDirectory", name: str, key: "TopicPartition") -> None:
+    """A copy is continued where it ended."""
+    current = self._directories.get(key)
+    config = TopicConfig(BrokerConfig(), {}) if current is None else current.config
+    opened = self._opener.opener(directory, key, config, clean=False, name=name)
+    future = await self._directories.at_start(directory, opened)
+    if future is not None:
+        self._opener.add(directory, future).copied_from = current
+
+
+def _continued_copy() -> list[Replacement]:
+    return [(FutureLogs, "_copy_again", _open_copy)]
+
+
+def _copy_by_name() -> list[Replacement]:
+    right = FutureLogs.delete
+
+    def copy_of(self: LogDirectories, log: "PartitionLog") -> "PartitionLog | None":
+        """Of the same partition."""
+        future = self.future_log(log.topic_partition)
+        if future is not None:
+            future.copied_from = log
+        return future
+
+    async def delete(self: FutureLogs, key: "TopicPartition") -> None:
+        """A copy without a log gets one."""
+        future = self.get(key)
+        if future is not None and future.copied_from is not None:
+            await right(self, key)
+
+    return [
+        (FutureLogs, "_copy_again", _open_copy),
+        (LogDirectories, "copy_of", copy_of),
+        (FutureLogs, "delete", delete),
+    ]
+
+
+LOG_BUGS: dict[str, Callable[[], list[Replacement]]] = {
+    "lasting_permit": _lasting_permit,
+    "continued_copy": _continued_copy,
+    "copy_by_name": _copy_by_name,
+}
