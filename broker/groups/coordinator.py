@@ -11,12 +11,12 @@ its session ends.
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
 from barnabas.broker.cluster.topics import GROUP_TOPIC
+from barnabas.broker.groups.batches import tombstones_at_a_time
 from barnabas.broker.groups.decisions import GROUP_NOT_STORED, OFFSETS_NOT_STORED
 from barnabas.broker.groups.descriptions import (
     CLASSIC_TYPE,
@@ -48,16 +48,16 @@ from barnabas.broker.groups.events import (
     Made,
     Sync,
     SyncAnswer,
-    Transaction,
     Waiting,
 )
-from barnabas.broker.groups.forgetting import deletion_records
-from barnabas.broker.groups.joining import grown_bytes
-from barnabas.broker.groups.offsets import NO_OFFSETS, OffsetsView, commit_records, offsets_view, rests_on
+from barnabas.broker.groups.joining import grown_bytes, stored_return
+from barnabas.broker.groups.making import Making
+from barnabas.broker.groups.offsets import NO_OFFSETS, OffsetsView, offsets_view, rests_on
 from barnabas.broker.groups.ports import GroupConfig, GroupWorld
 from barnabas.broker.groups.replay import PendingKey
-from barnabas.broker.groups.shards import RECORDS_INLINE_MAX, GroupShard, GroupShards
+from barnabas.broker.groups.shards import GroupShard, GroupShards
 from barnabas.broker.groups.state import Group, GroupState
+from barnabas.broker.groups.syncing import brings_assignments
 from barnabas.broker.pacing import ROWS_AT_A_TIME, paced, pause_after, portions
 from barnabas.broker.resting import resting
 from barnabas.broker.shards.placement import Placement
@@ -88,6 +88,7 @@ class GroupCoordinator:
         self._config = config
         self.placement = Placement(GROUP_TOPIC, metadata, lambda: config.offsets_topic_num_partitions)
         self._groups = GroupShards(world, config)
+        self._making = Making(world, config)
         self._shards = self._groups.shards
         self._being_deleted: Counter[str] = Counter()  # groups, and how many requests delete them
 
@@ -120,6 +121,21 @@ class GroupCoordinator:
 
     async def join(self, group_id: str, join: Join) -> JoinAnswer:
         """JoinGroup: waits until the generation begins. A group is created for a first member without a member id."""
+        joined = self._group_to_join(group_id, join)
+        if isinstance(joined, JoinAnswer):
+            return joined
+        if stored_return(joined[1], join) is None:
+            self._groups.happen(*joined, join)
+        else:
+            joined = await self._return(group_id, join, joined[1])
+            if isinstance(joined, JoinAnswer):
+                return joined
+        answer = await self._answer(*joined, join.waiting)
+        # Only the return of a static member is stored before its answer. A generation is stored with its assignments.
+        not_stored = await self._hold(*joined, join.waiting, answer.member_id)
+        return JoinAnswer(GROUP_NOT_STORED.get(not_stored, not_stored)) if not_stored else answer
+
+    def _group_to_join(self, group_id: str, join: Join) -> tuple[GroupShard, Group] | JoinAnswer:
         shard = self._shard_for(group_id, may_be_blank=False)
         if isinstance(shard, ErrorCode):
             return JoinAnswer(shard, join.member_id)
@@ -138,24 +154,44 @@ class GroupCoordinator:
             return JoinAnswer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, join.member_id)
         if group is None:
             group = self._groups.create(shard, group_id)
-        self._groups.happen(shard, group, join)
-        answer = await self._answer(shard, group, join.waiting)
-        # Only the return of a static member is stored before its answer. A generation is stored with its assignments.
-        not_stored = await self._hold(shard, group, join.waiting, answer.member_id)
-        return JoinAnswer(GROUP_NOT_STORED.get(not_stored, not_stored)) if not_stored else answer
+        return shard, group
+
+    async def _return(self, group_id: str, join: Join, group: Group) -> tuple[GroupShard, Group] | JoinAnswer:
+        """A static member returns to a Stable group. The record with all members is made before the step."""
+        made_for = None
+        async with self._making.return_to(group):
+            while True:
+                joined = self._group_to_join(group_id, join)
+                if isinstance(joined, JoinAnswer):
+                    return joined
+                shard, group = joined
+                member = stored_return(group, join)
+                # The last record about the members says whether the group has changed meanwhile.
+                if member is None or made_for == (group, group.recorded.metadata_offset):
+                    self._groups.happen(shard, group, join)
+                    return joined
+                made_for = (group, group.recorded.metadata_offset)
+                join = await self._making.of_return(shard, group, member, join)
 
     async def sync(self, group_id: str, sync: Sync) -> SyncAnswer:
         """SyncGroup: waits until the leader's assignments are stored and committed."""
-        shard = self._shard_for(group_id, may_be_blank=False)
-        # As in Kafka: the rebalance was lost with the former coordinator, and old clients do not handle
-        # COORDINATOR_LOAD_IN_PROGRESS here.
-        if shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            return SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS)
-        if isinstance(shard, ErrorCode):
-            return SyncAnswer(shard)
-        group = shard.state.by_id.get(group_id)
-        if group is None:
-            return SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID)
+        made_for: Group | None = None
+        while True:
+            shard = self._shard_for(group_id, may_be_blank=False)
+            # As in Kafka: the rebalance was lost with the former coordinator, and old clients do not handle
+            # COORDINATOR_LOAD_IN_PROGRESS here.
+            if shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                return SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS)
+            if isinstance(shard, ErrorCode):
+                return SyncAnswer(shard)
+            group = shard.state.by_id.get(group_id)
+            if group is None:
+                return SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID)
+            # A group that was loaded meanwhile may have other members.
+            if made_for is group or not brings_assignments(group, sync):
+                break
+            made_for = group
+            sync = sync._replace(made=await self._making.of_assignments(shard, group, sync))
         self._groups.happen(shard, group, sync)
         answer = await self._answer(shard, group, sync.waiting)
         not_stored = await self._hold(shard, group, sync.waiting, sync.member_id)
@@ -208,7 +244,8 @@ class GroupCoordinator:
 
     async def commit(self, group_id: str, commit: CommitOffsets) -> CommitAnswer:
         """OffsetCommit: waits until the offsets are committed to `__consumer_offsets`."""
-        commit.made = await self._made_for_commit(group_id, commit)
+        # Before the group is looked up: leadership and members may change while the thread runs.
+        commit.made = await self._making.of_commit(self._shard_for(group_id, may_be_blank=True), group_id, commit)
         shard = self._shard_for(group_id, may_be_blank=True)
         if isinstance(shard, ErrorCode):
             return CommitAnswer(shard)
@@ -233,7 +270,8 @@ class GroupCoordinator:
         `is_given_up` by then.
         """
         producer = commit.transaction.producer_id, commit.transaction.producer_epoch
-        commit.made = await self._made_for_commit(group_id, commit, commit.transaction)
+        shard = self._shard_for(group_id, may_be_blank=False)
+        commit.made = await self._making.of_commit(shard, group_id, commit, commit.transaction)
         shard = self._shard_for(group_id, may_be_blank=False)
         if isinstance(shard, ErrorCode):
             return CommitAnswer(shard)
@@ -257,16 +295,6 @@ class GroupCoordinator:
             group = self._groups.create(shard, group_id)
         self._groups.happen(shard, group, commit)
         return await self._committed_answer(shard, commit)
-
-    async def _made_for_commit(
-        self, group_id: str, commit: Commits, transaction: Transaction | None = None
-    ) -> Made | None:
-        """The records of a large commit, encoded in a thread; None for a small one."""
-        # Before the group is looked up: leadership and members may change while the thread runs.
-        if len(commit.offsets) <= RECORDS_INLINE_MAX:
-            return None
-        limit = self._config.offset_metadata_max_bytes
-        return await self._groups.make(partial(commit_records, group_id, commit.offsets, limit), transaction)
 
     async def _committed_answer(self, shard: GroupShard, commit: Commits) -> CommitAnswer:
         """The answer to a commit that has been appended or refused."""
@@ -396,16 +424,18 @@ class GroupCoordinator:
         # Kafka writes all tombstones in one batch. If that is too large it is not written, and the group comes back.
         shard = self._shard_for(group_id, may_be_blank=True)
         group = None if isinstance(shard, ErrorCode) else shard.state.by_id.get(group_id)
-        if group is None or group.state is not GroupState.EMPTY or len(group.recorded.offsets) <= DELETED_AT_A_TIME:
+        last = tombstones_at_a_time(group_id, DELETED_AT_A_TIME)
+        if group is None or group.state is not GroupState.EMPTY or len(group.recorded.offsets) <= last:
             return ErrorCode.NONE
-        return (await self.delete_offsets(group_id, list(group.recorded.offsets)[DELETED_AT_A_TIME:])).error
+        return (await self.delete_offsets(group_id, list(group.recorded.offsets)[last:])).error
 
     async def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> DeletionAnswer:
         """OffsetDelete: removes the offsets of topics to which no member subscribes, in portions."""
         codes: dict[TopicPartition, ErrorCode] = {}
         # Once also without partitions: the group's own error is an answer, too.
-        for start in range(0, max(len(partitions), 1), DELETED_AT_A_TIME):
-            answer = await self._delete_offsets(group_id, partitions[start : start + DELETED_AT_A_TIME])
+        at_a_time = tombstones_at_a_time(group_id, DELETED_AT_A_TIME)
+        for start in range(0, max(len(partitions), 1), at_a_time):
+            answer = await self._delete_offsets(group_id, partitions[start : start + at_a_time])
             # A group that loses its last offset with an earlier portion is removed. The rest has nothing to delete.
             is_gone = answer.error == ErrorCode.GROUP_ID_NOT_FOUND and codes
             if answer.error and not is_gone:
@@ -441,14 +471,12 @@ class GroupCoordinator:
         return ErrorCode.GROUP_ID_NOT_FOUND if group is None else (shard, group)
 
     async def _made_for_deletion(self, group_id: str) -> Made | None:
-        """The tombstones of a large group, encoded in a thread; None for a small or unknown group."""
+        """The tombstones of a large group; None for a small or unknown group."""
         shard = self._shard_for(group_id, may_be_blank=True)
         group = None if isinstance(shard, ErrorCode) else shard.state.by_id.get(group_id)
-        if group is None or len(group.recorded.partitions()) <= RECORDS_INLINE_MAX:
+        if isinstance(shard, ErrorCode) or group is None:
             return None
-        # Listed here, as the group may change while the thread runs. Then the step encodes the tombstones again.
-        records = deletion_records(group)
-        return await self._groups.make(lambda: (records, frozenset()))
+        return await self._making.of_deletion(shard, group)
 
     # -- finding and waiting
 

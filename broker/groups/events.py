@@ -108,7 +108,7 @@ class Made(NamedTuple):
     """
 
     records: list[GroupRecord]
-    batch: "Batch"
+    batch: "Batch | ErrorCode"  # the error if it is too large, or cannot be encoded
     too_large: frozenset[TopicPartition]  # partitions that a commit leaves out
 
 
@@ -130,6 +130,8 @@ class Join(NamedTuple):
     requires_member_id: bool  # a new member gets MEMBER_ID_REQUIRED first (KIP-394)
     skips_assignment: bool  # the client understands SkipAssignment (KIP-814)
     reason: str | None = None
+    new_member_id: str = ""  # for a client without a member id; chosen beforehand if `made` has it
+    made: Made | None = None
 
 
 class Sync(NamedTuple):
@@ -142,6 +144,7 @@ class Sync(NamedTuple):
     protocol_type: str | None
     protocol_name: str | None
     assignments: dict[str, bytes]
+    made: Made | None = None
 
 
 class Heartbeat(NamedTuple):

@@ -24,6 +24,7 @@ from barnabas.broker.groups.rebalance import (
     remove,
     restart_session,
 )
+from barnabas.broker.groups.records import GroupMetadata, GroupMetadataRecord, GroupRecord, RecordedMember
 from barnabas.broker.groups.state import (
     Group,
     GroupState,
@@ -32,13 +33,13 @@ from barnabas.broker.groups.state import (
     apply_member_renamed,
     apply_member_updated,
     apply_pending_added,
-    choose_protocol,
     held_bytes,
-    metadata_record,
+    keeps_protocol,
+    metadata_in,
     refusal_of_member,
     supports_protocols,
 )
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, InvariantBroken
 
 # Kafka's NewMemberJoinTimeoutMs. A client that waits for its first response may have no member id, and sends no
 # heartbeats. If it times out and retries, its first request leaves a member that no client uses: this removes it.
@@ -92,9 +93,7 @@ def _has_room(group: Group, member_id: str) -> bool:
 
 
 def _join_unknown(group: Group, join: Join, now_ms: int, rng: random.Random, decision: Decision) -> None:
-    # Kafka's form: administrators recognise the client, or the static member, in a list of member ids.
-    prefix = join.client_id if join.instance_id is None else join.instance_id
-    member_id = f"{prefix}-{random_uuid(rng)}"
+    member_id = join.new_member_id or new_member_id(join, rng)
     if join.instance_id is not None:
         old_member_id = group.static_members.get(join.instance_id)
         if old_member_id is not None:
@@ -177,6 +176,13 @@ def _wait_for_join(group: Group, join: Join, member: Member, decision: Decision)
         decision.timers[Timer(TimerKind.MEMBER, member_id)] = NEW_MEMBER_JOIN_TIMEOUT_MS
 
 
+def new_member_id(join: Join, rng: random.Random) -> str:
+    """A member id for a client that has none yet."""
+    # Kafka's form: administrators recognise the client, or the static member, in a list of member ids.
+    prefix = join.client_id if join.instance_id is None else join.instance_id
+    return f"{prefix}-{random_uuid(rng)}"
+
+
 def random_uuid(rng: random.Random) -> str:
     """A random UUID (version 4), as text."""
     # Not `uuid.uuid4`: the simulator needs the same ids for the same seed.
@@ -194,34 +200,62 @@ def _return_of_static(
     """A known instance id without a member id: the static member has restarted, and gets its place under a new id."""
     # In a Stable group without a rebalance, which is the purpose of static membership. The new id is stored before it
     # takes effect, so that it is not lost in a fail-over. If the group's protocol would change, all must join again.
-    if group.state is GroupState.STABLE:
-        prospective = [_returned(member, join, old_member_id, new_member_id) for member in group.members.values()]
-        if choose_protocol(prospective) == group.protocol_name:
-            leader_id = new_member_id if group.leader_id == old_member_id else group.leader_id
-            assignments = {member.member_id: member.assignment for member in prospective}
-            record = metadata_record(group, prospective, leader_id, assignments)
-            decision.store([record], StoreReplacement(join, old_member_id, new_member_id))
-            return
+    member = group.members[old_member_id]
+    if group.state is GroupState.STABLE and keeps_protocol(group, member, join.protocols):
+        made = join.made
+        records: list[GroupRecord] = [] if made is None else made.records
+        if made is None:
+            stored = group.recorded.metadata
+            records.append(replacement_record(group, stored, member, old_member_id, join, new_member_id))
+        decision.store(records, StoreReplacement(join, old_member_id, new_member_id), made)
+        return
     _wait_for_join(group, join, _replace(group, join, old_member_id, new_member_id, decision), decision)
     prepare_rebalance(group, f"static member {join.instance_id} is back as {new_member_id}", now_ms, decision)
 
 
-def _returned(member: Member, join: Join, old_member_id: str, new_member_id: str) -> Member:
-    """The member for the record: the returning static member as it will be, any other member unchanged."""
-    if member.member_id != old_member_id:
-        return member
-    # A copy: the group keeps the old member until the record is stored. The assignment stays, as the partitions do not
-    # move. Without `is_new`: after the answer the member has its id, and its session begins.
-    return Member(
+def stored_return(group: Group, join: Join) -> Member | None:
+    """The static member that this JoinGroup brings back to a Stable group, which stores that; None of other ones."""
+    if group.state is not GroupState.STABLE or join.member_id != "" or join.instance_id is None:
+        return None
+    member = group.members.get(group.static_members.get(join.instance_id, ""))
+    if member is None or not supports_protocols(group, join.protocol_type, join.protocols):
+        return None
+    return member if keeps_protocol(group, member, join.protocols) else None
+
+
+def replacement_record(
+    group: Group,
+    stored: GroupMetadata | None,
+    member: Member,
+    old_member_id: str,
+    join: Join,
+    new_member_id: str,
+) -> GroupMetadataRecord:
+    """The record of the current generation, which is `stored`, with a static member that has returned."""
+    # May run in a thread while the group changes; then the record is not used. The other members stay the same objects:
+    # to make those of a large group again takes milliseconds.
+    if stored is None:
+        raise InvariantBroken(f"group {group.group_id} is Stable, and its generation is not stored")
+    # The assignment stays, as the partitions do not move.
+    returned = RecordedMember(
         member_id=new_member_id,
-        instance_id=member.instance_id,
+        group_instance_id=member.instance_id,
         client_id=member.client_id,
         client_host=member.client_host,
-        session_timeout_ms=join.session_timeout_ms,
-        rebalance_timeout_ms=join.rebalance_timeout_ms,
-        protocols=join.protocols,
+        rebalance_timeout=join.rebalance_timeout_ms,
+        session_timeout=join.session_timeout_ms,
+        subscription=metadata_in(join.protocols, stored.protocol),
         assignment=member.assignment,
     )
+    metadata = GroupMetadata(
+        protocol_type=stored.protocol_type,
+        generation=stored.generation,
+        protocol=stored.protocol,
+        leader=new_member_id if stored.leader == old_member_id else stored.leader,
+        current_state_timestamp=-1 if group.state_timestamp_ms is None else group.state_timestamp_ms,
+        members=[returned if each.member_id == old_member_id else each for each in stored.members],
+    )
+    return GroupMetadataRecord(group.group_id, metadata)
 
 
 def _replace(group: Group, join: Join, old_member_id: str, new_member_id: str, decision: Decision) -> Member:

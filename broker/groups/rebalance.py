@@ -26,7 +26,7 @@ from barnabas.broker.groups.state import (
     apply_members_removed,
     apply_subscribed,
     apply_transition,
-    choose_own_protocol,
+    choose_protocol,
     current_members,
     metadata_record,
 )
@@ -137,7 +137,7 @@ def _begin_generation(group: Group, now_ms: int, decision: Decision) -> None:
     # A static leader keeps its place without joining, but then it does not compute the assignment.
     if group.leader_id not in group.joins:
         group.leader_id = next(member_id for member_id in group.members if member_id in group.joins)
-    group.protocol_name = choose_own_protocol(group)
+    group.protocol_name = choose_protocol(group)
     apply_subscribed(group)
     apply_transition(group, GroupState.COMPLETING_REBALANCE, now_ms)
     leader_id, joins, timers = group.leader_id, group.joins, decision.timers

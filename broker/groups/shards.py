@@ -15,6 +15,7 @@ import trio
 
 from barnabas.broker.cluster.topics import GROUP_TOPIC
 from barnabas.broker.containment import contained
+from barnabas.broker.groups.batches import build, tombstones_at_a_time
 from barnabas.broker.groups.decisions import apply_refused, apply_stored, decide
 from barnabas.broker.groups.events import (
     AnyReply,
@@ -23,18 +24,15 @@ from barnabas.broker.groups.events import (
     Expire,
     Intent,
     Loaded,
-    Made,
     PartitionsDeleted,
     Shed,
     StoreExpiry,
     Timer,
     TimerFired,
-    Transaction,
 )
 from barnabas.broker.groups.loader import GroupLoader
 from barnabas.broker.groups.memory import SHEDDINGS_MAX, GroupMemory, Held
 from barnabas.broker.groups.ports import GroupConfig, GroupWorld
-from barnabas.broker.groups.records import GroupRecord, encode_record
 from barnabas.broker.groups.replay import Groups, replay_all, replay_marker
 from barnabas.broker.groups.sessions import apply_unloaded
 from barnabas.broker.groups.state import GROUP_BYTES, Group, GroupState, StoredOffset, subscribed_topics, text_bytes
@@ -46,7 +44,7 @@ from barnabas.broker.shards.shard import Shard, Stored
 from barnabas.broker.shards.shards import Shards
 from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.records import TRANSACTIONAL, Batch, build_batch
+from barnabas.wire.records import Batch
 from barnabas.wire.sentinels import NO_PRODUCER_ID
 from barnabas.wire.topics import TopicPartition
 
@@ -57,13 +55,11 @@ MS_PER_MINUTE = 60_000
 GROUPS_AT_A_TIME = 50  # groups between two checkpoints, in a pass over all groups of a shard
 PARTITIONS_AT_A_TIME = 400  # committed offsets between two checkpoints, in the checks for expired and deleted ones
 REPLIES_AT_A_TIME = 200  # tasks that are woken between two checkpoints
-RECORDS_INLINE_MAX = 100  # the records of a larger request are encoded in a thread
 TIMERS_AT_A_TIME = 25  # few, as each may begin a rebalance or a generation, with many replies
 NOTES_MAX = 10  # lines of the log about one event
 LOGGED_LENGTH_MAX = 300  # characters of a text that a client chose, such as a group id or the reason of a JoinGroup
 
 GroupShard = Shard[Groups]
-RecordsAndTooLarge = tuple[list[GroupRecord], frozenset[TopicPartition]]
 
 
 class GroupShards:
@@ -216,30 +212,24 @@ class GroupShards:
         made, transaction = decision.made, decision.transaction
         producer_id = NO_PRODUCER_ID if transaction is None else transaction.producer_id
 
-        def build() -> Batch:
+        def build_now() -> Batch | ErrorCode:
             # While the batch was made in a thread, the group may have changed so that the decision has other records.
             if made is not None and made.records == decision.records:
                 return made.batch
-            return _build(decision.records, now_ms, self._codec, transaction)
+            limit = shard.partition.config.max_message_bytes
+            return build(decision.records, now_ms, self._codec, limit, transaction)
 
         # As in Kafka, tombstones of expired offsets are appended even below min.insync.replicas: if they get lost, a
         # later check writes them again.
         acks = ACKS_NONE if isinstance(intent, StoreExpiry) else self._config.offsets_commit_required_acks
         return self.shards.store(
             shard,
-            build,
+            build_now,
             lambda groups, base_offset: replay_all(groups, decision.records, base_offset, producer_id),
             acks,
             guard=transaction and transaction.guard,
             is_verifying=transaction is not None and transaction.is_verifying,
         )
-
-    async def make(
-        self, records: Callable[[], RecordsAndTooLarge], transaction: Transaction | None = None
-    ) -> Made | None:
-        """Call `records` and encode their batch, both in a thread; None if there are none or they cannot be encoded."""
-        # None is no error yet: the step encodes the records itself, and refuses the request if that fails.
-        return await self._world.in_request_thread(_make, records, self._world.now_ms(), self._codec, transaction)
 
     def end_transaction(self, shard: GroupShard, marker: Batch, producer_id: int, *, committed: bool) -> Stored:
         """Append the marker of a transaction, and replay it in the same step. An exception is logged."""
@@ -387,41 +377,16 @@ class GroupShards:
         left = PARTITIONS_AT_A_TIME
         for group in list(shard.state.by_id.values()):
             partitions = partitions_of(group)
+            at_a_time = tombstones_at_a_time(group.group_id, PARTITIONS_AT_A_TIME)
             # One event at least, also for a group without such offsets: the group itself may have expired.
-            for start in range(0, max(len(partitions), 1), PARTITIONS_AT_A_TIME):
-                some = partitions[start : start + PARTITIONS_AT_A_TIME]
+            for start in range(0, max(len(partitions), 1), at_a_time):
+                some = partitions[start : start + at_a_time]
                 self.happen_unasked(shard, group, event_of(some))
                 # An event costs time even without offsets: as much as 8 of them, so 50 groups make a step.
-                left -= len(some) + PARTITIONS_AT_A_TIME // GROUPS_AT_A_TIME
+                left -= len(some) * PARTITIONS_AT_A_TIME // at_a_time + PARTITIONS_AT_A_TIME // GROUPS_AT_A_TIME
                 if left <= 0:
                     await trio.lowlevel.checkpoint()
                     left = PARTITIONS_AT_A_TIME
-
-
-def _build(records: Sequence[GroupRecord], now_ms: int, codec: Codec, transaction: Transaction | None = None) -> Batch:
-    """One batch of these records. Raises ValueError if a string in them is too long."""
-    encoded = [encode_record(record) for record in records]
-    if transaction is None:
-        return build_batch(encoded, timestamp_ms=now_ms, codec=codec)
-    return build_batch(
-        encoded,
-        timestamp_ms=now_ms,
-        codec=codec,
-        producer_id=transaction.producer_id,
-        producer_epoch=transaction.producer_epoch,
-        base_sequence=0,  # as in Kafka: the coordinator's batches are not numbered, and no one checks
-        attributes=TRANSACTIONAL,
-    )
-
-
-def _make(
-    records: Callable[[], RecordsAndTooLarge], now_ms: int, codec: Codec, transaction: Transaction | None
-) -> Made | None:
-    listed, too_large = records()
-    try:
-        return Made(listed, _build(listed, now_ms, codec, transaction), too_large) if listed else None
-    except ValueError:
-        return None
 
 
 def _committed_of(deleted: Mapping[TopicPartition, object], group: Group) -> list[TopicPartition]:

@@ -138,10 +138,7 @@ class Member:
 
     def metadata(self, protocol_name: str | None) -> bytes:
         """The member's metadata for this protocol (for a consumer: its subscription); empty if it has none."""
-        for name, metadata in self.protocols:
-            if name == protocol_name:
-                return metadata
-        return b""
+        return metadata_in(self.protocols, protocol_name)
 
 
 class Group:
@@ -383,40 +380,49 @@ def supports_protocols(group: Group, protocol_type: str, protocols: Protocols) -
     return any(group.protocol_counts.get(name, 0) == len(group.members) for name, _ in protocols)
 
 
-def choose_protocol(members: Collection[Member]) -> str:
+def metadata_in(protocols: Protocols, protocol_name: str | None) -> bytes:
+    """The metadata for this protocol; empty if it is not among these."""
+    for name, metadata in protocols:
+        if name == protocol_name:
+            return metadata
+    return b""
+
+
+def choose_protocol(group: Group) -> str:
     """The protocol of the next generation (Kafka's selectProtocol). Raises InvariantBroken if none is common to all.
 
     Each member votes for the first of its protocols that all members support; the one with the most votes wins.
     """
-    counts: dict[str, int] = {}
-    # Counted here: these may be the members as they would be after a change, which `protocol_counts` does not describe.
-    for member in members:
-        for name in {name: None for name, _ in member.protocols}:
-            counts[name] = counts.get(name, 0) + 1
-    return _elect(members, [name for name, count in counts.items() if count == len(members)])
+    common = [name for name, count in group.protocol_counts.items() if count == len(group.members)]
+    return _elect((member.protocols for member in group.members.values()), common)
 
 
-def choose_own_protocol(group: Group) -> str:
-    """`choose_protocol` for the current members, with the counts that the group keeps."""
-    return _elect(
-        group.members.values(), [name for name, n in group.protocol_counts.items() if n == len(group.members)]
-    )
+def keeps_protocol(group: Group, member: Member, protocols: Protocols) -> bool:
+    """Whether the current protocol would be chosen if this member had these protocols."""
+    before, after = ({name: None for name, _ in each} for each in (member.protocols, protocols))
+    # The usual case: it votes as before.
+    if list(before) == list(after):
+        return True
+    counts = group.protocol_counts
+    common = [name for name in after if counts.get(name, 0) + (name not in before) == len(group.members)]
+    votes = (protocols if each is member else each.protocols for each in group.members.values())
+    return _elect(votes, common) == group.protocol_name
 
 
-def _elect(voters: Iterable[Member], common: Collection[str]) -> str:
+def _elect(votes: Iterable[Protocols], common: Collection[str]) -> str:
     if not common:
         raise InvariantBroken("the members of a group have no protocol in common")
     # A single candidate wins whatever the votes are, so the pass over all members is saved.
     if len(common) == 1:
         return next(iter(common))
-    votes: dict[str, int] = {}
+    counts: dict[str, int] = {}
     # One vote each, for the first common protocol: a member lists its preferred one first.
-    for voter in voters:
-        for name, _ in voter.protocols:
+    for protocols in votes:
+        for name, _ in protocols:
             if name in common:
-                votes[name] = votes.get(name, 0) + 1
+                counts[name] = counts.get(name, 0) + 1
                 break
-    return max(votes, key=votes.__getitem__)  # a tie goes to the protocol that got its first vote first
+    return max(counts, key=counts.__getitem__)  # a tie goes to the protocol that got its first vote first
 
 
 def current_members(group: Group) -> tuple[JoinedMember, ...]:

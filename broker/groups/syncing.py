@@ -4,6 +4,8 @@ The assignments are stored first. Only then the group is Stable, and the waiting
 be stored, no member gets one, and all join again.
 """
 
+from collections.abc import Iterable
+
 from barnabas.broker.groups.events import (
     SYNC_TIMER,
     AssignmentNotReplicated,
@@ -13,6 +15,7 @@ from barnabas.broker.groups.events import (
     SyncAnswer,
 )
 from barnabas.broker.groups.rebalance import end_sync, prepare_rebalance, restart_session
+from barnabas.broker.groups.records import GroupMetadataRecord, GroupRecord
 from barnabas.broker.groups.state import (
     Group,
     GroupState,
@@ -49,8 +52,22 @@ def decide_sync(group: Group, sync: Sync, decision: Decision) -> None:
     group.syncs[member_id] = sync.waiting
     # The leader itself waits in `syncs`, too: `apply_assignment_stored` answers all of them.
     if member_id == group.leader_id:
-        record = metadata_record(group, group.members.values(), group.leader_id, sync.assignments)
-        decision.store([record], StoreAssignment(group.generation, sync.assignments))
+        made = sync.made
+        records: list[GroupRecord] = [] if made is None else made.records
+        if made is None:
+            records.append(assignment_record(group, group.members.values(), sync))
+        decision.store(records, StoreAssignment(group.generation, sync.assignments), made)
+
+
+def brings_assignments(group: Group, sync: Sync) -> bool:
+    """Whether this is the request of the leader that the members of the generation wait for."""
+    waits = group.state is GroupState.COMPLETING_REBALANCE and sync.member_id == group.leader_id
+    return waits and not _refusal_of_sync(group, sync)
+
+
+def assignment_record(group: Group, members: Iterable[Member], sync: Sync) -> GroupMetadataRecord:
+    """The record of this generation with the leader's assignments."""
+    return metadata_record(group, members, group.leader_id, sync.assignments)
 
 
 def _refusal_of_sync(group: Group, sync: Sync) -> ErrorCode:

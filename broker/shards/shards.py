@@ -149,7 +149,7 @@ class Shards(Generic[State]):
     def store(
         self,
         shard: Shard[State],
-        build: Callable[[], Batch],
+        build: Callable[[], Batch | ErrorCode],
         replay: Callable[[State, int], None],
         required_acks: int = ACKS_ALL,
         *,
@@ -158,8 +158,9 @@ class Shards(Generic[State]):
     ) -> Stored:
         """Append one batch and replay it; `replay` gets the state and the base offset. Call it within `step`.
 
-        Errors: UNKNOWN_SERVER_ERROR if `build` raises ValueError, MESSAGE_TOO_LARGE, and those of `append_as_leader`,
-        to which `required_acks`, `guard` and `is_verifying` are passed on. Nothing is replayed then.
+        Errors: what `build` returns, UNKNOWN_SERVER_ERROR if it raises ValueError, MESSAGE_TOO_LARGE, and those of
+        `append_as_leader`, to which `required_acks`, `guard` and `is_verifying` are passed on. Nothing is replayed
+        then.
         """
         try:
             batch = build()
@@ -167,6 +168,8 @@ class Shards(Generic[State]):
         except ValueError as error:
             logger.warning("a record of %s-%d cannot be written: %s", self._topic, shard.index, error)
             return Stored(ErrorCode.UNKNOWN_SERVER_ERROR)
+        if isinstance(batch, ErrorCode):
+            return Stored(batch)
         # Kafka checks this in the append; here `append_as_leader` takes batches that are already checked.
         if batch.header.size_bytes > shard.partition.config.max_message_bytes:
             return Stored(ErrorCode.MESSAGE_TOO_LARGE)

@@ -42,9 +42,9 @@ async def everything(house):
     return {row.partition_index: row.committed_offset for topic in answer.groups[0].topics for row in topic.partitions}
 
 
-async def house_with_partitions(open_house, count):
+async def house_with_partitions(open_house, count, **options):
     """A house with a topic of so many partitions, and a list of what goes into threads."""
-    house, threads = await open_house(), []
+    house, threads = await open_house(**options), []
     house.know_topic("t", count)
     in_thread = house.world.in_request_thread
 

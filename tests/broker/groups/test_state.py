@@ -9,15 +9,22 @@ from barnabas.broker.groups.state import (
     Group,
     GroupState,
     Member,
+    apply_member_added,
     apply_transition,
     choose_protocol,
     forget,
+    keeps_protocol,
 )
 from barnabas.wire.errors import InvariantBroken
 
 
-def member(*protocols):
-    return Member("m", None, "c", "/h", 10_000, 60_000, tuple((name, b"") for name in protocols))
+def group_of(*members):
+    """A group whose members have these protocols each."""
+    group = Group("g", limits=None)
+    for number, protocols in enumerate(members):
+        named = tuple((name, b"") for name in protocols)
+        apply_member_added(group, Member(f"m{number}", None, "c", "/h", 10_000, 60_000, named))
+    return group
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(GroupState, GroupState)))
@@ -85,10 +92,30 @@ def test_a_fail_over_keeps_who_leads_and_since_when_a_group_is_empty(scene):
 
 
 def test_of_protocols_with_equal_votes_the_first_named_is_chosen():
-    assert choose_protocol([member("x", "y"), member("y", "x")]) == "x"
-    assert choose_protocol([member("y", "x"), member("x", "y")]) == "y"
+    assert choose_protocol(group_of("xy", "yx")) == "x"
+    assert choose_protocol(group_of("yx", "xy")) == "y"
 
 
 def test_members_without_a_protocol_in_common_are_a_contradiction():
     with pytest.raises(InvariantBroken):
-        choose_protocol([member("x"), member("y")])
+        choose_protocol(group_of("x", "y"))
+
+
+@pytest.mark.parametrize(
+    ("others", "before", "after", "keeps"),
+    [
+        (["xy", "xy"], "xy", "xy", True),
+        (["xy", "xy"], "xy", "yx", True),
+        (["xy", "yx"], "xy", "yx", False),
+        (["xy", "xy"], "xy", "y", False),
+        (["xy", "xy"], "xy", "xz", True),
+        (["xyz", "xyz"], "xy", "zxy", True),
+        ([], "xy", "yx", False),
+    ],
+)
+def test_a_member_may_change_its_protocols_as_long_as_the_same_one_is_chosen(others, before, after, keeps):
+    group = group_of(*others, before)
+    group.protocol_name = choose_protocol(group)
+    changed = tuple((name, b"") for name in after)
+    assert keeps_protocol(group, list(group.members.values())[-1], changed) is keeps
+    assert (choose_protocol(group_of(*others, after)) == group.protocol_name) is keeps

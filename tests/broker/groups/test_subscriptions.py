@@ -133,6 +133,7 @@ async def test_a_long_subscription_is_read_in_a_thread_and_once_in_a_generation(
 async def test_a_generation_that_begins_while_the_last_one_is_read_counts(open_house, autojump_clock):
     house, threads, _ = await house_with_a_meter(open_house)
     joined = await stable_member(house, long_subscription(15_000))
+    threads.clear()
     in_thread = house.world.in_request_thread
 
     async def another_generation(function, *args):
