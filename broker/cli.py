@@ -1,7 +1,7 @@
 """The command line (edge): `barnabas serve | apis | config | log | store | version`.
 
-Start-up must be fast, so the top of this file imports only click, and each command imports what it needs. Other
-packages add commands with entry points of the group `barnabas.commands`.
+Start-up must be fast, so the top of this file imports only click and the version, and each command imports what it
+needs. Other packages add commands with entry points of the group `barnabas.commands`.
 
 Exit status: 2 for an error in the configuration, 1 for a failure outside the program (a port in use, a full disk), each
 with one message and no traceback.
@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import click
 
+from barnabas import __version__
+from barnabas.form import FORM
+
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint, EntryPoints
+
     from barnabas.broker.config.parse import Setting
     from barnabas.broker.process.store_transfer import Place
 
@@ -31,15 +36,36 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         # Entry points are read only for unknown names and for help: that takes longer than the rest of the start.
-        return super().get_command(ctx, cmd_name) or self._installed().get(cmd_name)
+        own = super().get_command(ctx, cmd_name)
+        if own is not None:
+            return own
+        return next((load_command(point) for point in self._installed() if point.name == cmd_name), None)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *self._installed()})
+        return sorted({*super().list_commands(ctx), *(point.name for point in self._installed())})
 
-    def _installed(self) -> dict[str, click.Command]:
+    def _installed(self) -> "EntryPoints":
         from importlib.metadata import entry_points  # slow: reads the metadata of every installed package
 
-        return {point.name: point.load() for point in entry_points(group=COMMANDS_GROUP)}
+        return entry_points(group=COMMANDS_GROUP)
+
+
+def load_command(point: "EntryPoint") -> click.Command:
+    """The command of another package. If it cannot be loaded, a command that says so, and fails."""
+    try:
+        command: click.Command = point.load()
+    # The package is not ours, and any exception of its import would end `barnabas --help`.
+    except Exception as error:
+        why = f"cannot be loaded: {type(error).__name__}: {error}"
+        takes_all = {"ignore_unknown_options": True, "allow_extra_args": True}
+        return click.Command(
+            point.name,
+            callback=lambda: fail(f"the command {point.name} {why}", STATUS_FAILED),
+            context_settings=takes_all,
+            add_help_option=False,
+            short_help=f"({why})",
+        )
+    return command
 
 
 def main() -> None:
@@ -57,6 +83,7 @@ def fail(message: str, status: int) -> NoReturn:
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message=f"barnabas %(version)s ({FORM})")
 def commands() -> None:
     """A message broker that speaks Apache Kafka's protocol."""
 
@@ -110,17 +137,22 @@ def gather_settings(
     properties_file: str | None, data_dir: str | None, listen: str | None, assignments: Iterable[str]
 ) -> "list[Setting]":
     """All settings, in ascending order of precedence: the file, the named options, `--set`. Raises ConfigError."""
-    from barnabas.broker.config.parse import Setting, parse_assignment, parse_properties
+    from barnabas.broker.config.parse import ConfigError, Setting, parse_assignment, parse_properties
 
     settings = []
     if properties_file is not None:
         with open(properties_file, encoding="latin-1") as file:  # as Java reads properties
             settings += parse_properties(file.read(), properties_file)
-    if data_dir is not None:
-        settings.append(Setting("log.dirs", data_dir, "--data-dir"))
     if listen is not None:
         settings.append(Setting("listeners", f"PLAINTEXT://{listen}", "--listen"))
     settings += [parse_assignment(text) for text in assignments]
+    if data_dir is not None:
+        # A broker that starts with an empty directory beside the one that was meant seems to have lost everything.
+        for setting in settings:
+            if setting.name in ("log.dir", "log.dirs"):
+                why = f"{setting.name} and --data-dir both say where the data are: give one of them"
+                raise ConfigError([setting.problem(f"{why} (--set log.dirs=DIR overrides a file)")])
+        settings.append(Setting("log.dirs", data_dir, "--data-dir"))
     if any(setting.name == "config.providers" for setting in settings):
         from barnabas.broker.config.providers import resolve
 
@@ -133,9 +165,6 @@ def gather_settings(
 def version(as_json: bool) -> None:
     """Print the version, and the form: pure Python, or compiled."""
     import platform
-
-    from barnabas import __version__
-    from barnabas.form import FORM
 
     if as_json:
         print_json({"barnabas": __version__, "form": FORM, "python": platform.python_version()})
@@ -202,20 +231,28 @@ def log() -> None:
 
 
 @log.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.argument("path", metavar="FILE|DIR", type=click.Path(exists=True))
 @click.option("--records", is_flag=True, help="Also each record of a log; those of internal topics are decoded.")
 @as_json
-def dump(file: str, records: bool, as_json: bool) -> None:
-    """Print the content of a log, index, snapshot or checkpoint FILE."""
+def dump(path: str, records: bool, as_json: bool) -> None:
+    """Print the content of a log, index, snapshot or checkpoint FILE, or of all such files in DIR.
+
+    DIR is a data directory, or the directory of one partition in it. Times are in UTC; with --json, in milliseconds
+    since 1970.
+    """
+    from barnabas.broker.process.dump_lines import dump_lines
     from barnabas.storage.disk import StorageError
-    from barnabas.storage.dump import as_text, read_rows
     from barnabas.storage.osdisk import OsDisk
 
+    disk = OsDisk()
+    failures: list[StorageError] = []
     try:
-        for row in read_rows(OsDisk(), OsDisk().absolute_path(file), records=records):
-            click.echo(json.dumps(row) if as_json else as_text(row))
+        for line in dump_lines(disk, disk.absolute_path(path), failures, records=records, as_json=as_json):
+            click.echo(line)
     except StorageError as error:
-        fail(str(error), STATUS_FAILED)
+        failures.append(error)
+    if failures:
+        fail("\n".join(map(str, failures)), STATUS_FAILED)
 
 
 @log.command()

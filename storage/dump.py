@@ -1,8 +1,7 @@
-"""The content of a file of a log directory, as rows or as text: `barnabas log dump`. Reads, changes nothing.
+"""The content of a file of a log directory as rows of named values: `barnabas log dump`. Reads, changes nothing.
 
-`read_rows` returns a file as rows of named values, which `--json` prints; `as_text` makes a line of a row. The kind of
-a file follows from its name. A batch is one row; with `records` each of its records is a further row. Records of
-internal topics are decoded, which the name of the file's directory tells.
+The kind of a file follows from its name. A batch is one row; with `records` each of its records is a further row.
+Records of internal topics are decoded, which the name of the file's directory tells.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +15,7 @@ from barnabas.storage.checkpoint import (
     read_meta_properties,
     read_partition_metadata,
 )
-from barnabas.storage.disk import Disk, StorageError
+from barnabas.storage.disk import Disk, StorageError, join
 from barnabas.storage.entries import EntrySpan, max_timestamp_of, walk_file
 from barnabas.storage.files import (
     CLEANED,
@@ -48,6 +47,7 @@ from barnabas.wire.versioned_records import MalformedRecord
 
 Value = str | int | bool | None
 Row = Mapping[str, Value]
+Reader = Callable[[Disk, str, int], Iterator[Row]]
 
 # By the three codec bits of the attributes; a damaged or newer batch may have any of the eight values.
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "unknown", "unknown", "unknown")
@@ -64,40 +64,54 @@ class NotDumped(StorageError):
 def read_rows(disk: Disk, path: str, *, records: bool = False) -> Iterator[Row]:
     """The file as rows. StorageError (NotDumped); blocking: long."""
     name = path.rpartition("/")[2]
-    # Deleted files, and those of a compaction pass, have the format that they had or will have without the suffix.
-    for suffix in (DELETED, CLEANED, SWAP):
-        name = name.removesuffix(suffix)
+    reader = _reader_of(name)
+    if reader is None:
+        raise NotDumped(path, "a log directory has no file of this name")
+    if reader is _log_rows and records:
+        reader = _log_rows_with_records
     try:
-        if name.endswith(LOG):
-            yield from _log_rows(disk, path, records)
-        else:
-            # Index entries are relative to the base offset, which only the name of the file has.
-            yield from _reader_of(path, name)(disk, path, offset_of_name(name) or 0)
+        # Index entries are relative to the base offset, which only the name of the file has.
+        yield from reader(disk, path, offset_of_name(name) or 0)
     # Rows up to the damage have been yielded: that is what the command is used for.
     except (IndexCorrupt, SnapshotCorrupt, CorruptRecords) as error:
         raise NotDumped(path, str(error)) from error
 
 
-def as_text(row: Row) -> str:
-    """A row as a line."""
-    return "  ".join(f"{name}: {'-' if value is None else value}" for name, value in row.items())
+def files_below(disk: Disk, directory: str) -> Iterator[str]:
+    """The paths of the files that `read_rows` knows, in a log directory or in that of one partition. StorageError."""
+    for path in _paths_in(disk, directory):
+        # Partitions have no directories of their own.
+        inside = _paths_in(disk, path) if disk.is_directory(path) else [path]
+        yield from (each for each in inside if _reader_of(each.rpartition("/")[2]) is not None)
 
 
-def _reader_of(path: str, name: str) -> Callable[[Disk, str, int], Iterator[Row]]:
+def _paths_in(disk: Disk, directory: str) -> list[str]:
+    return [join(directory, name) for name in sorted(disk.list(directory))]
+
+
+def is_time(name: str) -> bool:
+    """Whether a row's value of this name is a time, in milliseconds since 1970; -1 is none."""
+    return name.removesuffix("_ms").endswith("timestamp") or name == "delete_horizon"
+
+
+def _reader_of(name: str) -> Reader | None:
+    # Deleted files, and those of a compaction pass, have the format that they had or will have without the suffix.
+    for suffix in (DELETED, CLEANED, SWAP):
+        name = name.removesuffix(suffix)
     suffix = name[name.rfind(".") :] if "." in name else name
     # By the whole name (meta.properties), by the suffix (.index), or one of the four offset checkpoints.
     reader = READERS.get(name) or READERS.get(suffix)
-    if reader is None and name.endswith("-checkpoint"):
-        reader = _checkpoint_rows
-    if reader is None:
-        raise NotDumped(path, "a log directory has no file of this name")
-    return reader
+    return _checkpoint_rows if reader is None and name.endswith("-checkpoint") else reader
 
 
 # -- logs
 
 
-def _log_rows(disk: Disk, path: str, records: bool) -> Iterator[Row]:
+def _log_rows_with_records(disk: Disk, path: str, base: int) -> Iterator[Row]:
+    return _log_rows(disk, path, base, records=True)
+
+
+def _log_rows(disk: Disk, path: str, base: int, *, records: bool = False) -> Iterator[Row]:
     file = disk.open(path, read_only=True)
     try:
         end_position = 0
@@ -254,7 +268,8 @@ def _properties_rows(disk: Disk, path: str, base: int) -> Iterator[Row]:
         yield {"broker.id": meta.broker_id, "cluster.id": meta.cluster_id, **meta.others}
 
 
-READERS: dict[str, Callable[[Disk, str, int], Iterator[Row]]] = {
+READERS: Mapping[str, Reader] = {
+    LOG: _log_rows,
     INDEX: _offset_index_rows,
     TIME_INDEX: _time_index_rows,
     TRANSACTION_INDEX: _transaction_rows,

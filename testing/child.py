@@ -42,8 +42,8 @@ class BrokerChild:
 
     def arguments(self) -> list[str]:
         """The options of `serve`."""
-        given = ["--data-dir", str(self.data_dir.absolute()), "--listen", f"127.0.0.1:{self.port}"]
-        for name, value in self.properties.items():
+        given = ["--listen", f"127.0.0.1:{self.port}"]
+        for name, value in {"log.dirs": str(self.data_dir.absolute()), **self.properties}.items():
             given += ["--set", f"{name}={value}"]
         return given
 

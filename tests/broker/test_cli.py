@@ -65,6 +65,10 @@ def test_version_and_form_are_printed_as_text_and_as_json():
     assert (printed["barnabas"], printed["form"]) == (__version__, FORM)
 
 
+def test_the_version_is_an_option_too():
+    assert barnabas("--version").stdout == f"barnabas {__version__} ({FORM})\n"
+
+
 def test_records_of_internal_topics_are_dumped_with_their_fields(tmp_path):
     directory, name = tmp_path / "__transaction_state-7", "00000000000000000000.log"
     directory.mkdir()
@@ -74,7 +78,8 @@ def test_records_of_internal_topics_are_dumped_with_their_fields(tmp_path):
     for file, cwd in ((directory / name, None), (name, directory)):
         assert "transactional_id" not in barnabas("log", "dump", str(file), cwd=cwd).stdout
         printed = barnabas("log", "dump", "--records", str(file), cwd=cwd).stdout
-        assert printed.splitlines()[1] == "offset: 0  timestamp: 0  transactional_id: payments-1  tombstone: True"
+        time = "timestamp: 1970-01-01T00:00:00.000Z"
+        assert printed.splitlines()[1] == f"offset: 0  {time}  transactional_id: payments-1  tombstone: True"
 
 
 def test_what_is_dumped_for_programs_has_a_value_for_each_name(tmp_path):
@@ -84,6 +89,37 @@ def test_what_is_dumped_for_programs_has_a_value_for_each_name(tmp_path):
     batch, record = map(json.loads, printed.splitlines())
     assert (batch["last_offset"], batch["codec"], batch["intact"]) == (0, "none", True)
     assert record == {"offset": 0, "timestamp": 7, "key": "K.", "value": None, "headers": None}
+
+
+def test_all_files_of_a_directory_are_dumped_and_the_damaged_are_named(tmp_path):
+    segment, empty = tmp_path / "letters-0" / "00000000000000000000.log", tmp_path / "letters-1"
+    segment.parent.mkdir()
+    empty.mkdir()
+    segment.write_bytes(build_batch([(b"K.", None)], timestamp_ms=1_700_000_000_123).data)
+    (segment.parent / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    (segment.parent / "notes.txt").write_text("not of a log")
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n1\nletters 0 7\n")
+    (tmp_path / "log-start-offset-checkpoint").write_text("damaged")
+
+    dumped = barnabas("log", "dump", "--records", str(tmp_path))
+    assert dumped.returncode == 1
+    assert dumped.stderr.startswith(f"barnabas: parse {tmp_path}/log-start-offset-checkpoint: ")
+    assert dumped.stderr.count("\n") == 1
+    lines = dumped.stdout.splitlines()
+    assert [line for line in lines if line.startswith("==")] == [
+        f"== {segment}",
+        f"== {segment.parent}/leader-epoch-checkpoint",
+        f"== {tmp_path}/log-start-offset-checkpoint",
+        f"== {tmp_path}/recovery-point-offset-checkpoint",
+    ]
+    assert "offset: 0  timestamp: 2023-11-14T22:13:20.123Z  key: K.  value: -  headers: -" in lines
+    assert lines[-1] == "topic: letters  partition: 0  offset: 7"
+
+    of_one = barnabas("log", "dump", "--json", "letters-0", cwd=tmp_path)
+    assert of_one.returncode == 0
+    rows = [json.loads(line) for line in of_one.stdout.splitlines()]
+    assert [row["file"] for row in rows if "file" in row] == [str(segment), f"{segment.parent}/leader-epoch-checkpoint"]
+    assert rows[1]["max_timestamp"] == 1_700_000_000_123
 
 
 def test_the_served_apis_are_listed():
@@ -178,9 +214,19 @@ def test_an_unknown_command_is_an_error():
 def test_later_settings_win_over_earlier_ones(tmp_path):
     file = tmp_path / "server.properties"
     file.write_text("log.dirs=/a\nlisteners=PLAINTEXT://:1\nnum.partitions=2\n")
-    config = BrokerConfig(gather_settings(str(file), "/b", "127.0.0.1:0", ["num.partitions=3"]))
+    config = BrokerConfig(gather_settings(str(file), None, "127.0.0.1:0", ["num.partitions=3", "log.dirs=/b"]))
     assert config.log_directories == ("/b",)
     assert (config.listeners, config.num_partitions) == ("PLAINTEXT://127.0.0.1:0", 3)
+
+
+@pytest.mark.parametrize("name", ["log.dir", "log.dirs"])
+def test_a_second_place_for_the_data_is_an_error_that_names_both(tmp_path, name):
+    (tmp_path / "server.properties").write_text(f"broker.id=1\n{name}=a\n")
+    for arguments, place in ((["server.properties"], "server.properties:2"), (["--set", f"{name}=a"], "--set")):
+        ended = barnabas("serve", *arguments, "--data-dir", "b", "--listen", "127.0.0.1:0", cwd=tmp_path)
+        assert ended.returncode == 2
+        assert ended.stderr.startswith(f"barnabas: {place}: {name} and --data-dir both say where the data are")
+    assert [path.name for path in tmp_path.iterdir()] == ["server.properties"]
 
 
 def test_the_broker_says_in_one_line_where_it_is_ready(tmp_path):
@@ -218,15 +264,42 @@ def test_the_limit_of_open_files_is_raised(tmp_path):
     assert line.split()[3] == line.split()[4]
 
 
-def test_an_installed_package_may_add_a_command(tmp_path, monkeypatch):
-    (tmp_path / "extra.py").write_text("import click\n\n@click.command()\ndef greet():\n    click.echo('hello')\n")
-    info = tmp_path / "extra-1.0.dist-info"
+def install_command(directory, point):
+    """A package that adds the command `greet` by this entry point."""
+    info = directory / "extra-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: extra\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[barnabas.commands]\ngreet = extra:greet\n")
+    (info / "entry_points.txt").write_text(f"[barnabas.commands]\ngreet = {point}\n")
+
+
+def test_an_installed_package_may_add_a_command(tmp_path, monkeypatch):
+    (tmp_path / "extra.py").write_text("import click\n\n@click.command()\ndef greet():\n    click.echo('hello')\n")
+    install_command(tmp_path, "extra:greet")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert barnabas("greet").stdout == "hello\n"
     assert "greet" in barnabas("--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("source", "point", "why"),
+    [
+        ("", "nowhere:greet", "ModuleNotFoundError: No module named 'nowhere'"),
+        ("", "extra:greet", "AttributeError: module 'extra' has no attribute 'greet'"),
+        ("1 / 0", "extra:greet", "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_command_that_cannot_be_loaded_is_one_line(tmp_path, monkeypatch, source, point, why):
+    (tmp_path / "extra.py").write_text(source)
+    install_command(tmp_path, point)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    listed = barnabas("--help")
+    assert listed.returncode == 0
+    words = " ".join(listed.stdout.split())  # a long line is broken
+    assert f"greet (cannot be loaded: {why})" in words
+    assert "pipeline Jobs on Apache Spark" in words
+    ended = barnabas("greet", "--to", "K.", "--help")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr == f"barnabas: the command greet cannot be loaded: {why}\n"
 
 
 def test_a_second_broker_on_the_same_directory_says_so_and_ends_with_status_1(tmp_path):
