@@ -117,12 +117,15 @@ class _Ended(NamedTuple):
     value: object
 
 
-async def complete(steps: Steps[Result], in_thread: InThread) -> Result:
+async def complete(steps: Steps[Result], in_thread: InThread, *, enters_rooms: bool = True) -> Result:
     """The result of the work: its first step runs here, the others in a thread, a few at a time.
 
-    Raises what the work raises. If the caller is cancelled between two slices, the work is closed.
+    `enters_rooms` if it waits while too many others hold as much memory. Raises what the work raises. If the caller is
+    cancelled between two slices, the work is closed.
     """
     held = _Held()
+    if not enters_rooms:
+        held.bytes_max = ROOMS[-1][0]
     try:
         ended, count = _advance(steps, INLINE_STEPS, held.bytes_max), FIRST_SLICE_STEPS
         # The work has only announced its memory, and done nothing yet: the first step still runs without a thread.

@@ -94,7 +94,7 @@ class Turns:
         return -1.0 if owner is None else owner.spent_seconds
 
 
-LARGE_AT_A_TIME = 4  # handling a large request takes several times its own memory: rows of the response, tables
+LARGE_AT_A_TIME = 2  # handling a large request takes several times its own memory: rows of the response, tables
 
 
 class LargeTurns:

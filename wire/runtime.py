@@ -340,9 +340,10 @@ def encode_into(message: Message, version: int, out: list[Any]) -> int:
     return _take(parts, marks, out)
 
 
-def encode_steps(message: Message, version: int, out: list[Any]) -> int | Generator[None, None, int]:
+def encode_steps(message: Message, version: int, out: list[Any]) -> int | Generator[int, None, int]:
     """`encode_into` in bounded steps. The first step runs at once: if it was the only one, the size is returned, else a
-    generator for the others, which returns the size. Each step appends its pieces to `out`."""
+    generator for the others, which returns the size. Each step appends its pieces to `out`, and yields their size so
+    far."""
     parts: list[Any] = []
     marks: list[int] = []
     steps = message.ENCODE_STEPS[version](message, parts, marks)
@@ -357,7 +358,7 @@ def encode_steps(message: Message, version: int, out: list[Any]) -> int | Genera
 
 def _encode_on(
     message: Message, version: int, out: list[Any], parts: list[Any], marks: list[int], steps: Iterator[None]
-) -> Generator[None, None, int]:
+) -> Generator[int, None, int]:
     size_bytes = 0
     try:
         # Joined before each pause: thousands of small pieces take more memory than their bytes.
@@ -365,7 +366,7 @@ def _encode_on(
             size_bytes += _take(parts, marks, out)
             parts.clear()
             marks.clear()
-            yield
+            yield size_bytes
             next(steps)
     except StopIteration:
         return size_bytes + _take(parts, marks, out)

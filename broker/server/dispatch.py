@@ -11,7 +11,6 @@ one place that catches `Exception` of a single request.
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
 from functools import cache, partial
 from typing import NamedTuple, cast
 
@@ -393,14 +392,14 @@ async def _encode(broker: Broker, call: Call, correlation_id: int, response: m.M
 async def _encode_on(broker: Broker, call: Call, response: m.Message, begun: Steps[int]) -> int:
     """Complete the encoding of a response with many rows; its size in bytes."""
     in_thread = broker.world.in_request_thread
-    # A Fetch limits the bytes that it holds itself, and a wait that is cancelled would leave its file slices open. And
-    # neither followers nor the controller wait for a client's turn.
-    needs_turn = not isinstance(response, m.FetchResponse) and call.api_key not in CONTROLLER_KEYS
     try:
-        async with broker.turns.of_clients.turn() if needs_turn else nullcontext():
-            # Cancelled, the response would be lost, and its file slices stay open. `_send` releases them.
+        # Its file slices would stay open if it were cancelled here. It limits the bytes that it holds itself.
+        if isinstance(response, m.FetchResponse):
             with trio.CancelScope(shield=True):
-                size_bytes = await complete(begun, in_thread)
+                size_bytes = await complete(begun, in_thread, enters_rooms=False)
+        # A controller does not wait while clients are sent large responses.
+        else:
+            size_bytes = await complete(begun, in_thread, enters_rooms=call.api_key not in CONTROLLER_KEYS)
     finally:
         # The interpreter would free many rows in one step.
         if call.api_key in NOT_KEPT_KEYS:
