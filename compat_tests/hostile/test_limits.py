@@ -1,4 +1,4 @@
-"""Each limit of memory, used up by one client for some seconds: others are served, without an error, in bounded memory."""
+"""Each limit of memory, used up by one client for seconds: others are served without an error, in bounded memory."""
 
 import pytest
 
