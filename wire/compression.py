@@ -1,4 +1,4 @@
-"""The codecs of record batches: compression, and decompression as a stream in bounded memory.
+"""The codecs of record batches: decompression as a stream in bounded memory (`compressors.py` compresses).
 
 A few kilobytes may decompress to gigabytes, and Apache Kafka accepts such a batch, so no function here holds a whole
 decompressed batch. `open_stream` returns a `Stream`: `read(n)` returns at most n bytes and decompresses no more than it
@@ -9,8 +9,8 @@ The formats inside a batch, as the Java clients write and read them:
 - gzip: RFC 1952, any number of members; bytes after the last member that begin no member are ignored.
 - snappy: "xerial" framing, which is a header of 16 bytes and then blocks, each an int32 length and raw snappy; or one
   raw snappy block without framing (librdkafka sends it). A block decompresses in one piece, so its size is limited.
-- lz4: one frame with independent blocks; bytes after the frame are ignored. Message format 0 has a frame whose header
-  checksum covers the wrong bytes (KAFKA-3160).
+- lz4: one frame with independent blocks; bytes after the frame are ignored, and so are its optional content size and
+  content checksum. Message format 0 has a frame whose header checksum covers the wrong bytes (KAFKA-3160).
 - zstd: any number of frames, with or without content size, and windows of at most 128 MiB (KIP-110).
 
 A stream that is read in steps keeps its memory between them, and many streams may be open: `Stream.held_bytes` is the
@@ -18,9 +18,11 @@ number of bytes that it may come to hold, so that the caller can limit the strea
 on the windows of zstd and the blocks of snappy, so `opening` looks at the heads of all frames first, in steps: a
 megabyte may have 100,000 of them.
 
-Malformed data raises `CorruptRecords` with the error code that an Apache Kafka 3.9 broker returns for it. Known
-deviations: a wrong content checksum or content size of lz4, both optional, is refused here and not checked by Kafka;
-at most `EMPTY_MAX` empty parts may follow each other.
+Malformed data raises `CorruptRecords` with the error code that an Apache Kafka 3.9 broker returns for it. The libraries
+read some frames that Java's readers refuse, or read differently, so the structure of frames is looked at here, before
+or between the calls of a library. Known deviations: at most `EMPTY_MAX` empty parts may follow each other, and refused
+here, not by Kafka, are the beginning of a further frame behind the last of zstd, gzip's reserved flags and a broken
+header of a later member, and most damaged headers of later streams of snappy.
 
 The libraries other than zlib are imported on first use: at the start they would cost tens of milliseconds.
 """
@@ -29,7 +31,6 @@ import struct
 import zlib
 from collections.abc import Generator
 from enum import IntEnum
-from typing import Protocol
 
 from barnabas.wire.errors import ErrorCode
 
@@ -42,9 +43,10 @@ SNAPPY_BLOCK_MAX_BYTES = HELD_MAX_BYTES  # decompressed
 SNAPPY_MAX_EXPANSION = 22  # the densest snappy element copies 64 bytes and takes 3
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
-_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, lowest compatible version; readers ignore both
-_XERIAL_BLOCK_BYTES = 32 * 1024  # what Java's SnappyOutputStream cuts its input into
-_INT32 = struct.Struct(">i")
+XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, lowest compatible version
+_XERIAL_VERSION_MIN = 1
+INT32 = struct.Struct(">i")
+_LITTLE_UINT32 = struct.Struct("<I")
 
 _GZIP_MEMBER_START = b"\x1f\x8b\x08"
 _GZIP_MEMBER_MIN_BYTES = 18
@@ -52,12 +54,14 @@ _GZIP_MEMBER_MIN_BYTES = 18
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_CHECKSUM_MASK = 0xFF
 _LZ4_HEADER_MAX_BYTES = 19
+_LZ4_WITH_LITERALS = 16  # the lowest token in front of literals
+_LZ4_IS_UNCOMPRESSED = 1 << 31  # in the word before a block; the other bits are its size
 _LZ4_BLOCK_BYTES = (0, 0, 0, 0, 64 << 10, 256 << 10, 1 << 20, 4 << 20)  # by bits 4-6 of the second flags
-_LZ4_DEFAULT_LEVEL = 9  # Kafka's number for the fast compressor; all other levels are high compression
 
 _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_REPEATED_BYTE = 2  # bits 1-2 of a block that repeats one byte, whatever size it decompresses to
 _ZSTD_SKIPPABLE_MAGIC = 0x184D2A50  # the lowest four bits are free
+_ZSTD_WHOLE_FRAME_BYTES = 16 << 10  # Java's reader decompresses a frame of at most this content size in one piece
 # Empty members of gzip, or blocks and headers of snappy, in a row. One read passes them all, at some microseconds each,
 # and a hostile batch may have hundreds of thousands.
 EMPTY_MAX = 500
@@ -65,7 +69,9 @@ EMPTY_MAX = 500
 # more.
 _MEASURED_AT_A_TIME = 2000
 _ZSTD_FRAME_COST = 4
+_ZSTD_CHECKED_FRAME_COST = 60  # a frame that is decompressed: up to 16 KiB
 _SNAPPY_BLOCK_COST = 4
+_LZ4_BLOCK_COST = 2
 _UNLIMITED = 1 << 62
 
 
@@ -111,16 +117,6 @@ class Stream:
         return size_bytes - left
 
 
-class Compressor(Protocol):
-    """The interface that the compression objects of zlib and zstandard have."""
-
-    def compress(self, data: bytes, /) -> bytes:
-        """Take these bytes; returns the output that is ready."""
-
-    def flush(self) -> bytes:
-        """The rest of the output; the compressor is used up."""
-
-
 def open_stream(codec: int, data: memoryview, magic: int = 2) -> Stream:
     """The decompressed content of `data`, which must stay unchanged until it is read.
 
@@ -155,48 +151,12 @@ def opening(codec: int, data: memoryview, magic: int = 2) -> Generator[None, Non
             small = len(data) * SNAPPY_MAX_EXPANSION <= HELD_FREE_BYTES
             return _SnappyStream(data, 0 if small else (yield from _largest_snappy_block(data)))
         case Codec.LZ4:
-            return _Lz4Stream(data if magic else _repair_lz4_header(data))
+            data = data if magic else _repair_lz4_header(data)
+            return _Lz4Stream(data, (yield from _lz4_blocks_end(data)))
         case Codec.ZSTD:
             return _ZstdStream(data, (yield from _largest_zstd_window(data)))
     # Codecs 5 to 7: Kafka's lookup of the codec throws, and the exception reaches the producer as this error.
     raise CorruptRecords(f"there is no codec {codec}", ErrorCode.UNKNOWN_SERVER_ERROR)
-
-
-def open_compressor(codec: Codec, level: int | None = None) -> Compressor:
-    """A compressor; `level` is the value of Kafka's `compression.<codec>.level`, None for Kafka's default."""
-    match codec:
-        case Codec.NONE:
-            return _PlainCompressor()
-        case Codec.GZIP:
-            # 31 is 15 bits of window, plus 16 for the gzip format.
-            return zlib.compressobj(-1 if level is None else level, wbits=31)
-        case Codec.SNAPPY:
-            return _SnappyCompressor()
-        case Codec.LZ4:
-            return _Lz4Compressor(_LZ4_DEFAULT_LEVEL if level is None else level)
-        case Codec.ZSTD:
-            import zstandard
-
-            return zstandard.ZstdCompressor(level=3 if level is None else level).compressobj()
-
-
-def compressor_bytes(codec: Codec, level: int | None) -> int:
-    """The number of bytes that a compressor will hold."""
-    # The high levels of zstd take tens of megabytes. The other codecs take less than `HELD_FREE_BYTES`.
-    if codec != Codec.ZSTD:
-        return 0
-    import zstandard
-
-    size: int = zstandard.ZstdCompressionParameters.from_level(
-        3 if level is None else level
-    ).estimated_compression_context_size()
-    return size
-
-
-def compress(codec: Codec, data: bytes, level: int | None = None) -> bytes:
-    """`data` compressed in one piece."""
-    compressor = open_compressor(codec, level)
-    return compressor.compress(data) + compressor.flush()
 
 
 def _broken(message: str) -> CorruptRecords:
@@ -280,7 +240,7 @@ class _SnappyStream(Stream):
         self._largest_block = largest_block
         self._block = memoryview(b"")
         self._is_framed = _is_xerial(data)
-        self._position = len(_XERIAL_HEADER) if self._is_framed else 0
+        self._position = len(XERIAL_HEADER) if self._is_framed else 0
         # Kafka's reader fails on it, while a header without blocks is a valid empty stream.
         if not data:
             raise _broken("snappy: no data at all")
@@ -310,13 +270,14 @@ class _SnappyStream(Stream):
             return self._data[start:] if start < end else None
         # Streams may follow each other: then a header stands where the length of a block would. A hostile batch has
         # nothing but headers, so each counts as a block.
-        if self._data[start : start + 4] == _XERIAL_HEADER[:4]:
-            self._position = start + len(_XERIAL_HEADER)
+        if self._data[start : start + 4] == XERIAL_HEADER[:4]:
+            _check_later_header(self._data[start : start + len(XERIAL_HEADER)])
+            self._position = start + len(XERIAL_HEADER)
             return self._data[start:start]
         # Java's reader takes a part of a length for the end of the stream.
         if end - start < 4:
             return None
-        (length,) = _INT32.unpack_from(self._data, start)
+        (length,) = INT32.unpack_from(self._data, start)
         start += 4
         if not 0 < length <= end - start:
             raise _broken(f"snappy: a block of {length} bytes where {max(end - start, 0)} are left")
@@ -324,8 +285,17 @@ class _SnappyStream(Stream):
         return self._data[start : start + length]
 
 
+def _check_later_header(header: memoryview) -> None:
+    """CorruptRecords for the header of a later stream that Java's reader refuses; it does not look at the first's."""
+    if not _is_xerial(header):
+        raise _broken("snappy: the header of a later stream is damaged")
+    (version,) = INT32.unpack_from(header, len(_XERIAL_MAGIC))
+    if version < _XERIAL_VERSION_MIN:
+        raise _broken(f"snappy: a later stream has the version {version}")
+
+
 def _is_xerial(data: memoryview) -> bool:
-    return len(data) >= len(_XERIAL_HEADER) and data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC
+    return len(data) >= len(XERIAL_HEADER) and data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC
 
 
 def _largest_snappy_block(data: memoryview) -> Generator[None, None, int]:
@@ -374,28 +344,26 @@ def _uncompress_snappy(block: memoryview) -> bytes:
 
 
 class _Lz4Stream(Stream):
-    """One frame with independent blocks."""
+    """One frame with independent blocks; `end` is where its blocks end, None if they are truncated."""
 
-    def __init__(self, data: memoryview) -> None:
+    def __init__(self, data: memoryview, end: int | None) -> None:
         import lz4.frame  # type: ignore[import-untyped]  # the package has no annotations
 
-        if len(data) < 7 or data[:4] != _LZ4_MAGIC:
-            raise _broken("lz4: the frame header is missing")
-        # Version 1, independent blocks, neither a dictionary nor the reserved bit. Java's reader, and so every Java
-        # consumer, refuses blocks that refer to earlier ones.
-        if data[4] & 0xE3 != 0x60:
-            raise _broken(f"lz4: frame flags {data[4]:#x} are not supported; blocks must be independent")
-        self._data = data
+        # The library does not see the end mark: it takes fewer words for one than Java's reader does, and verifies
+        # content size and content checksum there, which Java's reader does not.
+        self._data = data[:end]
+        self._is_whole = end is not None
         self._position = 0
+        self._has_more = True  # whether the library may give more without more input
         self._decompressor = lz4.frame.LZ4FrameDecompressor()
 
     @property
     def held_bytes(self) -> int:
-        return _held(2 * _LZ4_BLOCK_BYTES[self._data[5] >> 4 & 7])  # a block compressed and decompressed
+        return _held(2 * _lz4_block_bytes(self._data))  # a block compressed and decompressed
 
     def read(self, size_bytes: int) -> bytes:
         decompressor = self._decompressor
-        while not decompressor.eof:
+        while self._has_more or self._position < len(self._data):
             unread = b""
             if had_none := decompressor.needs_input:
                 unread = bytes(self._data[self._position : self._position + INPUT_SLICE_BYTES])
@@ -404,12 +372,50 @@ class _Lz4Stream(Stream):
                 chunk: bytes = decompressor.decompress(unread, size_bytes)
             except RuntimeError as error:
                 raise _broken(f"lz4: {error}") from None
+            self._has_more = len(chunk) == size_bytes or not decompressor.needs_input
             if chunk:
                 return chunk
             # One call without output is normal: the rest of a slice may hold no whole block.
-            if not decompressor.eof and not unread and had_none == decompressor.needs_input:
-                raise _broken("lz4: the stream is truncated")
+            if not unread and had_none == decompressor.needs_input:
+                break
+        if not self._is_whole:
+            raise _broken("lz4: the stream is truncated")
         return b""
+
+
+def _lz4_blocks_end(data: memoryview) -> Generator[None, None, int | None]:
+    """Where Java's reader finds the end, in steps; None if the data are cut off. CorruptRecords for a wrong header."""
+    if len(data) < 7 or data[:4] != _LZ4_MAGIC:
+        raise _broken("lz4: the frame header is missing")
+    # Version 1, independent blocks, neither a dictionary nor the reserved bit. Java's reader, and so every Java
+    # consumer, refuses blocks that refer to earlier ones.
+    flags = data[4]
+    if flags & 0xE3 != 0x60:
+        raise _broken(f"lz4: frame flags {flags:#x} are not supported; blocks must be independent")
+    checksum_bytes = 4 if flags & 0x10 else 0  # behind each block
+    mark_bytes = 8 if flags & 0x04 else 4  # with the content checksum
+    position = 15 if flags & 0x08 else 7  # behind the optional content size
+    looked_at = 0
+    while position + 4 <= len(data):
+        word: int = _LITTLE_UINT32.unpack_from(data, position)[0]
+        size_bytes = word & ~_LZ4_IS_UNCOMPRESSED
+        # An empty block, too, is an end mark to Java's reader if it is uncompressed.
+        if not size_bytes:
+            return position if position + mark_bytes <= len(data) else None
+        position += 4 + size_bytes + checksum_bytes
+        # Java's reader also takes a block that decompresses to nothing for the end.
+        if word == 1 and position <= len(data) and data[position - checksum_bytes - 1] < _LZ4_WITH_LITERALS:
+            return position
+        looked_at += _LZ4_BLOCK_COST
+        if looked_at >= _MEASURED_AT_A_TIME:
+            looked_at = 0
+            yield
+    return None
+
+
+def _lz4_block_bytes(data: memoryview) -> int:
+    """The largest size of a block, decompressed, that this frame allows."""
+    return _LZ4_BLOCK_BYTES[data[5] >> 4 & 7]
 
 
 def _repair_lz4_header(data: memoryview) -> memoryview:
@@ -471,7 +477,7 @@ def _largest_zstd_window(data: memoryview) -> Generator[None, None, int]:
         magic = int.from_bytes(data[position : position + 4], "little")
         looked_at += _ZSTD_FRAME_COST
         if magic == _ZSTD_MAGIC and end - position >= 6:
-            descriptor = data[position + 4]
+            start, descriptor = position, data[position + 4]
             window_bytes = max(window_bytes, _zstd_window_bytes(data, position + 4))
             position += _zstd_header_bytes(descriptor)
             is_last = False
@@ -488,6 +494,10 @@ def _largest_zstd_window(data: memoryview) -> Generator[None, None, int]:
                     looked_at = 0
                     yield
             position += 4 if descriptor & 4 else 0  # the checksum
+            # The last block has no content: the library ends such a frame without a look at its content size.
+            if flags & 6 != _ZSTD_REPEATED_BYTE and not size_bytes and position <= end:
+                looked_at += _ZSTD_CHECKED_FRAME_COST
+                _check_zstd_content_size(data[start:position])
         elif magic & ~0xF == _ZSTD_SKIPPABLE_MAGIC and end - position >= 8:
             position += 8 + int.from_bytes(data[position + 4 : position + 8], "little")
             if looked_at >= _MEASURED_AT_A_TIME:
@@ -513,6 +523,22 @@ def _zstd_window_bytes(data: memoryview, position: int) -> int:
     return int.from_bytes(data[start : start + (1, 2, 4, 8)[descriptor >> 6]], "little")
 
 
+def _check_zstd_content_size(frame: memoryview) -> None:
+    """CorruptRecords if the frame decompresses to another size than it claims and Java's reader verifies that."""
+    import zstandard
+
+    decompressor = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_MAX_BYTES)
+    try:
+        claimed = zstandard.frame_content_size(frame)  # -1 if it claims none
+        if not 0 <= claimed <= _ZSTD_WHOLE_FRAME_BYTES:
+            return
+        content = decompressor.stream_reader(frame).read(claimed + 1)
+    except zstandard.ZstdError as error:
+        raise _broken(f"zstd: {error}") from None
+    if len(content) != claimed:
+        raise _broken(f"zstd: the content of a frame is not the {claimed} bytes that it claims")
+
+
 def _zstd_header_bytes(descriptor: int) -> int:
     """The size of a frame's header, magic number included."""
     # Magic and descriptor, then window, dictionary id and content size: each may be missing.
@@ -523,65 +549,3 @@ def _zstd_header_bytes(descriptor: int) -> int:
 
 def _held(size_bytes: int) -> int:
     return size_bytes if size_bytes > HELD_FREE_BYTES else 0
-
-
-class _PlainCompressor:
-    def compress(self, data: bytes) -> bytes:
-        return data
-
-    def flush(self) -> bytes:
-        return b""
-
-
-class _SnappyCompressor:
-    """xerial framing; a block is compressed as soon as it is full."""
-
-    def __init__(self) -> None:
-        self._block = bytearray()
-        self._header = _XERIAL_HEADER
-
-    def compress(self, data: bytes) -> bytes:
-        self._block += data
-        pieces = []
-        while len(self._block) >= _XERIAL_BLOCK_BYTES:
-            pieces.append(self._take(_XERIAL_BLOCK_BYTES))
-        return b"".join(pieces)
-
-    def flush(self) -> bytes:
-        # Without any data the header alone: an empty stream.
-        return self._take(len(self._block)) if self._block else self._take_header()
-
-    def _take(self, size_bytes: int) -> bytes:
-        import snappy
-
-        compressed: bytes = snappy.compress(bytes(self._block[:size_bytes]))
-        del self._block[:size_bytes]
-        return self._take_header() + _INT32.pack(len(compressed)) + compressed
-
-    def _take_header(self) -> bytes:
-        header, self._header = self._header, b""
-        return header
-
-
-class _Lz4Compressor:
-    """A frame as the Java client writes it: independent blocks of 64 KiB, no checksums, no content size."""
-
-    def __init__(self, level: int) -> None:
-        import lz4.frame
-
-        self._frame = lz4.frame.LZ4FrameCompressor(
-            block_size=lz4.frame.BLOCKSIZE_MAX64KB,
-            block_linked=False,
-            compression_level=0 if level == _LZ4_DEFAULT_LEVEL else max(level, lz4.frame.COMPRESSIONLEVEL_MINHC),
-        )
-        self._header: bytes = self._frame.begin()
-
-    def compress(self, data: bytes) -> bytes:
-        header, self._header = self._header, b""
-        compressed: bytes = self._frame.compress(data)
-        return header + compressed
-
-    def flush(self) -> bytes:
-        header, self._header = self._header, b""
-        end: bytes = self._frame.flush()
-        return header + end

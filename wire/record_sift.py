@@ -21,7 +21,8 @@ result are in memory.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from barnabas.wire.compression import CHUNK_BYTES, Codec, CorruptRecords, open_compressor, open_stream
+from barnabas.wire.compression import CHUNK_BYTES, Codec, CorruptRecords, open_stream
+from barnabas.wire.compressors import open_compressor
 from barnabas.wire.record_batch import (
     BATCH_OVERHEAD_BYTES,
     CODEC_MASK,

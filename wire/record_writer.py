@@ -11,15 +11,8 @@ result are in memory, and the result is abandoned as soon as it is larger than t
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 
-from barnabas.wire.compression import (
-    CHUNK_BYTES,
-    Codec,
-    CorruptRecords,
-    compress,
-    compressor_bytes,
-    open_compressor,
-    opening,
-)
+from barnabas.wire.compression import CHUNK_BYTES, Codec, CorruptRecords, opening
+from barnabas.wire.compressors import compress, compressor_bytes, open_compressor
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import (
     BATCH_OVERHEAD_BYTES,

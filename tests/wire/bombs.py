@@ -7,7 +7,8 @@ from itertools import chain
 
 import zstandard
 
-from barnabas.wire.compression import Codec, open_compressor
+from barnabas.wire.compression import Codec
+from barnabas.wire.compressors import open_compressor
 from barnabas.wire.downconvert import encode_message
 from barnabas.wire.record_batch import BatchHeader, assemble
 from barnabas.wire.record_reader import Record

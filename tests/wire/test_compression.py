@@ -20,12 +20,11 @@ from barnabas.wire.compression import (
     BeyondLimits,
     Codec,
     CorruptRecords,
-    compress,
-    open_compressor,
     open_small_stream,
     open_stream,
     opening,
 )
+from barnabas.wire.compressors import compress, open_compressor
 from barnabas.wire.errors import ErrorCode
 from tests.wire.bombs import XERIAL, empty_snappy_blocks, empty_zstd_blocks, memory_below, zstd_with_window
 
@@ -55,6 +54,13 @@ def xerial(*blocks: bytes) -> bytes:
 
 def lz4_frame(data: bytes, **options) -> bytes:
     return lz4.frame.compress(data, **{"block_linked": False, "store_size": False, **options})
+
+
+def zstd_frame(claimed: int, blocks: list[bytes]) -> bytes:
+    """A frame of uncompressed blocks that claims a content size."""
+    kinds = [len(block) << 3 | (number == len(blocks)) for number, block in enumerate(blocks, 1)]
+    body = b"".join(kind.to_bytes(3, "little") + block for kind, block in zip(kinds, blocks, strict=True))
+    return b"\x28\xb5\x2f\xfd\x20" + bytes([claimed]) + body
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -110,6 +116,8 @@ def test_we_read_what_kafka_python_and_aiokafka_write(codec, library) -> None:
         (Codec.LZ4, lz4_frame(TEXT, block_checksum=True, content_checksum=True, store_size=True)),
         (Codec.LZ4, lz4_frame(TEXT, block_size=lz4.frame.BLOCKSIZE_MAX4MB)),
         (Codec.LZ4, lz4_frame(TEXT) + b"ignored"),
+        (Codec.LZ4, lz4_frame(TEXT, content_checksum=True)[:-4] + b"no checksum"),
+        (Codec.LZ4, lz4_frame(TEXT)[:-4] + b"\0\0\0\x80"),
         (Codec.ZSTD, zstandard.ZstdCompressor(write_checksum=True).compress(TEXT)),
         (Codec.ZSTD, zstandard.compress(TEXT[:99]) + zstandard.compress(b"") + zstandard.compress(TEXT[99:])),
         (Codec.ZSTD, struct.pack("<II", 0x184D2A53, 3) + b"abc" + zstandard.compress(TEXT)),
@@ -136,6 +144,9 @@ def test_variants_that_java_reads_are_read(codec, data) -> None:
         (Codec.SNAPPY, XERIAL + b"\0\0\0\0" + xerial(TEXT)[16:]),
         (Codec.SNAPPY, xerial(TEXT)[:-1]),
         (Codec.SNAPPY, xerial(TEXT) + b"\0\0\0\x05"),
+        *[(Codec.SNAPPY, xerial(TEXT) + XERIAL[:size]) for size in range(4, 16)],
+        (Codec.SNAPPY, xerial(TEXT) + XERIAL[:8] + bytes(8) + xerial(TEXT)[16:]),
+        (Codec.SNAPPY, xerial(TEXT) + XERIAL[:7] + b"\1" + XERIAL[8:]),
         (Codec.LZ4, b""),
         (Codec.LZ4, b"garbage garbage"),
         (Codec.LZ4, lz4_frame(TEXT)[:-1]),
@@ -149,11 +160,25 @@ def test_variants_that_java_reads_are_read(codec, data) -> None:
         (Codec.ZSTD, struct.pack("<II", 0x184D2A50, 100) + b"abc"),
         (Codec.ZSTD, zstandard.ZstdCompressor(write_checksum=True).compress(TEXT)[:-1] + b"\x55"),
         (Codec.ZSTD, zstd_with_window(28, [b"small"])),
+        (Codec.ZSTD, zstandard.compress(TEXT) + zstd_frame(claimed=200, blocks=[b""])),
+        (Codec.ZSTD, zstd_frame(claimed=200, blocks=[b""]) + zstandard.compress(TEXT)),
+        (Codec.ZSTD, zstd_frame(claimed=200, blocks=[b"some", b""])),
+        (Codec.ZSTD, zstd_frame(claimed=0, blocks=[b"some", b""])),
         (5, b"no such codec"),
     ],
 )
 def test_garbage_is_an_unknown_server_error_as_from_kafka(codec, data) -> None:
     assert refusal(codec, data) == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize("end", [b"\0\0\0\x80", b"\1\0\0\0\0"], ids=["uncompressed", "compressed"])
+def test_an_empty_block_ends_an_lz4_frame_as_in_javas_reader(end) -> None:
+    whole = lz4_frame(TEXT)
+    assert read_all(Codec.LZ4, whole[:-4] + end + whole[7:]) == TEXT
+
+
+def test_a_zstd_frame_that_claims_its_content_size_may_end_with_an_empty_block() -> None:
+    assert read_all(Codec.ZSTD, zstd_frame(claimed=4, blocks=[b"some", b""])) == b"some"
 
 
 def test_the_largest_zstd_window_that_java_reads_is_read() -> None:
@@ -218,6 +243,8 @@ MANY_PARTS = {
     "zstd frames": (Codec.ZSTD, (b"\x28\xb5\x2f\xfd\x20\x00" + LAST_BLOCK) * 3600),
     "zstd skippable frames": (Codec.ZSTD, struct.pack("<II", 0x184D2A50, 0) * 4000),
     "snappy blocks": (Codec.SNAPPY, XERIAL + b"\0\0\0\3\1\0x" * 4600),
+    "zstd frames that are checked": (Codec.ZSTD, b"\x28\xb5\x2f\xfd\x20\x01\x08\0\0x\1\0\0" * 2400),
+    "lz4 blocks": (Codec.LZ4, lz4_frame(b"x")[:-4] + b"\1\0\0\x80x" * 6500 + bytes(4)),
     "snappy headers": (Codec.SNAPPY, (XERIAL + b"\0\0\0\3\1\0x") + (XERIAL * 100 + b"\0\0\0\3\1\0x") * 20),
 }
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from barnabas.broker.pacing import complete_inline
-from barnabas.wire.compression import CHUNK_BYTES, Codec, compress
+from barnabas.wire.compression import CHUNK_BYTES, Codec
+from barnabas.wire.compressors import compress
 from barnabas.wire.records import (
     ABORT,
     COMMIT,

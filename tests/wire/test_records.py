@@ -13,7 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas.broker.pacing import complete_inline
-from barnabas.wire.compression import CHUNK_BYTES, Codec, compress
+from barnabas.wire.compression import CHUNK_BYTES, Codec
+from barnabas.wire.compressors import compress
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import (
     CONTROL,

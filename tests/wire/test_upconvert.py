@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.wire.compression import Codec, compress
+from barnabas.wire.compression import Codec
+from barnabas.wire.compressors import compress
 from barnabas.wire.downconvert import encode_message
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import (

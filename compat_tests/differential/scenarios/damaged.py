@@ -4,10 +4,13 @@ import random
 import struct
 import zlib
 
+import snappy
 from crc32c import crc32c
 
+from barnabas.wire.compression import Codec
 from compat_tests.differential.asking import MIB, PAST_MS, batch, fetch, produce_one
 from compat_tests.differential.scenario import scenario
+from tests.wire.bombs import XERIAL
 
 HEADER = 61  # bytes of a batch before its first record
 LENGTH, LEADER_EPOCH, MAGIC, CRC, ATTRIBUTES, LAST_DELTA = 8, 12, 16, 17, 21, 23
@@ -136,10 +139,46 @@ RECORDS = {
 }
 
 
+def frames():
+    """Compressed records in frames that a codec's library reads otherwise than Java's readers."""
+    records = GOOD[HEADER:]
+    size = len(records)
+    shapes = [
+        ("lz4, an empty block within", Codec.LZ4, lz4_of(records[:-1], b"\0\0\0\x80", records[-1:])),
+        ("lz4, an empty compressed block within", Codec.LZ4, lz4_of(records[:-1], b"\1\0\0\0\0", records[-1:])),
+        ("lz4, an empty block at the end", Codec.LZ4, lz4_of(records, b"\0\0\0\x80", b"")),
+        ("snappy, a header cut off", Codec.SNAPPY, snappy_of(records) + XERIAL[:9]),
+        ("snappy, a later header of version 0", Codec.SNAPPY, snappy_of(records) + XERIAL[:8] + bytes(8)),
+        ("snappy, a header of version 0", Codec.SNAPPY, XERIAL[:8] + bytes(8) + snappy_of(records)[16:]),
+        ("zstd, another size than claimed", Codec.ZSTD, zstd_of(records, size) + zstd_of(b"", 5)),
+    ]
+    for name, codec, frame in shapes:
+        data = GOOD[:HEADER] + frame
+        yield name, changed(data, ("i", LENGTH, len(data) - 12), ("h", ATTRIBUTES, codec))
+
+
+def lz4_of(content, mark, more):
+    """A frame of uncompressed blocks, with `mark` between them."""
+    header = b"\x04\x22\x4d\x18\x60\x40\x82"
+    blocks = [struct.pack("<I", len(block) | 1 << 31) + block if block else b"" for block in (content, more)]
+    return header + mark.join(blocks) + bytes(4)
+
+
+def snappy_of(content):
+    block = snappy.compress(content)
+    return XERIAL + struct.pack(">i", len(block)) + block
+
+
+def zstd_of(content, claimed):
+    """A frame of one uncompressed block that claims a content size."""
+    return b"\x28\xb5\x2f\xfd\x20" + bytes([claimed]) + (len(content) << 3 | 1).to_bytes(3, "little") + content
+
+
 def damages():
     yield from lengths_and_checksums()
     yield from header_fields()
     yield from contents()
+    yield from frames()
     for name, body in RECORDS.items():
         yield f"record: {name}", with_record(body)
 

@@ -2,7 +2,8 @@
 
 import zlib
 
-from barnabas.wire.compression import Codec, compress
+from barnabas.wire.compression import Codec
+from barnabas.wire.compressors import compress
 from barnabas.wire.downconvert import encode_message
 from barnabas.wire.record_batch import read_batch_header, walk_entries
 from barnabas.wire.record_reader import Record
