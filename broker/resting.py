@@ -1,9 +1,14 @@
-"""Which waits of a request may be cancelled without loss.
+"""Requests that only wait: they may be cancelled without loss, and who ends their wait lets them go first.
 
 While a request rests (`resting`), its connection may be closed: by the sweep if its client has disconnected, or because
 it holds much memory (`memory.py`). A request that rests also gives back its turn (`turns.py`).
+
+Code that wakes a request calls `release`. If it does so for another request, in whose task it runs, the connection of
+that one gives way (`server/connection.py`): those that were waiting are answered before its next request is handled.
+So of two members of a group none can sync and join again before the other has heard that the group is complete.
 """
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Protocol
@@ -21,6 +26,7 @@ class Asker(Protocol):
     rests: int  # how many waits of its requests are under way that may be cancelled without loss
     turn: GivenBack | None  # which its request has, among those that take much memory
     spent_seconds: float  # how long it has had turns lately
+    gives_way: bool  # its requests have woken others, which are to be answered before its next request
 
 
 asker: ContextVar[Asker | None] = ContextVar("asker", default=None)  # of the running task; None: the broker's own task
@@ -43,6 +49,14 @@ class _Resting:
     def __exit__(self, *_: object) -> None:
         if self._asker is not None:
             self._asker.rests -= 1
+
+
+def release(wake: Callable[[], object]) -> None:
+    """Call `wake`, which ends the wait of a request."""
+    connection = asker.get()
+    if connection is not None:
+        connection.gives_way = True
+    wake()
 
 
 def resting() -> AbstractContextManager[None]:

@@ -59,7 +59,7 @@ from barnabas.broker.groups.shards import GroupShard, GroupShards
 from barnabas.broker.groups.state import Group, GroupState
 from barnabas.broker.groups.syncing import brings_assignments
 from barnabas.broker.pacing import ROWS_AT_A_TIME, paced, pause_after, portions
-from barnabas.broker.resting import resting
+from barnabas.broker.resting import release, resting
 from barnabas.broker.shards.placement import Placement
 from barnabas.broker.shards.ports import ShardPartition
 from barnabas.broker.shards.shard import Stored
@@ -491,7 +491,7 @@ class GroupCoordinator:
         """Sleep until the request is answered. If the task is cancelled, the request is removed from the group."""
         if waiting.answer is None:
             woken = trio.Event()
-            waiting.wake = woken.set
+            waiting.wake = lambda: release(woken.set)
             try:
                 with resting():
                     await woken.wait()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 import trio
 
 from barnabas.broker.replication.outstanding import Outstanding
-from barnabas.broker.resting import resting
+from barnabas.broker.resting import release, resting
 
 if TYPE_CHECKING:
     from barnabas.storage.disk import FileSlice
@@ -61,7 +61,7 @@ class Waiter:
         self.dirty[changed] = None
         # The first change wakes the task. Those before it runs only join the list.
         if self._wake is not None:
-            self._wake.set()
+            release(self._wake.set)
             self._wake = None
 
     def hold(self, changed: Watched, expected: Outstanding) -> None:

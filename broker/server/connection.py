@@ -125,12 +125,21 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
         connection.busy, connection.is_handling = bool(delayed), False
         # Frames that are already in the buffer need no receive, and so no checkpoint: without this one, a client that
         # sends many small requests at once would keep the loop.
-        if trio.current_time() - turn_began > TURN_SECONDS:
+        if connection.gives_way or trio.current_time() - turn_began > TURN_SECONDS:
             connection.send_unsent()
-            await trio.lowlevel.checkpoint()
+            await _give_way(connection)
             turn_began = trio.current_time()
     # `finish` has not cancelled this connection, which was busy: the Produce requests it accepted are answered.
     await _send_pipelined(connections, connection)
+
+
+async def _give_way(connection: Connection) -> None:
+    """Let other tasks run; those that were woken since the last call have run when it returns."""
+    await trio.lowlevel.checkpoint()
+    # Trio runs the tasks that are ready at a time in any order: the first checkpoint may end before they have run.
+    if connection.gives_way:
+        connection.gives_way = False
+        await trio.lowlevel.checkpoint()
 
 
 async def _enter(broker: Broker, connections: Connections, connection: Connection) -> FrameReader:

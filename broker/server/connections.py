@@ -40,6 +40,7 @@ class Connection:
         "busy",
         "decoded_bytes",
         "frame_bytes",
+        "gives_way",
         "held_bytes",
         "is_handling",
         "listener",
@@ -81,6 +82,7 @@ class Connection:
         self.is_handling = False  # a request is being handled: delayed responses alone do not count
         self.api_key = NO_REQUEST  # of the latest request
         self.rests = 0  # above 0 while the request only waits, e.g. a long poll (`resting.py`)
+        self.gives_way = False  # its requests have woken others, which are answered before the next one is handled
         self.sending = False  # a response is being sent: how long that takes depends on the client
         self.sent_bytes = 0  # the stream's count at the last sweep
         self.turn: GivenBack | None = None  # which its request has (`turns.py`)

@@ -14,7 +14,7 @@ import trio
 
 from barnabas.broker.net import ConnectionLost, Stream
 from barnabas.broker.replication.waiting import DelayedResponse, Pieces, Waiter, Watched
-from barnabas.broker.resting import resting
+from barnabas.broker.resting import release, resting
 from barnabas.storage.disk import FileSlice
 from barnabas.wire.apis import APIS
 from barnabas.wire.errors import ProtocolViolation
@@ -57,7 +57,7 @@ class PipelinedResponses(Waiter):
         # The task may sleep in `receive`, where no wake-up of `Waiter.wait` reaches it. Nothing is lost: a cancelled
         # receive has taken no bytes.
         if self._receiving is not None:
-            self._receiving.cancel()
+            release(self._receiving.cancel)
 
     def act_on(self, changed: Watched) -> None:
         """Send what became ready, if the task only receives."""
@@ -66,7 +66,7 @@ class PipelinedResponses(Waiter):
             return
         self.dirty[changed] = None
         if not self._send_ready(self._receiving):
-            self._receiving.cancel()
+            release(self._receiving.cancel)
 
     def _send_ready(self, receiving: trio.CancelScope) -> bool:
         """Send the responses that can be sent, in the step that made them ready; whether the task may go on receiving.

@@ -16,7 +16,7 @@ import trio
 from barnabas.broker.cluster.topics import TRANSACTION_TOPIC
 from barnabas.broker.containment import contained
 from barnabas.broker.pacing import paced, portions
-from barnabas.broker.resting import resting
+from barnabas.broker.resting import release, resting
 from barnabas.broker.shards.placement import Placement
 from barnabas.broker.shards.ports import ShardPartition, ShardWorld
 from barnabas.broker.shards.shard import Shard, Stored
@@ -455,7 +455,7 @@ class TransactionCoordinator:
         else:
             completion = self._completions.pop(known, None)
             if completion is not None:
-                completion.set()
+                release(completion.set)
         return stored
 
     # -- decisions

@@ -305,6 +305,11 @@ class Client:
             return False
         return True
 
+    def has_received(self) -> bool:
+        """Whether bytes of an answer are there."""
+        self._received += self.stream.receive_now(1 << 16) or b""
+        return bool(self._received)
+
     def close(self) -> None:
         self.stream.close()
 
@@ -325,6 +330,15 @@ class Client:
         """Send a request without waiting for the answer."""
         self._correlation_id += 1
         await self.send_frame(self.frame_of(request, version))
+
+    async def send_at_once(self, *requests: tuple[m.Message, int]) -> None:
+        """Send requests of these versions in one piece."""
+        data = bytearray()
+        for request, version in requests:
+            self._correlation_id += 1
+            frame = self.frame_of(request, version)
+            data += len(frame).to_bytes(LENGTH_BYTES) + frame
+        await self.send_bytes(bytes(data))
 
     def frame_of(self, request: m.Message, version: int | None = None) -> bytes:
         """The bytes of a request, without their length."""
