@@ -17,7 +17,7 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 FREED_AT_A_TIME = 1000  # objects of a message
-LOOKED_INTO_COST = 4  # a structure with lists takes the time of so many objects
+STRUCTURES_AT_A_TIME = 250  # with lists, which are looked into
 ENTRIES_AT_A_TIME = 500  # of a table: each may hold several objects
 
 
@@ -34,13 +34,13 @@ def take_apart(message: Struct) -> Steps[None]:
         if not items:
             lists.pop()
         elif isinstance(items, dict):
-            freed += LOOKED_INTO_COST
+            freed += FREED_AT_A_TIME // STRUCTURES_AT_A_TIME
             items.popitem()
         # A structure is taken out before its lists are emptied; freed with them, it would be one long step again.
         elif isinstance(last := items[-1], Struct) and last.ARRAYS:
             del items[-1]
             lists += _lists_of(last)
-            freed += LOOKED_INTO_COST
+            freed += FREED_AT_A_TIME // STRUCTURES_AT_A_TIME
         else:
             freed += min(len(items), FREED_AT_A_TIME)
             del items[-FREED_AT_A_TIME:]

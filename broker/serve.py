@@ -42,6 +42,7 @@ from barnabas.broker.logs.directory import EMBEDDED_STORE_FILE, LogDirectoryRefu
 from barnabas.broker.logs.partition_logs import AllDirectoriesOffline, Logs
 from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.net import Listener, machine_host_name, resolves
+from barnabas.broker.pacing import pace_of_run
 from barnabas.broker.peers.controller_peer import ControllerPeer
 from barnabas.broker.peers.peer import Peers, SelfPeer
 from barnabas.broker.quotas.quotas import Quotas
@@ -386,7 +387,7 @@ async def _allocate_producer_ids(
 @contextmanager
 def _watched() -> Iterator[None]:
     """Within this block, time the steps of the event loop; at the end, log the longest one."""
-    watchdog = Watchdog()
+    watchdog = Watchdog(pace_of_run())
     trio.lowlevel.add_instrument(watchdog)
     try:
         yield

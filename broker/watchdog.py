@@ -1,14 +1,17 @@
-"""Detects steps that hold the event loop for too long (edge).
+"""Times the steps of the event loop: begins each task's turn, and detects steps that are too long (edge).
 
-While one task's step runs, no other client is served. The Trio instrument times every step. A step above
-STEP_LIMIT_SECONDS is counted, and logged with the task's name and the innermost line at which the step ended, at most
-once in LOG_INTERVAL_SECONDS.
+While one task's step runs, no other client is served. The Trio instrument sees every step. It gives the task its turn
+(`pacing.py`), so that a task with much to do gives way in time. A step above STEP_LIMIT_SECONDS is counted all the
+same, and logged with the task's name and the innermost line at which the step ended, at most once in
+LOG_INTERVAL_SECONDS.
 """
 
 import logging
 import time
 
 import trio
+
+from barnabas.broker.pacing import Pace
 
 logger = logging.getLogger(__name__)
 
@@ -19,21 +22,25 @@ LOG_INTERVAL_SECONDS = 10.0
 class Watchdog(trio.abc.Instrument):
     """Counts the steps above STEP_LIMIT_SECONDS; `longest_seconds` is the longest step of these."""
 
-    def __init__(self) -> None:
+    def __init__(self, pace: Pace) -> None:
         self.long_steps = 0
         self.longest_seconds = 0.0
+        self._pace = pace
+        pace.now = time.perf_counter
         # The instrument is added in the middle of a step: it sees the end of that step without its beginning.
-        self._began = time.perf_counter()
+        pace.began = time.perf_counter()
         self._logged_at = float("-inf")
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self._began = time.perf_counter()
+        pace = self._pace
+        pace.rows = 0
+        pace.began = time.perf_counter()
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         now = time.perf_counter()
         # Called tens of thousands of times a second: everything else is in `_note`.
-        if now - self._began > STEP_LIMIT_SECONDS:
-            self._note(task, now, now - self._began)
+        if now - self._pace.began > STEP_LIMIT_SECONDS:
+            self._note(task, now, now - self._pace.began)
 
     def _note(self, task: trio.lowlevel.Task, now: float, seconds: float) -> None:
         self.long_steps += 1
@@ -45,14 +52,15 @@ class Watchdog(trio.abc.Instrument):
                 task.name,
                 seconds * 1000,
                 self.long_steps,
-                _where(task),
+                where(task),
             )
 
 
-def _where(task: trio.lowlevel.Task) -> str:
-    """The innermost line at which the task waits after the step; the long work is somewhere before it."""
+def where(task: trio.lowlevel.Task) -> str:
+    """The innermost line of Barnabas at which the task waits after the step; the long work is somewhere before it."""
     # A task that has ended has no frames.
     line = "its end"
     for frame, number in task.iter_await_frames():
-        line = f"{frame.f_code.co_filename}:{number}"
+        if "barnabas" in frame.f_code.co_filename:
+            line = f"{frame.f_code.co_filename}:{number}"
     return line

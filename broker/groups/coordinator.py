@@ -72,7 +72,6 @@ if TYPE_CHECKING:
     from barnabas.wire.records import Batch
 
 LEAVING_AT_A_TIME = 100  # members of a LeaveGroup between two checkpoints
-GROUP_COST = 2  # in rows of `pacing.ROWS_AT_A_TIME`: the time to list a group
 DELETED_AT_A_TIME = 200  # offsets of an OffsetDelete in one step, and so in one batch of tombstones
 # Pending offsets that a transaction may have in a partition of `__consumer_offsets`: all take effect in the step that
 # appends the marker, in 2 ms.
@@ -375,7 +374,7 @@ class GroupCoordinator:
         for shard in self._shards:
             after_offset, found = NO_OFFSET, []
             # A copy, because groups come and go at the checkpoints.
-            async for group in paced([] if shard.refusal else list(shard.state.by_id.values()), GROUP_COST):
+            async for group in paced([] if shard.refusal else list(shard.state.by_id.values())):
                 if not wanted or group.state.value.lower() in wanted:
                     found.append(overview(group))
                     after_offset = max(after_offset, shown_after_offset(group))

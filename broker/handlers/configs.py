@@ -58,7 +58,6 @@ logger = logging.getLogger(__name__)
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
 DIGITS_MAX = 10  # digits of a broker id, an int32
-RESOURCE_COST, PROPERTY_COST = 5, 10  # in rows of `pacing.ROWS_AT_A_TIME`: the time per resource, per property
 
 DescribedRow = m.DescribeConfigsResponse.DescribeConfigsResult
 DescribedValue = m.DescribeConfigsResponse.DescribeConfigsResourceResult
@@ -79,7 +78,7 @@ async def describe_configs(broker: Broker, call: Call, request: m.DescribeConfig
     results = []
     # A description of a broker is hundreds of kilobytes, and a request repeats its name with ten bytes.
     repeats = Repeats()
-    async for asked in paced(request.resources, RESOURCE_COST):
+    async for asked in paced(request.resources):
         repeats.note((asked.resource_type, asked.resource_name))
         row = DescribedRow(resource_type=asked.resource_type, resource_name=asked.resource_name, error_message="")
         try:
@@ -90,9 +89,7 @@ async def describe_configs(broker: Broker, call: Call, request: m.DescribeConfig
             # Both null and an empty list ask for all properties, as in Kafka.
             wanted = {name async for name in paced(asked.configuration_keys or ())}
             # `found` may be a generator: then a property is described when `paced` takes it, with checkpoints between.
-            row.configs = [
-                _value(each, request) async for each in paced(found, PROPERTY_COST) if not wanted or each.name in wanted
-            ]
+            row.configs = [_value(each, request) async for each in paced(found) if not wanted or each.name in wanted]
         results.append(row)
     return m.DescribeConfigsResponse(results=results)
 
@@ -273,7 +270,7 @@ class _Alteration:
         """Alter the resources one after the other; (error code, message) of each, in order."""
         named = await counted((each.type, each.name) for each in resources)
         outcomes: list[tuple[ErrorCode, str | None]] = []
-        async for each in paced(resources, RESOURCE_COST):
+        async for each in paced(resources):
             try:
                 # All entries of a repeated resource are refused, so that the outcome does not depend on their order.
                 if named[each.type, each.name] > 1:

@@ -59,7 +59,6 @@ NO_RETENTION = -1
 NO_METADATA = ""
 TIMESTAMP_MAX = (1 << 63) - 1
 STORED_AT_A_TIME = 2000  # offsets of a commit: they are appended and replayed in one step of the event loop
-COMMIT_COST, GROUP_COST = 2, 5  # in rows of `pacing.ROWS_AT_A_TIME`: the time to read a commit, to find a group
 ABORTABLE_VERSION = 4
 LOADING_VERSION = 2  # before, clients of TxnOffsetCommit do not know COORDINATOR_LOAD_IN_PROGRESS
 
@@ -141,7 +140,7 @@ async def _asked_commits(
     commits: dict[TopicPartition, Commit] = {}
     async for topic in paced(topics):
         may_read = call.authorize("Read", "Topic", topic.name)
-        async for row in paced(topic.partitions, COMMIT_COST):
+        async for row in paced(topic.partitions):
             key = TopicPartition(topic.name, row.partition_index)
             errors[key] = ErrorCode.NONE
             if not may_read:
@@ -311,7 +310,7 @@ async def offset_fetch(broker: Broker, call: Call, request: m.OffsetFetchRequest
         groups = []
         # "All partitions" of one group may be hundreds of kilobytes, for a few bytes of the request.
         repeats, confirmed = Repeats(), Confirmations()
-        async for asked in paced(request.groups, GROUP_COST):
+        async for asked in paced(request.groups):
             repeats.note(asked.group_id)
             groups.append(await _fetch_group(broker, call, request, asked, confirmed))
         return m.OffsetFetchResponse(groups=groups)

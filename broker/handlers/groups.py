@@ -36,7 +36,6 @@ SEVERAL_MEMBERS_VERSION = 3
 
 NEW_LEADER_SECONDS = 0.5  # creating the 50 logs of the topic takes less; clients retry after 0.1 to 1 s
 
-KEY_COST = 5  # in rows of `pacing.ROWS_AT_A_TIME`: the time to find a group by its id
 
 # Limits of one member, which stays in memory as long as it is in the group. All members of a group together must fit
 # into one record of the group topic, by default 1 MiB.
@@ -58,7 +57,7 @@ async def find_coordinator(broker: Broker, call: Call, request: m.FindCoordinato
     """The coordinator of each key: broker id and address on the listener of the request."""
     wait = _LeaderWait()
     if call.version >= SEVERAL_KEYS_VERSION:
-        keys = paced(request.coordinator_keys, KEY_COST)
+        keys = paced(request.coordinator_keys)
         found = [await _coordinator_of(broker, call, request.key_type, key, wait) async for key in keys]
         return m.FindCoordinatorResponse(coordinators=found)
     one = await _coordinator_of(broker, call, request.key_type, request.key, wait)
@@ -279,7 +278,7 @@ async def describe_groups(broker: Broker, call: Call, request: m.DescribeGroupsR
     described = []
     # One group's description may have hundreds of kilobytes, and a request repeats its id with ten bytes.
     repeats = Repeats()
-    async for group_id in paced(request.groups, KEY_COST):
+    async for group_id in paced(request.groups):
         repeats.note(group_id)
         described.append(await _described(broker, call, group_id))
     if request.include_authorized_operations:
@@ -353,7 +352,7 @@ async def delete_groups(broker: Broker, call: Call, request: m.DeleteGroupsReque
     forbidden: list[str] = []
     async for group_id in paced(await counted(request.groups_names)):
         (allowed if call.authorize("Delete", "Group", group_id) else forbidden).append(group_id)
-    deleting = paced(allowed, KEY_COST)
+    deleting = paced(allowed)
     rows = [_deleted(group_id, await broker.groups.delete_group(group_id)) async for group_id in deleting]
     rows += [_deleted(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED) async for group_id in paced(forbidden)]
     return m.DeleteGroupsResponse(results=rows)

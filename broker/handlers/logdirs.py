@@ -29,7 +29,6 @@ FUTURE_SUFFIX_LENGTH = len(f".{'0' * 32}-future")  # characters that the name of
 NO_LAG = -1
 # Kafka retains REPLICA_NOT_AVAILABLE in AlterReplicaLogDirs for compatibility; NOT_LEADER_OR_FOLLOWER is its successor.
 KEPT_CODES = {ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.REPLICA_NOT_AVAILABLE}
-PARTITION_COST = 3  # in rows of `pacing.ROWS_AT_A_TIME`: the time for one partition
 
 DirectoryRow = m.DescribeLogDirsResponse.DescribeLogDirsResult
 LogRow = m.DescribeLogDirsResponse.DescribeLogDirsPartition
@@ -68,7 +67,7 @@ async def _describe(broker: Broker, directory: LogDirectory, wanted: Container[T
         return row
     topics: dict[str, list[LogRow]] = {}
     # A copy: logs may be created and deleted at the checkpoints of this loop.
-    async for key, log in paced([*directory.logs.items(), *directory.future_logs.items()], PARTITION_COST):
+    async for key, log in paced([*directory.logs.items(), *directory.future_logs.items()]):
         if wanted is None or key in wanted:
             is_future = key in directory.future_logs
             topics.setdefault(key.topic, []).append(_describe_log(broker, key, log, is_future=is_future))
@@ -105,7 +104,7 @@ async def alter_replica_log_dirs(
         async for index in paced(topic.partitions)
     }
     topics: dict[str, list[AlteredRow]] = {}
-    async for key, path in paced(places.items(), PARTITION_COST):
+    async for key, path in paced(places.items()):
         _note(topics, key, await _place(broker, key, path))
     return m.AlterReplicaLogDirsResponse(
         results=[AlteredTopic(topic_name=name, partitions=rows) async for name, rows in paced(topics.items())]

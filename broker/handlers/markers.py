@@ -17,7 +17,7 @@ import trio
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
-from barnabas.broker.pacing import TURN_SECONDS, paced, portions
+from barnabas.broker.pacing import paced, portions
 from barnabas.broker.replication.acknowledgements import AppendedUpTo, acknowledgements
 from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
@@ -26,8 +26,6 @@ from barnabas.wire.records import ABORT, COMMIT, Batch, build_control_batch
 from barnabas.wire.sentinels import ACKS_ALL
 from barnabas.wire.topics import TopicPartition
 
-# In rows of `pacing.ROWS_AT_A_TIME`: the time to look up a partition, and for the result of a producer.
-PARTITION_COST, MARKER_COST = 5, 3
 AWAITED_AT_A_TIME = 500  # partitions: each of them that is committed wakes the task, which looks at all
 
 Marker = m.WriteTxnMarkersRequest.WritableTxnMarker
@@ -52,11 +50,10 @@ async def write_txn_markers(broker: Broker, call: Call, request: m.WriteTxnMarke
         sent_after = broker.marker_senders.sent_after(call.client_id, call.connection.number, sent_after)
     deadline = trio.current_time() + broker.config.request_timeout_ms / 1000
     outcomes: Outcomes = {}
-    turn_began = trio.current_time()
     async for marker in paced(request.markers):
         named: set[TopicPartition] = set()
         async for topic in paced(marker.topics):
-            async for index in paced(topic.partition_indexes, PARTITION_COST):
+            async for index in paced(topic.partition_indexes):
                 key = TopicPartition(topic.name, index)
                 # Once: to name a partition again takes four bytes, a marker 78 in the log.
                 if key in named:
@@ -66,13 +63,9 @@ async def write_txn_markers(broker: Broker, call: Call, request: m.WriteTxnMarke
                 _check_order(broker, call)
                 # A producer without partitions has no row.
                 outcomes.setdefault(marker.producer_id, {})[key] = _append(broker, marker, sent_after, *key)
-                # The cost of an append varies, so the clock counts.
-                if trio.current_time() - turn_began > TURN_SECONDS:
-                    await trio.lowlevel.checkpoint()
-                    turn_began = trio.current_time()
     async for of_producer in paced(outcomes.values()):
         await _await_acknowledgements(of_producer, deadline)
-    results = [await _result(*each) async for each in paced(outcomes.items(), MARKER_COST)]
+    results = [await _result(*each) async for each in paced(outcomes.items())]
     return m.WriteTxnMarkersResponse(markers=results)
 
 

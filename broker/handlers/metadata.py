@@ -34,8 +34,6 @@ TOPIC_ID_VERSION = 10
 ASK_BY_ID_VERSION = 12
 NOT_ASKED = -(1 << 31)  # KIP-430: the value of authorized operations that were not requested
 PATIENCE_SECONDS = 10.0  # longest wait for the first UpdateMetadata requests: shorter than any client's request timeout
-TOPIC_COST, PARTITION_COST = 3, 2  # in rows of `pacing.ROWS_AT_A_TIME`: the time for one topic, one partition
-ENCODED_COST = 1  # the same, to encode one partition
 ROWS_INLINE_MAX = 200  # partitions after which a portion of topics is encoded; its last topic may exceed it
 ROWS_IN_THREAD_MIN = 1000  # a portion with more partitions is encoded in a thread
 TOPICS_AT_A_TIME = 100  # topics in a portion: at most 126, so that their compact array count takes one byte
@@ -60,7 +58,7 @@ async def metadata(broker: Broker, call: Call, request: m.MetadataRequest) -> m.
         return await _all_topics(broker, call, request)
     # Only topics that were named are created (`_asked_topic`): a request for all topics returned above.
     once = await _once(request.topics)
-    topics = [await _asked_topic(broker, call, request, asked) async for asked in paced(once, TOPIC_COST)]
+    topics = [await _asked_topic(broker, call, request, asked) async for asked in paced(once)]
     return _response(broker, call, request, topics)
 
 
@@ -112,7 +110,7 @@ async def _encode_topics(broker: Broker, call: Call, request: m.MetadataRequest)
     parts: list[bytes] = [b""]  # the first is the count, which is known last
     count, rows = 0, 0
     some: list[Topic] = []
-    async for info in paced(list(broker.metadata.topics.values()), TOPIC_COST):
+    async for info in paced(list(broker.metadata.topics.values())):
         if call.authorize("Describe", "Topic", info.name, is_filter=True):
             some.append(await _known_topic(broker, call, request, info))
             count, rows = count + 1, rows + len(info.partitions)
@@ -133,7 +131,7 @@ async def _encode_some(broker: Broker, call: Call, topics: list[Topic], rows: in
         _, elements, _ = await broker.world.in_request_thread(_parts_of, response, call.version)
     else:
         _, elements, _ = _parts_of(response, call.version)
-        await pause_after(ENCODED_COST * rows)
+        await pause_after(rows)
     return elements
 
 
@@ -242,7 +240,7 @@ async def _known_topic(broker: Broker, call: Call, request: m.MetadataRequest, i
         is_internal=info.name in INTERNAL_TOPICS,
         partitions=[
             _partition(broker, call, index, partition)
-            async for index, partition in paced(sorted(info.partitions.items()), PARTITION_COST)
+            async for index, partition in paced(sorted(info.partitions.items()))
         ],
         topic_authorized_operations=_operations(call, request, info.name),
     )

@@ -26,7 +26,7 @@ from barnabas.broker.call import Broker, Call
 from barnabas.broker.cluster.topics import INTERNAL_TOPICS
 from barnabas.broker.fetching.current_leader import LeaderHints
 from barnabas.broker.freeing import emptied, take_apart
-from barnabas.broker.pacing import ROWS_AT_A_TIME, TURN_SECONDS, complete, paced, pause_after, portions
+from barnabas.broker.pacing import ROWS_AT_A_TIME, complete, pace_of_run, paced, pause_after, portions
 from barnabas.broker.replication.acknowledgements import AppendedUpTo, acknowledgements
 from barnabas.broker.replication.confirmation import CONFIRMED_SECONDS
 from barnabas.broker.replication.partition import Partition
@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from barnabas.storage.verification import Guard
     from barnabas.wire.records import Batch, BatchHeader
 
-PARTITION_COST = 2  # in rows of `pacing.ROWS_AT_A_TIME`: the time to refuse one partition
-LOOKED_AT_A_TIME = 200  # partitions, or topics without partitions, between two checkpoints; 3 µs each
 VALID_ACKS = (-1, 0, 1)
 BATCH_FORMAT_2_VERSION = 3
 RECORD_ERRORS_VERSION = 8
@@ -102,18 +100,13 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
     topics: list[m.ProduceResponse.TopicProduceResponse] = []
     unacknowledged: list[tuple[str, Row, AppendedUpTo]] = []
     led_elsewhere: list[tuple[str, Row]] = []
-    turn_began = trio.current_time()
-    confirmed_by = turn_began + CONFIRMED_SECONDS
+    confirmed_by = trio.current_time() + CONFIRMED_SECONDS
     for topic, partitions in asked.items():
         rows: list[Row] = []
         for data in partitions.values():
-            # The first partition needs no checkpoint: most requests have one partition. The clock bounds appends, whose
-            # cost varies with the batch; the row count bounds refusals, which share the pace with other tasks.
+            # The first partition needs no checkpoint: most requests have one partition.
             if rows or topics:
-                if trio.current_time() - turn_began > TURN_SECONDS:
-                    await trio.lowlevel.checkpoint()
-                    turn_began = trio.current_time()
-                await pause_after(PARTITION_COST)
+                await pause_after()
             row = Row(index=data.index, base_offset=-1)
             rows.append(row)
             # As in Kafka: one transactional or unreadable batch fails all partitions of the request.
@@ -192,7 +185,7 @@ async def _look_through(call: Call, request: m.ProduceRequest) -> tuple[Asked, E
     asked: Asked = {}
     begun: Begun = {}
     refused: tuple[ErrorCode, str | None] | None = None
-    left = LOOKED_AT_A_TIME
+    pace = pace_of_run()
     for topic in request.topic_data:
         # A topic without partitions counts as one step, so that a request of empty topics reaches a checkpoint, too.
         for data in topic.partition_data or (None,):
@@ -203,10 +196,8 @@ async def _look_through(call: Call, request: m.ProduceRequest) -> tuple[Asked, E
                     begun.pop(TopicPartition(topic.name, data.index), None)
                 if refused is None:
                     refused = _refuse_request(call, request, topic.name, data, begun)
-            left -= 1
-            if not left:
-                await trio.lowlevel.checkpoint()
-                left = LOOKED_AT_A_TIME
+            if pace.is_over():
+                await pace.give_way()
     # One request belongs to one transaction.
     if refused is None and len(begun) > 1 and not await _is_of_one_producer(begun):
         refused = ErrorCode.INVALID_PRODUCER_ID_MAPPING, "Transactional records contained more than one producer ID"
@@ -286,7 +277,7 @@ async def _verify(
     if transactional_id is None or not broker.config.transaction_partition_verification_enable:
         return verified
     asked: list[TopicPartition] = []
-    async for key, header in paced(begun.items(), PARTITION_COST):
+    async for key, header in paced(begun.items()):
         # As in Kafka, which refuses batches for internal topics only after it has asked the coordinator.
         partition = broker.replicas.get(*key)
         if not call.authorize("Write", "Topic", key.topic, is_filter=True):

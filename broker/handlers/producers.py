@@ -24,7 +24,6 @@ from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.sentinels import NO_OFFSET, NO_PRODUCER_ID
 from barnabas.wire.topics import why_invalid_topic_name
 
-PARTITION_COST = 3  # in rows of `pacing.ROWS_AT_A_TIME`: the time to look up a partition
 FENCED_VERSION = 4  # of InitProducerId: from this version on clients know PRODUCER_FENCED
 
 ProducersRow = m.DescribeProducersResponse.PartitionResponse
@@ -115,10 +114,10 @@ async def describe_producers(
     topics = []
     # A partition may have many thousands of producers, and a request repeats its index with four bytes.
     repeats = Repeats()
-    async for topic in paced(request.topics, PARTITION_COST):
+    async for topic in paced(request.topics):
         refused = _refuse_describing(broker, call, topic.name)
         rows = []
-        async for index in paced(topic.partition_indexes, PARTITION_COST):
+        async for index in paced(topic.partition_indexes):
             # A refused row is as small as its entry in the request, so it may be repeated freely.
             if refused is not None:
                 rows.append(_refused_row(index, *refused))

@@ -41,7 +41,6 @@ KINDS_IN_ANSWER = (CLIENT_ID, USER, IP)  # Kafka's order of an entity's names in
 # Components of a filter, or names and rates of one entity. Valid ones are few: three kinds of names, five rates. A row
 # is handled in one step of the event loop, so its size needs a limit.
 PARTS_MAX = 1000
-ENTITY_COST = 20  # in rows of `pacing.ROWS_AT_A_TIME`: the time to alter one entity
 
 Asked = m.AlterClientQuotasRequest.EntryData
 AlteredRow = m.AlterClientQuotasResponse.EntryData
@@ -127,7 +126,7 @@ async def alter_client_quotas(
     async for asked in paced(request.entries):
         if len(asked.entity) + len(asked.ops) > PARTS_MAX:
             raise Refuse(ErrorCode.INVALID_REQUEST)
-    async for asked in paced(request.entries, ENTITY_COST):
+    async for asked in paced(request.entries):
         named = _names(asked)
         row = rows[tuple(named.items())] = _row(named)
         try:

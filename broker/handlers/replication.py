@@ -31,7 +31,6 @@ from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 ROLES_BY_TOPIC_VERSION = 5
 BY_TOPIC_ID_VERSION = 2
 BROKER_EPOCHS_VERSION = 3
-ROW_COST = 2  # in rows of `pacing.ROWS_AT_A_TIME`: the time for one row of AlterPartition
 
 
 # Only brokers should have ClusterAction: with it a client could move leaders and change any ISR.
@@ -114,7 +113,7 @@ async def alter_partition(broker: Broker, call: Call, request: m.AlterPartitionR
     changes = [
         (topic.topic_id if by_id else topic.topic_name, row.partition_index, await _isr_change(row, call.version))
         async for topic in paced(request.topics)
-        async for row in paced(topic.partitions, ROW_COST)
+        async for row in paced(topic.partitions)
     ]
     outcomes = await broker.candidate.ask(AlterPartitionAsked(request.broker_id, request.broker_epoch, changes))
     if isinstance(outcomes, ErrorCode):
@@ -126,8 +125,7 @@ async def alter_partition(broker: Broker, call: Call, request: m.AlterPartitionR
             topic_name=topic.topic_name,
             topic_id=topic.topic_id,
             partitions=[
-                _altered(row.partition_index, next(answers), call.version)
-                async for row in paced(topic.partitions, ROW_COST)
+                _altered(row.partition_index, next(answers), call.version) async for row in paced(topic.partitions)
             ],
         )
         async for topic in paced(request.topics)

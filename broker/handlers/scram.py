@@ -35,7 +35,6 @@ NO_CREDENTIAL = "Attempt to describe a user credential that does not exist: {}"
 DESCRIBED_TWICE = "Cannot describe SCRAM credentials for the same user twice in a single request: {}"
 UNEXPECTED = "The server experienced an unexpected error when processing the request."
 
-USER_COST = 20  # in rows of `pacing.ROWS_AT_A_TIME`: the time to read or write one user's credentials
 
 DescribedUser = m.DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 Credential = m.DescribeUserScramCredentialsResponse.CredentialInfo
@@ -57,11 +56,11 @@ async def describe_user_scram_credentials(
     # Null and an empty list both mean all users (KIP-554).
     if request.users:
         named = await counted(user.name for user in request.users)
-        rows = [await _describe_named(broker, *each) async for each in paced(named.items(), USER_COST)]
+        rows = [await _describe_named(broker, *each) async for each in paced(named.items())]
     else:
         nodes = await broker.store.children(paths.config_entities(USERS))
         users = sorted([paths.desanitize(node) async for node in paced(nodes) if node != paths.DEFAULT_ENTITY])
-        described = [await _describe(broker, user) async for user in paced(users, USER_COST)]
+        described = [await _describe(broker, user) async for user in paced(users)]
         # A user may have quotas alone. That is an error only for a user that was named (`_describe_named`).
         rows = [row for row in described if row.error_code or row.credential_infos]
     return m.DescribeUserScramCredentialsResponse(results=rows)
@@ -128,8 +127,7 @@ async def alter_user_scram_credentials(
     try:
         deleting = await counted(deletion.user for deletion in left.deletions)
         configs = {
-            user: await read_entity(broker.store, f"{USERS}/{paths.sanitize(user)}")
-            async for user in paced(deleting, USER_COST)
+            user: await read_entity(broker.store, f"{USERS}/{paths.sanitize(user)}") async for user in paced(deleting)
         }
         async for user in paced(await in_thread(left.missing, configs)):
             refused[user] = Refusal(ErrorCode.RESOURCE_NOT_FOUND, NOTHING_TO_DELETE)
@@ -137,9 +135,7 @@ async def alter_user_scram_credentials(
         left = await in_thread(left.without, refused)
         by_user = await in_thread(left.by_user)
         if left.can_be_prepared:
-            outcomes = {
-                user: await _alter(broker, user, asked) async for user, asked in paced(by_user.items(), USER_COST)
-            }
+            outcomes = {user: await _alter(broker, user, asked) async for user, asked in paced(by_user.items())}
         else:  # an empty password: Kafka's exception fails all users that are not refused yet
             outcomes = dict.fromkeys(by_user, Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, UNEXPECTED))
     # ValueError: a user's name makes no valid node path. Nothing is written yet.

@@ -35,7 +35,6 @@ TOPIC_ID_VERSION = 7
 DELETE_STATES_VERSION = 6
 UNKNOWN = -1
 MAY_NOT_ALTER = "The topic authorization is failed."  # Kafka's words
-TOPIC_COST, PROPERTY_COST = 10, 10  # in rows of `pacing.ROWS_AT_A_TIME`: the time to plan a topic, describe a property
 
 Asked = m.CreateTopicsRequest.CreatableTopic
 CreateRow = m.CreateTopicsResponse.CreatableTopicResult
@@ -62,7 +61,7 @@ async def create_topics(broker: Broker, call: Call, request: m.CreateTopicsReque
     rows: list[CreateRow] = []
     waiting: dict[str, int] = {}
     mutations = broker.quotas.mutations_of(*call.quota_user, strict=call.version >= STRICT_CREATION_VERSION)
-    async for asked in paced(request.topics, TOPIC_COST):
+    async for asked in paced(request.topics):
         if named[asked.name] > 1:
             rows.append(_refused(asked.name, ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic."))
             continue
@@ -161,7 +160,7 @@ async def _created(broker: Broker, call: Call, plan: TopicPlan, outcome: Created
             config_source=entry.source,
             is_sensitive=entry.is_sensitive,
         )
-        async for entry in paced(describe_topic(broker.config, plan.configs), PROPERTY_COST)
+        async for entry in paced(describe_topic(broker.config, plan.configs))
     ]
     return row
 
@@ -265,7 +264,7 @@ async def create_partitions(
     rows: dict[str, GrowRow] = {}
     waiting: dict[str, int] = {}
     mutations = broker.quotas.mutations_of(*call.quota_user, strict=call.version >= STRICT_GROWTH_VERSION)
-    async for asked in paced(request.topics, TOPIC_COST):
+    async for asked in paced(request.topics):
         row = rows[asked.name] = GrowRow(name=asked.name)
         if named[asked.name] > 1:
             row.error_code, row.error_message = ErrorCode.INVALID_REQUEST, "Duplicate topic in request."

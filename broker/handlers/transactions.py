@@ -32,8 +32,6 @@ from barnabas.wire.topics import TopicPartition
 
 SEVERAL_TRANSACTIONS_VERSION = 4  # of AddPartitionsToTxn
 FENCED_VERSION = 2  # from this version on clients know PRODUCER_FENCED
-PARTITION_COST = 3  # in rows of `pacing.ROWS_AT_A_TIME`: the time to look up a partition
-ID_COST = 5  # the same, for a transactional id
 # A leader asks about many ids at once. One whose newest record cannot be committed must not keep the others waiting.
 VERIFICATION_SECONDS_MAX = 1.0
 
@@ -65,9 +63,7 @@ async def add_partitions_to_txn(
             raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         deadline = trio.current_time() + VERIFICATION_SECONDS_MAX
         # Also without transactions, which Kafka does not answer at all.
-        results = [
-            await _one_of_several(broker, call, each, deadline) async for each in paced(request.transactions, ID_COST)
-        ]
+        results = [await _one_of_several(broker, call, each, deadline) async for each in paced(request.transactions)]
         return m.AddPartitionsToTxnResponse(results_by_transaction=results)
     name, topics = request.v3_and_below_transactional_id, request.v3_and_below_topics
     if not call.authorize("Write", "TransactionalId", name):
@@ -162,7 +158,7 @@ def _why_not_addable(broker: Broker, call: Call, key: TopicPartition) -> ErrorCo
 
 async def _named(topics: Sequence[AskedTopic]) -> AsyncIterator[TopicPartition]:
     async for topic in paced(topics):
-        async for index in paced(topic.partitions, PARTITION_COST):
+        async for index in paced(topic.partitions):
             yield TopicPartition(topic.name, index)
 
 
@@ -249,7 +245,7 @@ async def describe_transactions(
     """
     repeats = Repeats()
     rows = []
-    async for name in paced(request.transactional_ids, ID_COST):
+    async for name in paced(request.transactional_ids):
         # A transaction may have many thousands of partitions.
         repeats.note(name)
         rows.append(await _described(broker, call, name))

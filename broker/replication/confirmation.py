@@ -25,7 +25,6 @@ from barnabas.wire.errors import ErrorCode
 
 # For answers that must not come from a leader of the past, which never succeeds. A leader needs milliseconds.
 CONFIRMED_SECONDS = 1.0
-QUESTION_COST, FORGET_COST = 10, 2  # in rows of `pacing.ROWS_AT_A_TIME`
 
 
 class Confirmed(Watched, Protocol):
@@ -135,7 +134,7 @@ async def confirm_all(partitions: Iterable[Leader], deadline: float) -> dict[Lea
     asked: list[tuple[Leader, Confirmation, _Question]] = []
     outcomes: dict[Leader, ErrorCode] = {}
     try:
-        async for partition in paced(partitions, QUESTION_COST):
+        async for partition in paced(partitions):
             confirmation = partition.confirmation = partition.confirmation or Confirmation(partition)
             asked.append((partition, confirmation, confirmation.ask()))
         with trio.move_on_at(deadline), resting():
@@ -144,7 +143,7 @@ async def confirm_all(partitions: Iterable[Leader], deadline: float) -> dict[Lea
                     await question.answered.wait()
     finally:
         with trio.CancelScope(shield=True):
-            async for partition, confirmation, question in paced(asked, FORGET_COST):
+            async for partition, confirmation, question in paced(asked):
                 confirmation.forget(question)
                 outcomes[partition] = question.outcome
             await emptied(asked)

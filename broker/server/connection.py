@@ -13,7 +13,7 @@ import trio
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.net import ConnectionLost, Stream
-from barnabas.broker.pacing import TURN_SECONDS, calling_before_wait
+from barnabas.broker.pacing import calling_before_wait, pace_of_run
 from barnabas.broker.replication.waiting import DelayedResponse, Pieces
 from barnabas.broker.resting import asker
 from barnabas.broker.server.connections import Connection, Connections
@@ -77,7 +77,7 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
 async def _serve_requests(broker: Broker, connections: Connections, connection: Connection) -> None:
     reader = await _enter(broker, connections, connection)
     pipelined, delayed = connection.pipelined, connection.pipelined.responses
-    charged, turn_began = Charged(connections, connection, broker.turns.of_clients), trio.current_time()
+    charged, pace = Charged(connections, connection, broker.turns.of_clients), pace_of_run()
     while not connections.finishing:
         frame = reader.next_frame()
         while frame is None:
@@ -85,13 +85,13 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
             connection.progress_at = trio.current_time()
             # A busy client's bytes are there already, and a wait costs more than the receive. But a client that always
             # has bytes ready must not keep the loop.
-            is_my_turn = connection.progress_at - turn_began <= TURN_SECONDS and not delayed
+            is_my_turn = not pace.is_over(rows=0) and not delayed
             data = connection.stream.receive_now(wanted_bytes) if is_my_turn else None
             if data is None:
                 if connection.unsent:
                     await send(connections, connection, [])
                 data = await _receive(connections, connection, wanted_bytes)
-                turn_began = connection.progress_at = trio.current_time()
+                connection.progress_at = trio.current_time()
             if not data:
                 return await _send_pipelined(connections, connection)
             reader.feed(data)
@@ -125,17 +125,16 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
         connection.busy, connection.is_handling = bool(delayed), False
         # Frames that are already in the buffer need no receive, and so no checkpoint: without this one, a client that
         # sends many small requests at once would keep the loop.
-        if connection.gives_way or trio.current_time() - turn_began > TURN_SECONDS:
+        if connection.gives_way or pace.is_over():
             connection.send_unsent()
             await _give_way(connection)
-            turn_began = trio.current_time()
     # `finish` has not cancelled this connection, which was busy: the Produce requests it accepted are answered.
     await _send_pipelined(connections, connection)
 
 
 async def _give_way(connection: Connection) -> None:
     """Let other tasks run; those that were woken since the last call have run when it returns."""
-    await trio.lowlevel.checkpoint()
+    await pace_of_run().give_way()
     # Trio runs the tasks that are ready at a time in any order: the first checkpoint may end before they have run.
     if connection.gives_way:
         connection.gives_way = False

@@ -23,7 +23,6 @@ logger = logging.getLogger(__name__)
 
 NO_REQUEST, FETCH = -1, 1  # API keys
 SWEEP_SECONDS = 1.0
-HANG_UP_COST = 10  # rows (`pacing.py`) of a look for a hang-up
 STRANGERS_SHARE = 8  # of the limit for clients: what all those together may hold that have not logged in
 SPENT_KEPT = 0.9  # of the turns that a connection has had, a second later
 
@@ -278,8 +277,7 @@ class Connections:
             await trio.sleep(SWEEP_SECONDS)
             self._slot.set()  # `max.connections` may have been raised, or a client that waits has gone
             for connection in list(self._open):
-                # A connection that rests costs a system call, and a cancellation if its client has gone.
-                await pause_after(HANG_UP_COST if connection.has_rested_long(trio.current_time()) else 1)
+                await pause_after()
                 connection.spent_seconds *= SPENT_KEPT
                 # Other tasks may have run, so a connection of the copied list may have ended.
                 if connection in self._open and not connection.is_leaving and not connection.is_at_work:

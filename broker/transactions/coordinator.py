@@ -15,7 +15,7 @@ import trio
 
 from barnabas.broker.cluster.topics import TRANSACTION_TOPIC
 from barnabas.broker.containment import contained
-from barnabas.broker.pacing import paced, portions
+from barnabas.broker.pacing import pace_of_run, paced, portions
 from barnabas.broker.resting import release, resting
 from barnabas.broker.shards.placement import Placement
 from barnabas.broker.shards.ports import ShardPartition, ShardWorld
@@ -69,8 +69,6 @@ COMPLETION_WAIT_SECONDS = 0.2
 PARTITIONS_INLINE_MAX = 1000  # of a transaction; a record with more is made in a thread
 IDS_AT_A_TIME = 200  # that are removed in one step, and so in one batch
 CONFIRMED_MS = 1000  # for an answer without a record
-DECISIONS_AT_A_TIME = 50  # that are carried out in one step
-ID_COST, ABORT_COST = 2, 20  # in rows of `pacing.ROWS_AT_A_TIME`: the time to list an id, to abort its transaction
 
 TransactionShard = Shard[TransactionalIds]
 
@@ -281,7 +279,7 @@ class TransactionCoordinator:
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE
             after_offset = NO_OFFSET
             # A copy, because ids come and go at the checkpoints.
-            async for known in paced(list(shard.state.by_name.values()), ID_COST):
+            async for known in paced(list(shard.state.by_name.values())):
                 if is_listed(known, filters, now_ms):
                     listed.append(overview(known))
                     after_offset = max(after_offset, known.offset)
@@ -462,11 +460,8 @@ class TransactionCoordinator:
 
     def _act(self, shard: TransactionShard) -> None:
         """Send the markers of the decisions that are committed. The rest of very many follows in later steps."""
-        decided = shard.state.decided
-        for _ in range(DECISIONS_AT_A_TIME):
-            if not decided:
-                self._watermarks.leave(shard)
-                return
+        decided, pace = shard.state.decided, pace_of_run()
+        while decided:
             name, known = next(iter(decided.items()))
             # A later coordinator may not have this record, and decide otherwise.
             if not shard.is_committed(known.offset):
@@ -474,14 +469,17 @@ class TransactionCoordinator:
                 return
             del decided[name]
             self._sender.owe(Debt(shard, known))
-        self._watermarks.look_again(shard)
+            if pace.is_over():
+                self._watermarks.look_again(shard)
+                return
+        self._watermarks.leave(shard)
 
     async def _act_on_commits(self) -> None:
         while True:
             for shard in await self._watermarks.moved():
                 if not shard.refusal:
                     self._act(shard)
-                await trio.lowlevel.checkpoint()
+                await pace_of_run().give_way()
 
     def _complete(self, debt: Debt) -> None:
         """Each partition has its marker: the next transaction of the id may begin."""
@@ -505,7 +503,7 @@ class TransactionCoordinator:
     async def _abort_overdue_of(self, shard: TransactionShard) -> None:
         # Its newest record is not committed, or the abort could not be stored.
         again: list[TransactionalId] = []
-        async for known in paced(shard.state.overdue.pop(self._world.now_ms()), ABORT_COST):
+        async for known in paced(shard.state.overdue.pop(self._world.now_ms())):
             if shard.refusal:
                 return
             logger.info("transactional id %.300r: its transaction has taken too long and is aborted", known.name)

@@ -28,7 +28,6 @@ PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.05, 1.0  # before a marker is sent again; d
 FENCED_PAUSE_SECONDS = 10.0
 PAUSE_SECONDS_EACH = 0.0001  # for everything that waits, so that very many do not keep the loop busy
 QUEUED_INLINE_MAX = 100  # partitions; those of a larger transaction are queued in several steps
-DEBT_COST, PARTITION_COST = 10, 2  # in rows of `pacing.ROWS_AT_A_TIME`: the time to queue a debt, and a partition
 
 OpenPeer = Callable[[int], RemotePeer | SelfPeer]
 Deleted = Callable[[Collection[TopicPartition]], Awaitable[set[TopicPartition]]]  # those that do not exist
@@ -182,4 +181,4 @@ class MarkerSender:
             if debt.is_open:
                 some = partitions[start : start + QUEUED_INLINE_MAX]
                 self._queue(debt, [each for each in some if each in debt.known.unmarked])
-                await pause_after(DEBT_COST + PARTITION_COST * len(some))
+                await pause_after(len(some))

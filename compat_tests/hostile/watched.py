@@ -14,6 +14,7 @@ import trio
 
 from barnabas.broker import serve
 from barnabas.broker.cli import main
+from barnabas.broker.pacing import Pace
 from barnabas.broker.watchdog import Watchdog
 
 WRITTEN_SECONDS = 0.001
@@ -22,11 +23,13 @@ WRITTEN_SECONDS = 0.001
 class WritingWatchdog(Watchdog):
     """Measures by the thread's processor time."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, pace: Pace) -> None:
+        super().__init__(pace)
         self._path = pathlib.Path(os.environ["STEPS_FILE"])
+        self._began = time.thread_time()
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        super().before_task_step(task)
         self._began = time.thread_time()
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:

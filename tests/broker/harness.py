@@ -161,7 +161,8 @@ class Machine:
         if not isinstance(self.net, MemNet):
             (port,) = [each.port for each in self.serving.advertised if each.listener == listener]
             return Client(await self.net.connect("127.0.0.1", port))
-        ports = {each.listener: each.port for each in BrokerConfig(self.properties).listener_endpoints}
+        with outside_steps():
+            ports = {each.listener: each.port for each in BrokerConfig(self.properties).listener_endpoints}
         return Client(await self.net.connect("127.0.0.1", ports[listener], address=address))
 
     async def controller_epoch(self) -> int:
@@ -207,8 +208,8 @@ class Machine:
 
     async def _run(self, config: BrokerConfig, ready: trio.Event) -> None:
         world = World(now_ms, self.rng, self.disk, self.net, self._open_store, self._in_thread, self._in_thread)
-        # A microsecond at each reading.
-        world = world._replace(processor_seconds=partial(next, count(0, 1e-6)))
+        # A microsecond at each reading. Turns end by the count of rows, but inside a `StepMeter`.
+        world = world._replace(processor_seconds=partial(next, count(0, 1e-6)), watches_steps=False)
         world = world._replace(boot_id=self.boot_id)
 
         def started(serving) -> None:
@@ -252,7 +253,17 @@ async def with_topic(nursery, partitions=1, *, properties=None, **configs):
 
 async def open_memory_database(max_bytes: int = STORE_MAX_BYTES) -> SqliteDatabase:
     """A metadata store in memory, from which brokers take their sessions."""
-    return await open_sqlite_database(":memory:", run_inline, now_ms, max_bytes=max_bytes)
+    return await open_sqlite_database(":memory:", _run_apart, now_ms, max_bytes=max_bytes)
+
+
+async def _run_apart(function, /, *args):
+    """As `run_inline`, for what runs in a thread outside tests."""
+    return await run_inline(_outside_steps, function, *args)
+
+
+def _outside_steps(function, *args):
+    with outside_steps():
+        return function(*args)
 
 
 async def first_of(*events: trio.Event) -> None:
@@ -320,9 +331,10 @@ class Client:
                 if not data:
                     raise EOFError(f"the broker closed the connection after {len(self._received)} of {size} bytes")
                 self._received += data
-        taken = bytes(self._received[:size])
-        del self._received[:size]
-        return taken
+        with outside_steps():
+            taken = bytes(self._received[:size])
+            del self._received[:size]
+            return taken
 
     # requests
 
@@ -345,14 +357,16 @@ class Client:
         key = key_of(request)
         version = APIS[key].max_version if version is None else version
         self._asked[self._correlation_id] = Question(key, version, self._correlation_id)
-        return request_frame(request, version, self._correlation_id, self.client_id)[LENGTH_BYTES:]
+        with outside_steps():
+            return request_frame(request, version, self._correlation_id, self.client_id)[LENGTH_BYTES:]
 
     async def receive(self) -> m.Message:
         """The next answer."""
         frame = await self.receive_frame()
         (correlation_id,) = struct.unpack_from(">i", frame)
         assert correlation_id == next(iter(self._asked)), "answers come in the order of the requests"
-        return read_response(frame, self._asked.pop(correlation_id))
+        with outside_steps():
+            return read_response(frame, self._asked.pop(correlation_id))
 
     async def ask(self, request: m.Message, version: int | None = None) -> m.Message:
         """Send a request and return its answer."""

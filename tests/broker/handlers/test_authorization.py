@@ -554,9 +554,10 @@ async def test_filters_that_find_nothing_are_compared_in_short_steps(nursery, au
     asked = {"resource_type_filter": 2, "pattern_type_filter": 3, "operation": 1, "permission_type": 1}
     anyone = {"principal_filter": None, "host_filter": None}
     filters = [{**asked, **anyone, "resource_name_filter": f"none-{number}"} for number in range(20)]
+    request = make("DeleteAcls", filters=filters)
     with StepMeter() as meter:
-        await client.ask(make("DeleteAcls", filters=filters))
-    assert meter.longest.lines < 20_000, meter.longest
+        await client.ask(request)
+    meter.check()
 
 
 async def test_many_entries_on_a_pattern_make_no_long_step(nursery, autojump_clock):
@@ -564,9 +565,10 @@ async def test_many_entries_on_a_pattern_make_no_long_step(nursery, autojump_clo
     entries = frozenset(AccessControlEntry(f"User:{number}", "*", "Read", "Allow") for number in range(1000))
     machine.broker.authorization.authorizer.replace(ResourcePattern("Topic", "*"), entries)
     topics = [{"name": f"n{number}", "partitions": [{"partition_index": 0, "timestamp": -1}]} for number in range(1000)]
+    request = make("ListOffsets", topics=topics)
     with StepMeter() as meter:
-        await client.ask(make("ListOffsets", topics=topics))
-    assert meter.longest.lines < 20_000, meter.longest
+        await client.ask(request)
+    meter.check()
 
 
 async def test_what_is_refused_is_one_line_of_the_audit_log_however_often_it_is_named(nursery, autojump_clock, caplog):
@@ -591,4 +593,4 @@ async def test_many_patterns_make_no_long_step(nursery, autojump_clock, asked):
     with StepMeter() as meter:
         answer = await client.ask(request)
     assert answer.error_code == (ErrorCode.NONE if asked == "DescribeAcls" else ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    assert meter.longest.lines < 20_000, meter.longest
+    meter.check()

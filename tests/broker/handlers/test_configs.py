@@ -550,4 +550,4 @@ async def test_a_change_reaches_many_partitions_in_short_steps(nursery, autojump
     with StepMeter() as meter:
         assert await alter(client, (kind, name, {"min.insync.replicas": "2"})) == [(0, None)]
         await trio.sleep(1)
-    assert meter.longest.lines < 5_000, meter.longest
+    meter.check()

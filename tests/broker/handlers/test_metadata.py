@@ -338,6 +338,7 @@ async def test_all_topics_are_encoded_once_until_they_change(nursery, autojump_c
 async def test_all_topics_of_a_large_cluster_are_reported_in_many_steps(nursery, autojump_clock):
     broker = updated(await isolated(nursery), **{f"t{number}": 3 for number in range(2000)}, large=3000)
     with StepMeter() as meter:
-        response = await answer(broker, call_of(12), m.MetadataRequest(topics=None))
+        encoded = await metadata(broker, call_of(12), m.MetadataRequest(topics=None))
+    response = m.decode(m.MetadataResponse, 12, b"".join(encoded.pieces))
     assert sum(len(topic.partitions) for topic in response.topics) == 9000
-    assert meter.longest.lines < 5000, meter.longest
+    meter.check()

@@ -221,7 +221,7 @@ async def test_many_filters_are_compared_with_a_pattern_in_short_steps(house, au
     with StepMeter() as meter:
         found = await one.delete(filters)
     assert not any(found)
-    assert meter.longest.lines < 20_000, meter.longest
+    meter.check()
 
 
 async def test_many_filters_of_one_pattern_are_compared_with_its_acls_in_short_steps(house, autojump_clock):
@@ -233,7 +233,7 @@ async def test_many_filters_of_one_pattern_are_compared_with_its_acls_in_short_s
     with StepMeter() as meter:
         found = await one.delete(filters)
     assert [[each.binding.entry for each in row] for row in reversed(found[-31:])] == [*([e] for e in entries), []]
-    assert meter.longest.lines < 20_000, meter.longest
+    meter.check()
 
 
 async def test_filters_that_name_different_patterns_are_not_compared_with_each_other(house, autojump_clock):
@@ -254,4 +254,4 @@ async def test_many_acls_of_one_request_are_sorted_in_short_steps(house, autojum
     one = await house.broker()
     with StepMeter() as meter:
         await one.create([AclBinding(TOPIC, READ)] * 10_000)
-    assert meter.longest.lines < 10_000, meter.longest
+    meter.check()
