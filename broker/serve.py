@@ -182,7 +182,7 @@ async def _serve(
             lost = partial(_directory_failed, broker, background)
             await background.start(logs.run, broker.replicas.high_watermarks, lost)
             await background.start(broker.fetchers.run)
-            await background.start(broker.moves.run, broker.replicas.turn)
+            await background.start(broker.moves.run)
             await background.start(broker.groups.run)
             await background.start(broker.transactions.run)
             await background.start(broker.verification.run)

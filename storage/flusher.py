@@ -25,6 +25,7 @@ from barnabas.storage.disk import SHORTAGE_PAUSE_SECONDS, InThread, StorageError
 if TYPE_CHECKING:
     from barnabas.storage.flush_plan import FlushPlan
     from barnabas.storage.log import PartitionLog
+    from barnabas.wire.topics import TopicPartition
 
 
 @dataclass(eq=False, slots=True)
@@ -32,6 +33,7 @@ class _Round:
     """Logs that are synced together; `done` is set when the round has ended, successfully or not."""
 
     logs: "dict[PartitionLog, None]" = field(default_factory=dict)  # an ordered set
+    dropped: "dict[TopicPartition, None]" = field(default_factory=dict)  # were in `logs`; a thread may still sync them
     done: trio.Event = field(default_factory=trio.Event)
 
 
@@ -83,7 +85,12 @@ class Flusher:
                 raise directory.failure
 
     async def forget(self, log: "PartitionLog") -> None:
-        """Stop flushing a log that is deleted or truncated; returns when no sync of it is under way."""
+        """Stop flushing a log that is truncated; returns when no sync of it is under way."""
+        self.drop(log)
+        await self.dropped_ended(log.topic_partition)
+
+    def drop(self, log: "PartitionLog") -> None:
+        """Stop flushing a log that is deleted. A sync of it that is under way ends by itself, without effect."""
         directory = self._directory_of(log)
         directory.filling.logs.pop(log, None)
         # An empty round never runs, so callers that wait for it would wait for ever.
@@ -92,7 +99,13 @@ class Flusher:
         if directory.running is not None and log in directory.running.logs:
             # The round sees that the log is missing, and releases its plan without moving the recovery point.
             del directory.running.logs[log]
-            await directory.running.done.wait()
+            directory.running.dropped[log.topic_partition] = None
+
+    async def dropped_ended(self, key: "TopicPartition") -> None:
+        """Return when no sync of a dropped log of this partition is under way: it would write files by their names."""
+        for directory in list(self._directories.values()):
+            if directory.running is not None and key in directory.running.dropped:
+                await directory.running.done.wait()
 
     async def hold(self, log: "PartitionLog") -> None:
         """Return when no sync of this log is under way; none begins before `release`, and `flush` of it waits."""

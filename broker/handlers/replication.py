@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.connection_order import Source
 from barnabas.broker.pacing import paced
-from barnabas.broker.replication.replicas import StoppedReplica
+from barnabas.broker.replication.roles import StoppedReplica
 from barnabas.controller.decide.isr import IsrChange
 from barnabas.controller.events import AlterPartitionAsked, ControlledShutdownAsked
 from barnabas.controller.image.state import Leadership

@@ -147,10 +147,20 @@ class LogCleaner:
 
         The caller makes sure that no other begins: no permit for the log `holds` any more.
         """
+        self.withdraw(log)
+        await self.ended(log.topic_partition)
+
+    def withdraw(self, log: "PartitionLog") -> None:
+        """Abort a pass over this log. Its running step ends by itself, without effect."""
         permit = self._passes.get(log)
         if permit is not None:
             permit.withdrawn.set()
-            await permit.done.wait()
+
+    async def ended(self, key: "TopicPartition") -> None:
+        """Return when no aborted pass over a log of this partition is running: it writes files by their names."""
+        for permit in list(self._passes.values()):
+            if permit.log.topic_partition == key and permit.withdrawn.is_set():
+                await permit.done.wait()
 
     def forget_damage(self, log: "PartitionLog") -> None:
         """A truncation may have removed the damaged part of this log. If not, the next pass finds the damage again."""

@@ -136,11 +136,11 @@ class FutureLogs:
         if log is None:
             return
         directory = self._directories.directory_of(log)
-        # Shielded, in the order of `Logs.delete`: first the table, then threads that use the log, its open files, its
-        # name. A crash before the rename leaves the -future name, and the next start finds the move again.
+        # Shielded, in the order of `Logs.delete`: first the table, then its open files, its name. A crash before the
+        # rename leaves the -future name, and the next start finds the move again.
         with trio.CancelScope(shield=True):
             del directory.future_logs[key]
-            await self._gate.deleted(log)
+            self._gate.deleted(log)
             log.abandon()
             unique = self._world.rng.randbytes(16)
             deleted = join(directory.path, deleted_name(key, unique))
@@ -157,6 +157,9 @@ class FutureLogs:
         to the future log; if `act` returns True, the future log is the partition's from then on. A StorageError takes a
         directory offline.
         """
+        # The swap that has made it the current log may not be settled yet.
+        async with self._gate.renaming(current):
+            pass
         if not self._is_moment(current, future):
             return False
         has_flipped = False
@@ -171,8 +174,12 @@ class FutureLogs:
         deleted = self._swapped_path(current, future)
         try:
             if await self._prepare(current, future, step):
-                # Searches open files by their names, which change now.
-                async with self._gate.without_searches(current):
+                # Searches open files by their names, which change now. A truncation that comes from now on waits.
+                async with (
+                    self._gate.renaming(current),
+                    self._gate.renaming(future),
+                    self._gate.without_searches(current),
+                ):
                     # Time has passed since the first check: the log may have grown, or a truncation may have begun.
                     # From here to the end of `flip` there is no await.
                     if self._is_moment(current, future) and step(flip):
@@ -239,8 +246,8 @@ class FutureLogs:
     def _flip(self, current: "PartitionLog", future: "PartitionLog", deleted: str) -> bool:
         """Step 1, synchronous. True if the future log is the partition's now."""
         key, source, target = current.topic_partition, *map(self._directories.directory_of, (current, future))
-        # It may have been raised while a search in the log was awaited, and is durable for the current log alone.
-        if current.log_start_offset != future.log_start_offset:
+        # They may have changed while a search in the log was awaited, and are durable for the current log alone.
+        if (current.log_start_offset, current.topic_id) != (future.log_start_offset, future.topic_id):
             return False
         # In one step with the rename: a record that is appended between the two would be lost.
         if not self._copy_tail(current, future):

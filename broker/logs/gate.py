@@ -7,8 +7,12 @@
                                                 waited for         waited for         aborted
     moved            go on            go on     as above, during   wait, from the     as above           waits
                                                 the renames        last flush on
-    deleted          none             of open   end by themselves  as above           as above           none
+    deleted          none             of open   end by themselves  end by themselves  end by themselves  none
                                       files
+
+Only one operation at a time gives a log's directory another name, or truncates the log (`renaming`). A deletion does
+not wait for the threads that still sync or compact the log: they fail for its old name. The next log of that name waits
+for them (`earlier_ended`).
 
 Appends, reads and retention run in one step on the event loop, so checking the log's flags (`is_being_cut`,
 `is_being_cleaned`, `is_being_renamed`) is enough for them. Searches, flushes and compaction run in threads beside the
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
     from barnabas.storage.flusher import Flusher
     from barnabas.storage.log import PartitionLog
     from barnabas.wire.records import Steps
+    from barnabas.wire.topics import TopicPartition
 
 Result = TypeVar("Result")
 Sliced = TypeVar("Sliced")
@@ -74,6 +79,7 @@ class Gate:
         self._in_request_thread = in_request_thread
         self._searches: dict[PartitionLog, dict[_Search, None]] = {}
         self._closed: dict[PartitionLog, int] = {}  # the number of `without_searches` blocks per log
+        self._renaming: dict[PartitionLog, tuple[trio.Lock, int]] = {}  # with the number of its users
         self._slice_ended = trio.lowlevel.ParkingLot()
         self._fruitless: dict[Hashable, None] = {}  # oldest first
 
@@ -120,7 +126,7 @@ class Gate:
         # First: from now on reads, retention and flush plans are refused, so what is waited for below can only end.
         log.is_being_cut = True
         try:
-            async with self.without_searches(log):
+            async with self.renaming(log), self.without_searches(log):
                 await self._cleaner.leave(log)
                 # The plan of a running sync may reach above the new log end; `forget` drops its result.
                 await self._flusher.forget(log)
@@ -129,12 +135,32 @@ class Gate:
         finally:
             log.is_being_cut = False
 
-    async def deleted(self, log: "PartitionLog") -> None:
-        """Return when no flush and no compaction of a log that has left its directory's table is running."""
-        # No pass can begin meanwhile, because the cleaner takes its logs from the tables. Searches need no wait: they
-        # read through handles of their own, and end at the first missing file.
-        await self._flusher.forget(log)
-        await self._cleaner.leave(log)
+    def deleted(self, log: "PartitionLog") -> None:
+        """Stop flushes and compaction of a log that has left its directory's table."""
+        # No pass can begin from now on, because the cleaner takes its logs from the tables. Searches read through
+        # handles of their own, and end at the first missing file.
+        self._flusher.drop(log)
+        self._cleaner.withdraw(log)
+
+    async def earlier_ended(self, key: "TopicPartition") -> None:
+        """Return when nothing uses the files of deleted logs of this partition any more."""
+        await self._flusher.dropped_ended(key)
+        await self._cleaner.ended(key)
+
+    @asynccontextmanager
+    async def renaming(self, log: "PartitionLog") -> AsyncIterator[None]:
+        """`async with gate.renaming(log):` the block may rename the log's directory, and nothing else does."""
+        lock, users = self._renaming.get(log, (trio.Lock(), 0))
+        self._renaming[log] = lock, users + 1
+        try:
+            async with lock:
+                yield
+        finally:
+            users = self._renaming[log][1] - 1
+            if users:
+                self._renaming[log] = lock, users
+            else:
+                del self._renaming[log]
 
     async def compaction_ended(self, log: "PartitionLog") -> None:
         """Return when no compaction of a log that moves is running; none begins before the move ends."""

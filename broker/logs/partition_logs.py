@@ -289,6 +289,7 @@ class Logs:
             self.directories.refuse_if_offline(key, "create a log that may be")
         # A future log that has lost the log that it was copied from, with its directory.
         await self.futures.delete(key)
+        await self.gate.earlier_ended(key)
         error: StorageError | None = None
         for directory in self.placement.candidates(key):
             # Counted by `placement`: topics that are created at the same time spread over the directories.
@@ -319,7 +320,8 @@ class Logs:
 
     async def assign_topic_id(self, log: PartitionLog, topic_id: bytes) -> None:
         """Write the topic id of a log that an older broker created. A StorageError takes its directory offline."""
-        await self._opener.assign_topic_id(log, topic_id)
+        async with self.gate.renaming(log):
+            await self._opener.assign_topic_id(log, topic_id)
 
     async def delete(self, key: TopicPartition) -> None:
         """Delete a log: its directory is renamed now, and removed after `log.segment.delete.delay.ms`.
@@ -349,12 +351,13 @@ class Logs:
             del directory.logs[log.topic_partition]
             # Otherwise a topic that is created again would get the high watermark of the last start.
             self.checkpoints.forget(log.topic_partition)
-            # Before the files are closed: a flush or a pass in a thread may still use them.
-            await self.gate.deleted(log)
-            log.abandon()
+            self.gate.deleted(log)
             path = join(directory.path, name(log.topic_partition, self._world.rng.randbytes(16)))
-            # `insist`, because the log has left the table: nothing else would try the deletion again.
-            await self.directories.insist(directory, self._world.disk.rename, log.directory, path)
+            # A swap may be about to give it its final name.
+            async with self.gate.renaming(log):
+                log.abandon()
+                # `insist`, because the log has left the table: nothing else would try the deletion again.
+                await self.directories.insist(directory, self._world.disk.rename, log.directory, path)
             # Without the sync a power failure could bring the old name back, and with it the deleted records.
             await self.directories.insist(directory, self._world.disk.sync_directory, directory.path)
         return path

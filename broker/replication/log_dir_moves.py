@@ -74,6 +74,7 @@ class FutureReplica:
         self.fetched_by_id = True
         self.waiters: dict[Waiter, None] = {}
         self.scope = trio.CancelScope()  # of the move's task
+        self.ended = trio.Event()  # set when that task has ended
         self.is_near = trio.Event()  # set after each append that leaves at most NEAR_OFFSETS missing
         self._logs = logs
 
@@ -116,12 +117,9 @@ class Moves:
         self._fetchers = FetcherPool(deps, _Myself(deps.broker_id))
         self._moving: dict[TopicPartition, FutureReplica] = {}
         self._nursery: trio.Nursery | None = None
-        # `run` replaces it by the lock of the control requests: `Replicas`, which has that lock, is created later.
-        self._turn = trio.Lock()
 
-    async def run(self, turn: trio.Lock, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run the moves; for ever. `turn` is held by every task that changes the roles or the logs of partitions."""
-        self._turn = turn
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run the moves; for ever."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             await nursery.start(self._fetchers.run)
@@ -132,7 +130,7 @@ class Moves:
         """The number of running moves."""
         return len(self._moving)
 
-    # -- the moving partitions; callers of `move`, `stop_unless_to`, `begin` and `leave` hold the turn
+    # -- the moving partitions; callers of `move`, `stop_unless_to`, `begin` and `leave` have the turn of the partition
 
     async def move(self, partition: "Partition", current: "PartitionLog", directory: "LogDirectory") -> ErrorCode:
         """Start a move to this directory. The caller has ended moves to other directories (`stop_unless_to`).
@@ -176,9 +174,14 @@ class Moves:
         self._nursery.start_soon(self._move, move)
 
     async def leave(self, keys: Iterable[TopicPartition]) -> None:
-        """Pause the moves of these partitions. Returns when no truncation of their future logs runs any more."""
-        for cut_ended in [event for key in keys if (event := self.forget(key)) is not None]:
+        """Pause the moves of these partitions. Returns when nothing works on their future logs any more, a truncation
+        or an attempt to swap."""
+        # All are removed first, so that nothing new begins during the waits.
+        moves = [move for key in keys if (move := self._moving.get(key)) is not None]
+        for cut_ended in [event for move in moves if (event := self.forget(move.topic_partition)) is not None]:
             await cut_ended.wait()
+        for move in moves:
+            await move.ended.wait()
 
     def forget(self, key: TopicPartition) -> trio.Event | None:
         """Pause the move of this partition at once. Returns the event that ends a running truncation of its future log,
@@ -201,14 +204,17 @@ class Moves:
 
     async def _move(self, move: FutureReplica) -> None:
         what = "%s does not move on before its next role"
-        with contained(logger, what, move.topic_partition) as attempt, move.scope:
-            # The move may have ended before this task ran: its directory failed in the step that began it.
-            # A cancelled scope ends the task at its next wait only.
-            if self._moving.get(move.topic_partition) is not move:
-                return
-            self._fetchers.follow(move)
-            while not await self._arrive(move):
-                pass
+        try:
+            with contained(logger, what, move.topic_partition) as attempt, move.scope:
+                # The move may have ended before this task ran: its directory failed in the step that began it.
+                # A cancelled scope ends the task at its next wait only.
+                if self._moving.get(move.topic_partition) is not move:
+                    return
+                self._fetchers.follow(move)
+                while not await self._arrive(move):
+                    pass
+        finally:
+            move.ended.set()
         if attempt.failed and self._moving.get(move.topic_partition) is move:
             self.forget(move.topic_partition)
 
@@ -218,12 +224,9 @@ class Moves:
         # If the swap fails because the current log has grown, the fetcher's next response sets the new event.
         move.is_near = trio.Event()
         current, future = move.current, move.log
-        # In turn with the control requests: roles and directories do not change during the swap.
-        async with self._turn:
-            # A control request may have ended the move during the wait for the turn.
-            if self._moving.get(move.topic_partition) is not move:
-                return True
-            arrived = await self._logs.futures.swap(current, future, lambda flip: self._flip(move, flip))
+        # Control requests go on meanwhile. One about this partition ends the attempt, unless it comes after the flip:
+        # then the partition has its new log, only not its name yet.
+        arrived = await self._logs.futures.swap(current, future, lambda flip: self._flip(move, flip))
         if arrived:
             logger.info("%s has moved to %s", future, future.directory)
         return arrived
@@ -231,7 +234,7 @@ class Moves:
     def _flip(self, move: FutureReplica, flip: Callable[[], bool]) -> bool:
         """A synchronous step of the swap. `flip` exchanges the two logs; False if it only copied records or failed."""
         key = move.topic_partition
-        # A directory may have failed during the awaits of the swap.
+        # During the awaits of the swap a directory may have failed, or the partition may have got another role.
         if self._moving.get(key) is not move or move.partition.log is not move.current:
             return False
         # The fetcher must not append while `flip` copies the rest. The swap has made sure that no truncation runs, so

@@ -2,8 +2,9 @@
 
 LeaderAndIsr is handled in two halves. The first half creates missing logs in threads (`_prepare`). The second half
 stops the fetchers of the partitions whose roles change, and takes each role in one synchronous step (`_take_roles`).
-Control requests are handled one at a time (`turn`), so the second half may rely on what the first half checked, except
-that a log directory may fail in between.
+One control request at a time works on a partition (`turns`), so the second half may rely on what the first half
+checked, except that a log directory may fail in between, and that a move may exchange the log for its copy. A request
+whose partition waits for the disk holds up no request about other partitions.
 
 A `StorageError` anywhere takes its whole log directory offline: its partitions stop leading and answer
 KAFKA_STORAGE_ERROR; partitions in other directories go on.
@@ -11,7 +12,6 @@ KAFKA_STORAGE_ERROR; partitions in other directories go on.
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
@@ -20,8 +20,11 @@ from barnabas.broker.connection_order import LatestConnections, Source
 from barnabas.broker.containment import contained
 from barnabas.broker.metadata import partition_states
 from barnabas.broker.pacing import paced
-from barnabas.broker.replication.partition import FollowerWatch, Partition, Role
+from barnabas.broker.replication import roles
+from barnabas.broker.replication.partition import FollowerWatch, Partition
 from barnabas.broker.replication.refused_batches import RefusedBatches
+from barnabas.broker.replication.roles import AskedState, StoppedReplica, Verdict
+from barnabas.broker.replication.turns import Turns
 from barnabas.controller.store.store import SessionExpired, StoreError
 from barnabas.storage.disk import StorageError, parent_of
 from barnabas.storage.log import PartitionLog
@@ -49,16 +52,6 @@ CONTROLLERS_MAX = 100  # a client may call itself by any name
 ROLES_A_SLICE = 100  # roles between two checkpoints of the event loop: about a millisecond
 
 Item = TypeVar("Item")
-
-AskedState = tuple[TopicPartition, bytes, "PartitionState"]
-StoppedReplica = tuple[TopicPartition, int, bool]  # partition, leader epoch (-1: not checked), delete the log
-
-
-class Verdict(Enum):
-    """What to do with a role that is not refused. The values are explanations only."""
-
-    TAKE = "the partition takes it"
-    KEEP = "the partition has it already; only its topic id may be new"
 
 
 class Coordinator(Protocol):
@@ -115,8 +108,8 @@ class Replicas:
         # Set when a request was refused because this process lacked descriptors or memory, or the store was away. No
         # directory failed, so the controller has to be asked for the same request again (`serve.py`).
         self.lacked = trio.Event()
-        # Control requests are handled one at a time in the order of their arrival: the controller relies on it.
-        self.turn = trio.Lock()
+        # Control requests about one partition are handled in the order of their arrival: the controller relies on it.
+        self.turns = Turns[TopicPartition]()
 
     # -- lookups
 
@@ -154,27 +147,34 @@ class Replicas:
 
         Errors of the request: STALE_BROKER_EPOCH, STALE_CONTROLLER_EPOCH; UNKNOWN_SERVER_ERROR if the store is away.
         """
-        async with self.turn:
-            # The epochs are compared after the wait for `turn`: a request of a newer controller may have passed.
-            refused = self._fence(request.controller_epoch, request.broker_epoch, source)
-            if refused:
-                return refused
-            try:
-                # Of a partition that is named twice the last role counts.
-                return await self._apply({each[0]: each for each in states})
-            # After an expired session this broker registers again, and the controller then sends all roles again.
-            except SessionExpired:
-                return ErrorCode.STALE_BROKER_EPOCH
-            except StoreError as error:
-                logger.warning("roles cannot be taken: %s", error, extra={"peer": "metadata store"})
-                self.lacked.set()
-                return ErrorCode.UNKNOWN_SERVER_ERROR
+        refused = self._fence(request.controller_epoch, request.broker_epoch, source)
+        if refused:
+            return refused
+        # Of a partition that is named twice the last role counts.
+        asked = {each[0]: each for each in states}
+        errors: dict[TopicPartition, ErrorCode] = {}
+        try:
+            with self.turns.of(asked) as turn:
+                async for keys in turn:
+                    refused = self._refuse_overtaken(request.controller_epoch, request.broker_epoch)
+                    if refused:
+                        return refused
+                    errors |= await self._apply({key: asked[key] for key in keys})
+        # After an expired session this broker registers again, and the controller then sends all roles again.
+        except SessionExpired:
+            return ErrorCode.STALE_BROKER_EPOCH
+        except StoreError as error:
+            logger.warning("roles cannot be taken: %s", error, extra={"peer": "metadata store"})
+            self.lacked.set()
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        return errors
 
     async def _apply(self, asked: Mapping[TopicPartition, AskedState]) -> dict[TopicPartition, ErrorCode]:
-        """An error code for each partition. StoreError: topic ids and topic configurations are read from the store."""
+        """An error code for each partition, whose turns the caller has. StoreError: topic ids and topic configurations
+        are read from the store."""
         # A topic may have been deleted and created again while this broker had no session.
         await self._dismiss_deleted(await self._deleted_before((key, topic_id) for key, topic_id, _ in asked.values()))
-        verdicts = {key: self._judge(*each) for key, each in asked.items()}
+        verdicts = {key: self._judge(each) for key, each in asked.items()}
         prepared = await self._prepare([asked[key] for key, each in verdicts.items() if isinstance(each, Verdict)])
         # `_take_roles` does this for the roles that are taken.
         for key in [key for key, each in verdicts.items() if each is Verdict.KEEP]:
@@ -188,40 +188,56 @@ class Replicas:
         self, request: m.StopReplicaRequest, stopped: list[StoppedReplica], source: Source
     ) -> ErrorCode | dict[TopicPartition, ErrorCode]:
         """Stop hosting partitions, and delete their logs where requested. Returns as `leader_and_isr`."""
-        async with self.turn:
-            refused = self._fence(request.controller_epoch, request.broker_epoch, source)
-            if refused:
-                return refused
-            errors: dict[TopicPartition, ErrorCode] = dict.fromkeys((key for key, _, _ in stopped), ErrorCode.NONE)
+        refused = self._fence(request.controller_epoch, request.broker_epoch, source)
+        if refused:
+            return refused
+        asked = {each[0]: each for each in stopped}
+        errors = dict.fromkeys(asked, ErrorCode.NONE)
 
-            async def stop(each: StoppedReplica) -> None:
+        with self.turns.of(asked) as turn:
+
+            async def stop(key: TopicPartition) -> None:
                 # This code stays if `_stop` raises: an unexpected exception is contained to its partition.
-                errors[each[0]] = ErrorCode.KAFKA_STORAGE_ERROR
-                with contained(logger, "%s cannot be stopped", each[0]):
-                    errors[each[0]] = await self._stop(*each)
+                errors[key] = ErrorCode.KAFKA_STORAGE_ERROR
+                with contained(logger, "%s cannot be stopped", key):
+                    errors[key] = await self._stop(*asked[key])
+                turn.give_back(key)
 
-            await _several_at_a_time(stop, {each[0]: each for each in stopped}.values())
-            return errors
+            async for keys in turn:
+                refused = self._refuse_overtaken(request.controller_epoch, request.broker_epoch)
+                if refused:
+                    return refused
+                await _several_at_a_time(stop, keys)
+        return errors
 
     async def update_metadata(self, request: m.UpdateMetadataRequest, source: Source) -> ErrorCode:
         """Update the metadata cache, and stop hosting partitions that were assigned to other brokers."""
-        async with self.turn:
-            refused = self._fence(request.controller_epoch, request.broker_epoch, source)
-            if refused:
-                return refused
-            deleted = self._metadata.apply(request)
-            # The controller sends no StopReplica for a replica that was reassigned while this broker had no session. A
-            # leader must stop, or clients go on writing to it. The log stays on disk.
-            await self._dismiss(self._given_away(request))
-            # After `apply`: a leader that this broker waits for may be alive now.
-            self._fetchers.metadata_changed()
-            self._tell_deleted(deleted)
-            named = ((TopicPartition(name, each.partition_index), id_) for name, id_, each in partition_states(request))
-            try:
-                await self._dismiss_deleted(await self._deleted_before(named))
-            except StoreError as error:  # the next request that names the topic finds the old partition again
-                logger.warning("it is not known which topics were deleted: %s", error, extra={"peer": "metadata store"})
-            return ErrorCode.NONE
+        refused = self._fence(request.controller_epoch, request.broker_epoch, source)
+        if refused:
+            return refused
+        deleted = self._metadata.apply(request)
+        # After `apply`: a leader that this broker waits for may be alive now.
+        self._fetchers.metadata_changed()
+        self._tell_deleted(deleted)
+        # The controller sends no StopReplica for a replica that was reassigned while this broker had no session. A
+        # leader must stop, or clients go on writing to it. The log stays on disk.
+        await self._in_their_turns(self._given_away(request), self._dismiss)
+        named = ((TopicPartition(name, each.partition_index), id_) for name, id_, each in partition_states(request))
+        try:
+            await self._in_their_turns(await self._deleted_before(named), self._dismiss_deleted)
+        except StoreError as error:  # the next request that names the topic finds the old partition again
+            logger.warning("it is not known which topics were deleted: %s", error, extra={"peer": "metadata store"})
+        return ErrorCode.NONE
+
+    async def _in_their_turns(
+        self, partitions: list[Partition], end: Callable[[list[Partition]], Awaitable[None]]
+    ) -> None:
+        """Call `end` for these partitions, each as it is now, except those that get another role before their turn."""
+        before = {each.topic_partition: (each, each.leader_epoch) for each in partitions}
+        with self.turns.of(before) as turn:
+            async for keys in turn:
+                unchanged = [before[key] for key in keys if self._partitions.get(key) is before[key][0]]
+                await end([each for each, epoch in unchanged if each.log is not None and each.leader_epoch == epoch])
 
     def _given_away(self, request: m.UpdateMetadataRequest) -> list[Partition]:
         """The hosted partitions whose replicas in a newer leader epoch do not include this broker."""
@@ -242,7 +258,7 @@ class Replicas:
             for key, topic_id in named
             if (partition := self._partitions.get(key)) is not None
             and partition.log is not None
-            and _is_of_another(partition.log, topic_id)
+            and roles.is_of_another(partition.log, topic_id)
         }
         if not others:
             return []
@@ -256,7 +272,7 @@ class Replicas:
             self._forget_coordinated(partition.topic_partition)
 
     async def _dismiss(self, partitions: list[Partition]) -> None:
-        """Stop hosting these partitions. Their logs stay on disk."""
+        """Stop hosting these partitions, whose turns the caller has. Their logs stay on disk."""
         keys = [each.topic_partition for each in partitions]
         await self._leave(keys)
         for partition in partitions:
@@ -269,9 +285,8 @@ class Replicas:
     async def forget_topics(self, topics: Iterable["TopicInfo"], hosted: Mapping[Partition, PartitionLog]) -> None:
         """Remove topics that were deleted while this broker had no session: no request reports them."""
         self._tell_deleted(self._metadata.forget(topics))
-        async with self.turn:
-            # With another log by now it is a partition of a new topic.
-            await self._dismiss_deleted([each for each, log in hosted.items() if each.log is log])
+        # With another log by now it is a partition of a new topic.
+        await self._in_their_turns([each for each, log in hosted.items() if each.log is log], self._dismiss_deleted)
 
     def _tell_deleted(self, deleted: Sequence[TopicPartition]) -> None:
         for coordinator in self.coordinators.values() if deleted else ():
@@ -285,7 +300,7 @@ class Replicas:
         Errors: KAFKA_STORAGE_ERROR. For a replica that is not hosted the request is remembered and the error of `get`
         is returned, as in Kafka.
         """
-        async with self.turn:
+        async with self.turns.alone(key):
             partition = self.get(*key)
             if partition == ErrorCode.KAFKA_STORAGE_ERROR:
                 return ErrorCode.KAFKA_STORAGE_ERROR
@@ -340,11 +355,9 @@ class Replicas:
     def _fence(self, controller_epoch: int, broker_epoch: int, source: Source) -> ErrorCode:
         """Refuse requests of a deposed controller, requests for an earlier session of this broker (KIP-380), and those
         that were overtaken."""
-        # Request versions from before KIP-380 carry no broker epoch: -1.
-        if broker_epoch != -1 and broker_epoch < self.broker_epoch:
-            return ErrorCode.STALE_BROKER_EPOCH
-        if controller_epoch < self.controller_epoch:
-            return ErrorCode.STALE_CONTROLLER_EPOCH
+        refused = self._refuse_overtaken(controller_epoch, broker_epoch)
+        if refused:
+            return refused
         # A controller that gets no answer sends the request again on another connection, and goes on when that one is
         # answered. If the first one comes after all, it must not replace newer metadata with its own.
         if self._controllers.is_overtaken(*source):
@@ -353,35 +366,17 @@ class Replicas:
         self.controller_epoch = controller_epoch
         return ErrorCode.NONE
 
-    def _judge(self, key: TopicPartition, topic_id: bytes, state: "PartitionState") -> Verdict | ErrorCode:
-        """Decide about one role. Errors: KAFKA_STORAGE_ERROR, INCONSISTENT_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION,
-        STALE_CONTROLLER_EPOCH."""
-        partition, log = self._partitions.get(key), self.logs.get(key)
-        # A hosted replica without a log lost it with its directory. An empty log must not replace it, not even if the
-        # role has `is_new`: as a leader it would make the other replicas truncate their logs to nothing.
-        if partition is not None and log is None and self.logs.offline_directories:
-            return ErrorCode.KAFKA_STORAGE_ERROR
-        # The topic id is compared before the epoch: leader epochs of two topics are not comparable. An unused log of
-        # another topic is no conflict; `_prepare_log` puts it aside.
-        known_id = None if log is None else log.topic_id
-        is_wanted = partition is None and self.broker_id in state.replicas
-        if log is not None and _is_of_another(log, topic_id) and not is_wanted:
-            return ErrorCode.INCONSISTENT_TOPIC_ID
-        is_repeated = partition is not None and state.leader_epoch == partition.leader_epoch
-        # A partition without a log takes a repeated role too: its log could not be created the last time, for want of
-        # a file descriptor.
-        if partition is None or state.leader_epoch > partition.leader_epoch or (is_repeated and partition.log is None):
-            # An AlterPartition response may have brought a later state than a LeaderAndIsr that was sent before it.
-            if partition is not None and partition.log and state.partition_epoch < partition.partition_epoch:
-                return Verdict.KEEP
-            return Verdict.TAKE if self.broker_id in state.replicas else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        # A controller that was upgraded to topic ids may repeat a role with the id (KIP-516).
-        if is_repeated and topic_id != ZERO_TOPIC_ID and known_id is None:
-            return Verdict.KEEP
-        # A controller of an older version repeats a role without the id: followers then fetch by name.
-        if is_repeated and topic_id == ZERO_TOPIC_ID and known_id is not None and not partition.is_leader:
-            return Verdict.KEEP
-        return ErrorCode.STALE_CONTROLLER_EPOCH
+    def _refuse_overtaken(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
+        """The part of `_fence` that is asked again after each wait for a turn: a newer controller may have asked, or
+        this broker may have registered again."""
+        # Request versions from before KIP-380 carry no broker epoch: -1.
+        if broker_epoch != -1 and broker_epoch < self.broker_epoch:
+            return ErrorCode.STALE_BROKER_EPOCH
+        return ErrorCode.STALE_CONTROLLER_EPOCH if controller_epoch < self.controller_epoch else ErrorCode.NONE
+
+    def _judge(self, asked: AskedState) -> Verdict | ErrorCode:
+        partition, log = self._partitions.get(asked[0]), self.logs.get(asked[0])
+        return roles.judge(partition, log, asked, self.broker_id, is_any_offline=bool(self.logs.offline_directories))
 
     async def _leave(self, keys: Collection[TopicPartition]) -> None:
         """Stop the fetching of these partitions and their moves between directories. Returns when both have stopped."""
@@ -394,7 +389,7 @@ class Replicas:
         topics = {
             key.topic: None
             for key, topic_id, _ in wanted
-            if (log := self.logs.get(key)) is None or _is_of_another(log, topic_id)
+            if (log := self.logs.get(key)) is None or roles.is_of_another(log, topic_id)
         }
         configs = await self._topic_configs.load(topics)
         prepared: dict[TopicPartition, PartitionLog | ErrorCode] = {}
@@ -416,7 +411,7 @@ class Replicas:
         log = self.logs.get(key)
         # The log belongs to a deleted topic of the same name. Kafka refuses the new topic until an administrator
         # removes the directory; this broker renames the old log and deletes it later.
-        if log is not None and _is_of_another(log, topic_id):
+        if log is not None and roles.is_of_another(log, topic_id):
             await self.logs.futures.delete(key)
             await self.logs.put_aside(log)
             log = None
@@ -471,11 +466,14 @@ class Replicas:
         # The partition is hosted even without a log, so that clients get KAFKA_STORAGE_ERROR.
         if partition is None:
             partition = self._host(key)
-        # The directory failed, perhaps since the first half.
-        if not isinstance(log, PartitionLog) or self.logs.get(key) is not log:
+        # Since the first half the directory may have failed, or the log may have been exchanged for its copy in another
+        # one.
+        if isinstance(log, PartitionLog):
+            log = self.logs.get(key)
+        if not isinstance(log, PartitionLog):
             return ErrorCode.KAFKA_STORAGE_ERROR
         led = partition.is_leader
-        partition.become(log, _role(state))
+        partition.become(log, roles.role_of(state))
         if log.topic_id is not None:
             self._names[log.topic_id] = key.topic
         # After `become`: both take over the new leader epoch.
@@ -565,24 +563,6 @@ class Replicas:
     def _storage_failed(self, partition: Partition, error: StorageError) -> None:
         if partition.log is not None:
             self.logs.fail_directory_of(partition.log, error)
-
-
-def _is_of_another(log: PartitionLog, topic_id: bytes) -> bool:
-    """Whether the log belongs to a topic with another id. Topics from before 2.8 have no id (KIP-516)."""
-    return topic_id != ZERO_TOPIC_ID and log.topic_id not in (None, topic_id)
-
-
-def _role(state: "PartitionState") -> Role:
-    return Role(
-        leader_id=state.leader,
-        leader_epoch=state.leader_epoch,
-        partition_epoch=state.partition_epoch,
-        controller_epoch=state.controller_epoch,
-        replicas=list(state.replicas),
-        in_sync_replicas=list(state.isr),
-        leader_recovery_state=state.leader_recovery_state,
-        is_new=state.is_new,
-    )
 
 
 async def _several_at_a_time(work: Callable[[Item], Awaitable[None]], items: Iterable[Item]) -> None:

@@ -46,7 +46,7 @@ from barnabas.broker.handlers import produce
 from barnabas.broker.logs import directory, partition_logs
 from barnabas.broker.logs.directories import LogDirectories
 from barnabas.broker.logs.truncation import Truncation
-from barnabas.broker.replication import fetcher, followed_partition, follower_state, partition, replicas
+from barnabas.broker.replication import fetcher, followed_partition, follower_state, partition, replicas, roles
 from barnabas.broker.replication.isr import decide_high_watermark
 from barnabas.controller import candidate, context
 from barnabas.controller.decide import leaders
@@ -212,7 +212,8 @@ def _undead_log() -> list[Replacement]:
         directory = self.directory_of(log)
         with trio.CancelScope(shield=True):
             del directory.logs[key]
-            await self.gate.deleted(log)
+            self.gate.deleted(log)
+            await self.gate.earlier_ended(key)
             await self._world.in_thread(log.close, self._world.now_ms())
 
     return [(partition_logs.Logs, "delete", delete)]
@@ -247,13 +248,11 @@ def _empty_log() -> list[Replacement]:
     def refuse_if_offline(self: LogDirectories, key: "TopicPartition", operation: str) -> None:
         """What is not in a directory that works is nowhere."""
 
-    def take(
-        self: replicas.Replicas, key: "TopicPartition", topic_id: bytes, state: "replicas.PartitionState"
-    ) -> "replicas.Verdict | ErrorCode":
+    def take(self: replicas.Replicas, asked: "roles.AskedState") -> "roles.Verdict | ErrorCode":
         """A replica without a log has no role, so any is taken."""
-        hosted = self._partitions.get(key)
-        without_log = hosted is not None and hosted.log is None and self.broker_id in state.replicas
-        return replicas.Verdict.TAKE if without_log else judge(self, key, topic_id, state)
+        hosted = self._partitions.get(asked[0])
+        without_log = hosted is not None and hosted.log is None and self.broker_id in asked[2].replicas
+        return roles.Verdict.TAKE if without_log else judge(self, asked)
 
     return [(LogDirectories, "refuse_if_offline", refuse_if_offline), (replicas.Replicas, "_judge", take)]
 
@@ -339,7 +338,7 @@ def _topic_by_name() -> list[Replacement]:
         """A topic is known by its name."""
         return False
 
-    return [(replicas, "_is_of_another", is_of_another)]
+    return [(roles, "is_of_another", is_of_another)]
 
 
 def _false_boot_mark() -> list[Replacement]:

@@ -1,7 +1,7 @@
 """Leaders that die, stop and move in a cluster of three, and what producers, consumers and groups keep."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 
 import pytest
 import trio
@@ -150,10 +150,16 @@ async def test_a_leader_of_the_past_does_not_say_that_a_position_is_lost(
             assert await asked() == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+def deaf(machine: Machine) -> AbstractContextManager[object]:
+    """A broker whose partitions get no roles."""
+    replicas = machine.broker.replicas
+    return replicas.turns.of([each.topic_partition for each in replicas])
+
+
 @asynccontextmanager
 async def left_behind(old: Machine, machines: list[Machine]) -> AsyncIterator[Machine]:
     """The successor of a leader that does not hear of it."""
-    async with old.broker.replicas.turn:
+    with deaf(old):
         await old.broker.store.expire()
         yield await leader_of([each for each in machines if each is not old], "t")
 
@@ -269,7 +275,7 @@ async def test_a_coordinator_that_has_not_heard_of_its_successor_does_not_answer
         old = await coordinator.connect()
         assert await commit(old, 3) == 0
         # As after a pause of its process: the session is over, another broker leads, and no role has arrived yet.
-        async with coordinator.broker.replicas.turn:
+        with deaf(coordinator):
             await coordinator.broker.store.expire()
             left = [each for each in machines if each is not coordinator]
             new = await (await leader_of(left, GROUP_TOPIC)).connect()
@@ -353,7 +359,7 @@ async def test_a_coordinator_that_has_not_heard_of_its_successor_ends_no_transac
         await create_topic(await machines[0].connect(), "t", [each.serving.broker_id for each in left])
         await writer.transaction({T0: b"one"}, commit=commit)
         await writer.completed()
-        async with old.broker.replicas.turn:
+        with deaf(old):
             await old.broker.store.expire()
             await leader_of(left, TRANSACTION_TOPIC)
             writer.machines = left

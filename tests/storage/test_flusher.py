@@ -7,6 +7,7 @@ from barnabas.storage.disk import StorageError, make_durable_directory
 from barnabas.storage.flusher import Flusher
 from barnabas.storage.memdisk import MemDisk
 from barnabas.wire.errors import InvariantBroken
+from barnabas.wire.topics import TopicPartition
 
 SYNC_SECONDS = 0.010
 
@@ -18,6 +19,7 @@ class TinyLog:
         make_durable_directory(disk, directory)
         self.disk = disk
         self.directory = directory
+        self.topic_partition = TopicPartition(directory, 0)
         self.file = disk.open(directory + "/log", create=True)
         self.flushed_bytes = 0
         self.flush_demanded = False
@@ -345,10 +347,13 @@ async def test_a_log_that_is_deleted_during_its_sync_fails_no_other_log(scene, a
         log.append()
         scene.flusher.want(log)
     scene.disk.fail_next("open", "ENOENT", path_part="deleted")
-    async with trio.open_nursery() as deleting:
-        deleting.start_soon(trio.sleep, 0)
-        await trio.sleep(0.001)
-        deleting.start_soon(scene.flusher.forget, deleted)
+    await trio.sleep(0.001)
+    scene.flusher.drop(deleted)
+    assert milliseconds() == 1
+    await scene.flusher.dropped_ended(other.topic_partition)
+    assert milliseconds() == 1
+    await scene.flusher.dropped_ended(deleted.topic_partition)
+    assert milliseconds() == 10
     await scene.flusher.flush([other])
     assert scene.failed == []
     assert other.flushed_bytes == 1
