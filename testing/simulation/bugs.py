@@ -30,8 +30,9 @@ of the code cannot make a bug harmless without notice.
     gappy_follower     append a response of several batches without the first
     nervous_cut        give a log directory up after a truncation
 
-Those of transactions are in `transaction_bugs.py`, those of logins and ACLs in `secured_bugs.py`. Those in
-`log_bugs.py` are caught by stories (`tests/testing/test_stories_moves.py`), not by seeds.
+Those of transactions are in `transaction_bugs.py`, those of logins and ACLs in `secured_bugs.py`, those
+that a hostile client shows in `hostile_bugs.py`. Those in `log_bugs.py` are caught by stories
+(`tests/testing/test_stories_moves.py`), not by seeds.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -59,6 +60,7 @@ from barnabas.storage.entries import walk_buffer
 from barnabas.storage.flush_plan import FlushPlan
 from barnabas.storage.log import Appended
 from barnabas.storage.producers import Duplicate, ProducerStates
+from barnabas.testing.simulation.hostile_bugs import HOSTILE_BUGS
 from barnabas.testing.simulation.secured_bugs import SECURED_BUGS
 from barnabas.testing.simulation.transaction_bugs import TRANSACTION_BUGS
 from barnabas.wire.errors import ErrorCode
@@ -446,12 +448,14 @@ BUGS: dict[str, Callable[[], list[Replacement]]] = {
     "nervous_cut": _nervous_cut,
     **TRANSACTION_BUGS,
     **SECURED_BUGS,
+    **HOSTILE_BUGS,
 }
 
 # Of which kind the histories are that show a bug, if no common one does.
 KIND_OF: dict[str, str] = {
     **dict.fromkeys(TRANSACTION_BUGS, "transactions"),
     **dict.fromkeys(SECURED_BUGS, "secured"),
+    **dict.fromkeys(HOSTILE_BUGS, "hostile"),
     "outdated_offsets": "stranded",
     "empty_log": "directories",
     "forgotten_batches": "directories",

@@ -20,6 +20,7 @@ from barnabas.testing.simulation.bookkeepers import Bookkeeper
 from barnabas.testing.simulation.cluster import Cluster
 from barnabas.testing.simulation.consumers import Reader
 from barnabas.testing.simulation.groups import Member
+from barnabas.testing.simulation.hostile import Hostile
 from barnabas.testing.simulation.invariants import Checks
 from barnabas.testing.simulation.party import Party
 from barnabas.testing.simulation.producers import Twin, Writer
@@ -53,6 +54,7 @@ class Clients:
     bookkeepers: list[Bookkeeper] = field(default_factory=list)
     keepers: list[Keeper] = field(default_factory=list)
     strangers: list[Stranger] = field(default_factory=list)
+    hostile: list[Hostile] = field(default_factory=list)
 
     def everybody(self) -> list[Client]:
         """All of them."""
@@ -65,6 +67,7 @@ class Clients:
             *self.bookkeepers,
             *self.keepers,
             *self.strangers,
+            *self.hostile,
         ]
 
     def calm(self) -> None:

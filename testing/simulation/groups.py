@@ -54,6 +54,7 @@ class Member:
         self._positions: dict[int, int] = {}
         self._committed: dict[int, int] = {}
         self._stopping = False
+        self._begins_again = False
 
     @property
     def is_stable(self) -> bool:
@@ -66,6 +67,10 @@ class Member:
     def stop(self) -> None:
         """Leave the group."""
         self._stopping = True
+
+    def begin_again(self) -> None:
+        """Leave the group, and join it as a new member."""
+        self._begins_again = True
 
     async def run(self) -> None:
         """Be a member until stopped."""
@@ -88,6 +93,10 @@ class Member:
         while not self._stopping:
             await self._read()
             await self._commit(link)
+            if self._begins_again:
+                await self._leave()
+                self._begins_again, self._member_id = False, ""
+                raise Rejoin
             if trio.current_time() - beaten >= HEARTBEAT_SECONDS:
                 beaten = trio.current_time()
                 await self._beat(link)

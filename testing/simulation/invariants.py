@@ -39,6 +39,7 @@ from barnabas.testing.simulation.history import (
     UNANSWERED,
     Event,
 )
+from barnabas.testing.simulation.hostile import HOSTILE_RULES
 from barnabas.testing.simulation.in_sync_rules import Election, InSyncRules
 from barnabas.testing.simulation.observe import WatchedNode, read_all, read_new
 from barnabas.testing.simulation.secured import SECURED_RULES
@@ -75,6 +76,7 @@ RULES = {
     "I20": "who reads on is served every committed record, in order",
     **TRANSACTION_RULES,
     **SECURED_RULES,
+    **HOSTILE_RULES,
 }
 OFFSETS_TOPIC = "__consumer_offsets"
 SETTLED_SECONDS = 3.0

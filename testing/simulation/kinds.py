@@ -12,6 +12,7 @@ where two parts of a broker meet.
     transactions  writers with transactional ids, some of them two at once, and readers of committed records
     stranded      the same; a coordinator hears clients only, and another one takes its place
     twice         names and ids are used twice: topics are recreated all the time; producers have the ids of others
+    hostile       a client uses up every limit in the cheapest way; the others do not notice
     secured       all clients log in, sessions end, ACLs and credentials change; some have no right, or a wrong password
 """
 
@@ -82,6 +83,17 @@ def _given_twice(plan: RunPlan, rng: random.Random) -> RunPlan:
         for each in topics
     ]
     return plan._replace(topics=topics, admin_pause_seconds=rng.choice((0.3, 0.6)))
+
+
+def _hostile(plan: RunPlan, rng: random.Random) -> RunPlan:
+    """With limits that one client reaches."""
+    properties = plan.properties | {
+        "queued.max.request.bytes": rng.choice(("300000", "600000")),
+        "socket.request.max.bytes": "300000",
+        "group.members.max.bytes": rng.choice(("200000", "500000")),
+        "group.max.session.timeout.ms": "1800000",
+    }
+    return plan._replace(properties=properties, hostile=rng.choice((1, 1, 2)))
 
 
 def _secured(plan: RunPlan, rng: random.Random) -> RunPlan:
@@ -168,6 +180,7 @@ KINDS: Mapping[str, Kind] = {
         faults=("pause-long", "isolate", "crash-process"),
         operations={"recreate": 12, "reassign": 20},
     ),
+    "hostile": Kind(_hostile, faults=("delay", "kill-controller")),
     "secured": Kind(_secured, faults=("leave-store", "expire-session", "late-watches", "lose-store-answer")),
 }
 NOT_BOTH = {"transactions", "stranded"}  # each is what the other one is

@@ -213,6 +213,8 @@ class SimStream:
     def _send(self, data: bytes) -> None:
         self._unread += len(data)
         self.sent_bytes += len(data)
+        if self._net.on_send is not None:
+            self._net.on_send(self, data)
         if self._net.late_answers:
             late = self._net.late_answers.get((self.name, int.from_bytes(data[_API_KEY], "big")))
             if late is not None:
@@ -328,6 +330,7 @@ class SimNet:
         self.parties_seen: dict[str, None] = {}
         # A fault: what comes behind a request of this party and API takes so many seconds.
         self.late_answers: dict[tuple[str, int], float] = {}
+        self.on_send: Callable[[SimStream, bytes], None] | None = None
         self._links: dict[tuple[str, str], Link] = {}
 
     def party(self, name: str) -> PartyNet:

@@ -42,6 +42,9 @@ BACK_OFF_SECONDS = 0.1
 ABANDONED_MAX = 5  # connections of a party
 
 Answer = TypeVar("Answer", bound=m.Message)
+# After so many seconds, when the connection worked last, and why there was no answer ("" if there was one).
+OnServed = Callable[[float, float, str], None]
+WAIT_FOR_MEMBERS = (m.JoinGroupResponse, m.SyncGroupResponse)
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
 
@@ -73,15 +76,25 @@ class Link:
     """One connection to one broker."""
 
     def __init__(
-        self, stream: Stream, client_id: str, versions: Mapping[int, int], admission: Admission | None = None
+        self,
+        stream: Stream,
+        address: tuple[str, int],
+        client_id: str,
+        versions: Mapping[int, int],
+        admission: Admission | None = None,
+        on_served: OnServed | None = None,
     ) -> None:
-        self._stream = stream
+        self.stream = stream
+        self.address = address
         self._client_id = client_id
         self._versions = versions
         self._admission = admission
         self._log_in_at = -math.inf
         self._reader = FrameReader(FRAME_BYTES_MAX)
+        self._on_served = on_served
         self._asked: deque[Question] = deque()
+        self._asked_at: deque[float] = deque()
+        self._worked_at = trio.current_time()  # when it was made, or the last answer came
         self._correlation_id = 0
         self.is_closed = False
 
@@ -119,6 +132,7 @@ class Link:
         self._correlation_id += 1
         if answered:
             self._asked.append(Question(key, version, self._correlation_id))
+            self._asked_at.append(trio.current_time())
         await self._guarded(ANSWER_SECONDS, request_frame(request, version, self._correlation_id, self._client_id))
 
     async def receive(self, kind: type[Answer], seconds: float = ANSWER_SECONDS) -> Answer:
@@ -127,6 +141,10 @@ class Link:
         if frame is None:
             frame = await self._next_frame(seconds)
         answer = read_response(frame, self._asked.popleft())
+        seconds = trio.current_time() - self._asked_at.popleft()
+        self._worked_at = trio.current_time()
+        if self._on_served is not None and not isinstance(answer, WAIT_FOR_MEMBERS):
+            self._on_served(seconds, self._worked_at, "")
         if not isinstance(answer, kind):
             raise TypeError(f"{answer!r} instead of a {kind.__name__}")
         if self._admission is not None:
@@ -140,36 +158,41 @@ class Link:
 
     def delay(self, seconds: float) -> None:
         """What is sent from now on arrives so late, while other connections are as fast as ever."""
-        if isinstance(self._stream, SimStream):
-            self._stream.hold(seconds)
+        if isinstance(self.stream, SimStream):
+            self.stream.hold(seconds)
 
     def close(self) -> None:
         """No more of this connection."""
         self.is_closed = True
-        self._stream.close()
+        self.stream.close()
 
     async def _guarded(self, seconds: float, data: bytes) -> None:
         try:
             with trio.fail_after(seconds):
-                await self._stream.send_all(data)
+                await self.stream.send_all(data)
         except (ConnectionLost, trio.TooSlowError) as error:
-            self.close()
-            raise Lost(str(error)) from None
+            raise self._lost(str(error)) from None
 
     async def _next_frame(self, seconds: float) -> memoryview:
         frame = None
         try:
             with trio.fail_after(seconds):
                 while frame is None:
-                    data = await self._stream.receive_some(READ_BYTES)
+                    data = await self.stream.receive_some(READ_BYTES)
                     if not data:
                         raise ConnectionLost("the broker closed the connection")
                     self._reader.feed(data)
                     frame = self._reader.next_frame()
         except (ConnectionLost, trio.TooSlowError) as error:
-            self.close()
-            raise Lost(str(error) or f"no answer in {seconds} s") from None
+            raise self._lost(str(error) or f"no answer in {seconds} s") from None
         return frame
+
+    def _lost(self, why: str) -> Lost:
+        if self._on_served is not None and self._asked_at and not self.is_closed:
+            seconds = trio.current_time() - self._asked_at[0]
+            self._on_served(seconds, self._worked_at, f"by {self.address[0]}: {why}")
+        self.close()
+        return Lost(why)
 
 
 async def _at_once(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
@@ -242,8 +265,9 @@ class Party:
         self.name = name
         self.rng = rng
         self.view = View()
+        self.on_served: OnServed | None = None
         self._net = net
-        self._bootstrap = list(bootstrap)
+        self.bootstrap = list(bootstrap)
         self._versions = versions or {}
         self._admission = admission
         self._links: dict[tuple[str, int], Link] = {}
@@ -257,7 +281,7 @@ class Party:
         """Send Metadata to one of the brokers; Lost if there is no response."""
         asked = [m.MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
         request = m.MetadataRequest(topics=asked, allow_auto_topic_creation=False)
-        addresses = list(self.view.brokers.values()) + self._bootstrap
+        addresses = list(self.view.brokers.values()) + self.bootstrap
         busy = {address for address, link in self._links.items() if link.has_requests and not link.is_closed}
         free = [each for each in addresses if each not in busy]
         link = await self.link(*self.rng.choice(free or addresses))
@@ -289,18 +313,28 @@ class Party:
         """The connection to this address, made if need be."""
         link = self._links.get((host, port))
         if link is None or link.is_closed:
-            try:
-                with trio.fail_after(CONNECT_SECONDS):
-                    stream = await self._net.connect(host, port)
-            except (ConnectionLost, OSError, trio.TooSlowError) as error:
-                raise Lost(f"{host}:{port}: {error}") from None
-            link = self._links[host, port] = Link(stream, self.name, self._versions, self._admission)
+            link = self._links[host, port] = await self._connect(host, port)
         if link.must_log_in:
             # No other task of this client may use the connection meanwhile.
             self._links.pop((host, port), None)
             await link.log_in(self.rng)
             self._links[host, port] = link
         return link
+
+    async def another_link(self, host: str, port: int) -> Link:
+        """A connection of its own, which the caller closes."""
+        link = await self._connect(host, port)
+        if link.must_log_in:
+            await link.log_in(self.rng)
+        return link
+
+    async def _connect(self, host: str, port: int) -> Link:
+        try:
+            with trio.fail_after(CONNECT_SECONDS):
+                stream = await self._net.connect(host, port)
+        except (ConnectionLost, OSError, trio.TooSlowError) as error:
+            raise Lost(f"{host}:{port}: {error}") from None
+        return Link(stream, (host, port), self.name, self._versions, self._admission, self.on_served)
 
     def abandon(self, link: Link) -> None:
         """Use this connection no more; what was sent on it may still arrive, and the broker hears of no end."""

@@ -52,6 +52,7 @@ class RunPlan(NamedTuple):
     has_patient_writer: bool = False  # whose first transaction lasts for most of the run
     never: tuple[str, ...] = ()  # faults that do not happen
     levels: tuple[str, ...] = ()  # inter.broker.protocol.version of each broker; none: all are of the default
+    hostile: int = 0  # clients that use up every limit
     secured: SecuredPlan | None = None  # everybody logs in, and ACLs say who may do what
 
 

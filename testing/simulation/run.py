@@ -16,7 +16,9 @@ import random
 import time
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 
 import trio
 
@@ -32,11 +34,12 @@ from barnabas.testing.simulation.faults import MACHINE_CRASHES, Fault, Harm, dra
 from barnabas.testing.simulation.faults import draw_plan as draw_faults
 from barnabas.testing.simulation.groups import Member
 from barnabas.testing.simulation.history import History
+from barnabas.testing.simulation.hostile import Hostile, SiegeRules
 from barnabas.testing.simulation.invariants import Checks
 from barnabas.testing.simulation.kinds import LEADERS_WRITE_BELOW, PLAIN, combined, draw_kind
 from barnabas.testing.simulation.node import PORT
 from barnabas.testing.simulation.observe import Observer, watch_tree
-from barnabas.testing.simulation.party import Admission, Party
+from barnabas.testing.simulation.party import Admission, Lost, Party
 from barnabas.testing.simulation.plan import ACCOUNTS, STEADY, RunPlan, draw_plan
 from barnabas.testing.simulation.processors import Processor
 from barnabas.testing.simulation.producers import Twin, Writer, WriterPlan
@@ -61,6 +64,8 @@ SECONDS = 60.0
 CONVERGE_SECONDS = 30.0
 SETTLE_SECONDS = 15.0
 LOOK_SECONDS = 0.5
+SIEGE_SECONDS = 15.0
+WELL_BEHAVED = ("writer-", "reader-", "member-", "admin")
 RECKLESS_SHARE = 0.3  # of the runs, in which machines may crash however many did before
 CLIENTS_END_SECONDS = 60.0
 UNCERTAIN_RULES = {"I10", "I11"}  # that the cluster did not come to rest is no proof: any bug may delay it
@@ -137,6 +142,7 @@ class Run:
         self.until_caught = until_caught
         self.clients = Clients()
         self.secured: SecuredRules | None = None
+        self.siege: SiegeRules | None = None
 
     async def main(self, simulation: Simulation) -> None:
         """Everything, in virtual time."""
@@ -162,6 +168,9 @@ class Run:
                     if plan.secured is not None:
                         self.secured = SecuredRules(checks.violate, plan.secured)
                         prepare(cluster.store.tree)
+                    if plan.hostile:
+                        self.siege = SiegeRules(checks.violate, simulation.clock.current_time)
+                        cluster.net.on_send = self.siege.sent
                     self._equip(cluster, plan)
                     self._watch(cluster, checks)
                     await self._play(cluster, plan, checks, story)
@@ -178,6 +187,8 @@ class Run:
                 self.report.counts |= {f"transactions {each}": n for each, n in checks.transactions.counts.items()}
             if self.secured is not None:
                 self.report.counts |= self.secured.counts
+            if self.siege is not None:
+                self.report.counts |= self.siege.counts
             self.report.simulated_seconds = story.seconds
             self.report.story = list(story)
 
@@ -207,7 +218,10 @@ class Run:
         bootstrap = [(node.name, PORT) for node in cluster.nodes.values()]
         if self.secured is not None and admission is None:
             admission = self.secured.admission(user, name)
-        return Party(name, cluster.client_net(name), bootstrap, cluster.simulation.rng(name), admission=admission)
+        party = Party(name, cluster.client_net(name), bootstrap, cluster.simulation.rng(name), admission=admission)
+        if self.siege is not None and name.startswith(WELL_BEHAVED):
+            party.on_served = partial(self.siege.served, name)
+        return party
 
     def _hire(self, cluster: Cluster, plan: RunPlan, checks: Checks, history: History) -> Clients:
         """The clients of the plan."""
@@ -239,6 +253,9 @@ class Run:
             self._hire_transactional(cluster, plan, checks, checks.transactions, history)
         if self.secured is not None:
             self._hire_to_test_rights(cluster, self.secured)
+        if self.siege is not None:
+            for number in range(plan.hostile):
+                clients.hostile.append(Hostile(self._party(cluster, f"hostile-{number}"), self.siege))
         return clients
 
     def _hire_to_test_rights(self, cluster: Cluster, rules: SecuredRules) -> None:
@@ -318,6 +335,9 @@ class Run:
                 keeping.start_soon(admin.keep_all)
                 await self._converge(cluster, clients, checks, story)
                 keeping.cancel_scope.cancel()
+            if self.siege is not None:
+                await self._besiege(admin, self.siege, story)
+                await self._converge(cluster, clients, checks, story)
             admin.party.close()
             self.report.events = history.counts
             for client in clients.everybody():
@@ -368,6 +388,23 @@ class Run:
                 checks.violate("I10", f"after {CONVERGE_SECONDS} s: {why}")
                 return
             await trio.sleep(LOOK_SECONDS)
+
+    async def _besiege(self, admin: Admin, siege: SiegeRules, story: Story) -> None:
+        """No fault but the hostile clients; the administrator gives the controller work, members join again."""
+        story.tell("nothing but hostile clients troubles the cluster")
+        siege.begin()
+        ends = trio.current_time() + SIEGE_SECONDS
+        for member in self.clients.members:
+            member.begin_again()
+        while trio.current_time() < ends:
+            with suppress(Lost):
+                await admin.reassign()
+                await admin.elect_leaders()
+            siege.look()
+            await trio.sleep(LOOK_SECONDS)
+        for member in self.clients.members:
+            siege.joined(member.party.name, is_stable=member.is_stable)
+        siege.end()
 
     async def _settle(self, cluster: Cluster, checks: Checks) -> None:
         began = trio.current_time()

@@ -31,6 +31,7 @@ CAST = (
     ("keeper-", "adds and removes ACLs and credentials of the user in its name"),
     ("stranger", "asks for what it has no right to"),
     ("intruder", "logs in with a wrong password"),
+    ("hostile-", "uses up each limit of memory in the cheapest way"),
 )
 NOT_IN_CAST = "another party"
 
