@@ -190,9 +190,19 @@ def test_a_topic_that_cannot_be_made_ends_the_start():
 
 
 def test_a_property_without_effect_is_warned_about(caplog):
-    with caplog.at_level(logging.WARNING), LocalBroker(config={"num.replica.fetchers": "2", "no.such": "1"}):
+    with caplog.at_level(logging.WARNING), LocalBroker(config={"num.io.threads": "16"}):
         pass
-    assert "no.such" in caplog.text
+    assert "num.io.threads has no effect" in caplog.text
+
+
+@pytest.mark.parametrize("process", [False, True])
+def test_a_misspelled_property_is_an_error_with_the_nearest_name(process):
+    with pytest.raises(
+        LocalBrokerError, match=r"num\.partition is not a known property; did you mean num\.partitions\?"
+    ):
+        LocalBroker(config={"num.partition": "3"}, process=process)
+    with pytest.raises(LocalBrokerError, match=r"cleanup\.policy is a property of topics; .* log\.cleanup\.policy"):
+        LocalBroker(config={"cleanup.policy": "compact"}, process=process)
 
 
 # -- what it leaves behind
@@ -219,9 +229,43 @@ def test_a_value_that_is_no_text_is_refused_with_its_name(value):
         broker.create_topic("letters", config={"retention.ms": value})
 
 
-def test_the_name_of_one_topic_is_not_taken_for_a_list_of_names():
-    with pytest.raises(LocalBrokerError, match="topics: a list of names, not 'letters'"):
-        LocalBroker(topics="letters")
+@pytest.mark.parametrize(
+    "topics",
+    ["letters", b"letters", 3, [b"letters"], [("letters", 3)], [{"name": "letters"}], {"letters": "3"}, {3: 3}],
+)
+def test_topics_of_another_shape_are_refused_with_an_example_of_a_good_one(topics):
+    with pytest.raises(LocalBrokerError) as refused:
+        LocalBroker(topics=topics)
+    assert "such as ['orders']" in str(refused.value)
+    assert "such as {'orders': 3}" in str(refused.value)
+    assert str(refused.value).endswith(f"not {topics!r}")
+
+
+@pytest.mark.parametrize("topics", [["a", "b"], ("a", "b"), {"a", "b"}, iter(["a", "b", "a"]), {"a": 1, "b": 1}])
+def test_names_come_in_any_collection(topics):
+    with LocalBroker(topics=topics) as broker:
+        for name in "ab":
+            with pytest.raises(LocalBrokerError, match="TOPIC_ALREADY_EXISTS"):
+                broker.create_topic(name)
+
+
+@pytest.mark.parametrize("process", [False, True])
+def test_a_broker_listens_on_the_port_that_was_asked_for(process):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+        broker = LocalBroker(port=port, process=process)
+        with pytest.raises(LocalBrokerError, match="not started"):
+            broker.bootstrap_servers  # noqa: B018
+        with pytest.raises(LocalBrokerError, match=f"cannot listen on .*{port}"):
+            broker.start()
+    with broker:
+        assert broker.bootstrap_servers == f"127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize("port", [-1, 65_536, "9092", 9092.0, True, None])
+def test_a_port_that_is_none_is_refused(port):
+    with pytest.raises(LocalBrokerError, match="port: a number from 0"):
+        LocalBroker(port=port)
 
 
 # -- processes that the test forks

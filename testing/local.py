@@ -21,6 +21,7 @@ from barnabas.testing.errors import LocalBrokerError, TopicRefused
 from barnabas.wire.errors import ErrorCode
 
 HOST = "127.0.0.1"
+PORT_MAX = 65_535
 
 DEFAULTS: Mapping[str, str] = {  # their reasons: in the class
     "group.initial.rebalance.delay.ms": "0",
@@ -51,6 +52,7 @@ class LocalBroker:
     `data_dir`   where its data are; None: in memory (with `process`, in a temporary directory)
     `config`     Kafka's broker properties, by their names, over the defaults below
     `topics`     names, or names with partition counts; those that do not exist in `data_dir` are created
+    `port`       where it listens; 0: the system picks a free port
     `process`    run it as a child process: it has its own interpreter, and can be killed by a real signal
 
     Everything is as in `barnabas serve` but for these defaults, which suit tests:
@@ -70,25 +72,28 @@ class LocalBroker:
         data_dir: str | PathLike[str] | None = None,
         config: Mapping[str, str] | None = None,
         topics: Iterable[str] | Mapping[str, int] | None = None,
+        port: int = 0,
         process: bool = False,
     ) -> None:
         taken = OURS & set(config or {})
         if taken:
             raise LocalBrokerError(f"{', '.join(sorted(taken))}: LocalBroker sets this itself")
-        if isinstance(topics, str):  # each of its characters would be a topic
-            raise LocalBrokerError(f"topics: a list of names, not {topics!r}")
+        if not _is_number(port) or not 0 <= port <= PORT_MAX:
+            raise LocalBrokerError(f"port: a number from 0 (any free port) to {PORT_MAX}, not {port!r}")
         properties = {**DEFAULTS, **_texts(config)}
+        _refuse_unknown(properties)
+        self._topics = _partition_counts(topics)
         directory = None if data_dir is None else Path(fspath(data_dir)).absolute()
         self._host: _Host = _ChildHost(directory, properties) if process else _ThreadHost(directory, properties)
-        self._topics = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics or (), 1)
-        self._port = 0
+        self._port = port
+        self._started = False
         self._runs = False
         self._closed = False
 
     @property
     def bootstrap_servers(self) -> str:
         """`host:port`, for clients; it stays the same when the broker is killed and restarted."""
-        if self._port == 0 or self._closed:
+        if not self._started or self._closed:
             raise LocalBrokerError(self._why_not())
         return f"{HOST}:{self._port}"
 
@@ -108,9 +113,9 @@ class LocalBroker:
             raise LocalBrokerError("the broker runs already")
         if self._closed:
             raise LocalBrokerError(self._why_not())
-        is_first = self._port == 0
+        is_first = not self._started
         self._port = self._host.start(self._port)
-        self._runs = True
+        self._started = self._runs = True
         if is_first:
             self._create_first_topics()
         return self
@@ -173,7 +178,7 @@ class LocalBroker:
     def _why_not(self) -> str:
         if self._closed:
             return "the broker was closed: its `with` block is over"
-        return "the broker was not started: use `with`" if self._port == 0 else "the broker is stopped: restart it"
+        return "the broker is stopped: restart it" if self._started else "the broker was not started: use `with`"
 
 
 def _texts(config: Mapping[str, str] | None) -> Mapping[str, str]:
@@ -182,6 +187,40 @@ def _texts(config: Mapping[str, str] | None) -> Mapping[str, str]:
         if not isinstance(value, str):
             raise LocalBrokerError(f"{name}: a value is text, as in server.properties, not {value!r}")
     return config or {}
+
+
+def _refuse_unknown(properties: Mapping[str, str]) -> None:
+    """LocalBrokerError for a misspelled property: in a test nothing else says that it has no effect."""
+    from barnabas.broker.config.parse import ConfigError, parse_settings, settings_of
+
+    try:
+        _, unknown = parse_settings(settings_of(properties, "config"))
+    except ConfigError as error:
+        raise LocalBrokerError(str(error)) from error
+    if unknown:
+        raise LocalBrokerError("\n".join(unknown))
+
+
+def _partition_counts(topics: object) -> Mapping[str, int]:
+    """Topic -> its number of partitions. LocalBrokerError for anything but names, or names with numbers."""
+    if isinstance(topics, Mapping):
+        counts = list(topics.items())
+    # The letters of a name alone would be topics as well.
+    elif isinstance(topics, Iterable) and not isinstance(topics, str | bytes):
+        counts = [(name, 1) for name in topics]
+    else:
+        counts = [] if topics is None else [(topics, None)]
+    for name, count in counts:
+        if not isinstance(name, str) or not _is_number(count):
+            raise LocalBrokerError(
+                "topics: a list of names, such as ['orders'], or names with numbers of partitions, such as"
+                f" {{'orders': 3}}; not {topics!r}"
+            )
+    return dict(counts)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 class _ThreadHost:
@@ -227,6 +266,7 @@ class _ChildHost:
         self._child = BrokerChild(data_dir or scratch / "data", properties, scratch / "broker.log")
 
     def start(self, port: int) -> int:
+        self._child.port = port
         self._child.start()
         return self._child.port
 

@@ -105,6 +105,22 @@ def test_with(barnabas_broker):
     assert "2 passed" in run_pytest(source, "-p", "no:trio")
 
 
+def test_pytest_leaves_the_modules_of_the_broker_as_they_were_installed(run_pytest):
+    """It takes each module of an installed wheel for a part of the plugin, and would compile all of them again."""
+    source = """
+import sys
+
+from barnabas.testing import LocalBroker
+
+def test_with(barnabas_broker):
+    ours = {name: module for name, module in sys.modules.items() if name.startswith("barnabas.")}
+    assert {"barnabas.broker.serve", "barnabas.testing.local"} <= ours.keys()
+    rewritten = {name for name, module in ours.items() if "Rewriting" in type(module.__loader__).__name__}
+    assert rewritten <= {"barnabas.form", "barnabas.testing", "barnabas.testing.plugin"}
+"""
+    assert "1 passed" in run_pytest(source)
+
+
 def test_the_plugin_imports_only_pytest(installed):
     imports = "import sys, pytest; before = set(sys.modules); import barnabas.testing.plugin"
     code = f"{imports}; print(*(set(sys.modules) - before))"
