@@ -34,6 +34,17 @@ FILE_SYNCS = frozenset({"sync", "sync (again)"})
 LACKS = SHORTAGES | {"ENOSPC", "EDQUOT"}
 SHORTAGE_PAUSE_SECONDS = 0.1  # before a retry: other tasks may close files meanwhile
 TEMPORARY_SUFFIX = ".tmp"
+# What a person can do something about.
+MEANINGS = {
+    "EACCES": "permission denied",
+    "EPERM": "operation not permitted",
+    "EROFS": "the file system is read-only",
+    "ENOSPC": "no space is left on the device",
+    "EDQUOT": "the quota is used up",
+    "EMFILE": "too many open files",
+    "ENOENT": "there is no such file or directory",
+    "ENOTDIR": "a part of the path is no directory",
+}
 
 
 class InThread(Protocol):
@@ -75,7 +86,8 @@ class StorageError(Exception):
         return self.operation.startswith("sync") or self.cause not in LACKS
 
     def __str__(self) -> str:
-        return f"{self.operation} {self.path}: {self.cause}"
+        meaning = MEANINGS.get(self.cause)
+        return f"{self.path}: {self.cause}{f', {meaning}' if meaning else ''} ({self.operation})"
 
 
 class HalfDone(StorageError):

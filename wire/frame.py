@@ -26,6 +26,10 @@ ARRAY_BYTES_MAX = 1 << 18
 FRAMES_AT_A_TIME = 64
 HEADER_TAGS_MAX = 100  # Kafka defines none so far; each one costs time on the event loop
 
+# The first bytes of clients of other protocols, which come here by mistake. As lengths they are above 350 million.
+TLS_BEGIN = b"\x16\x03"  # a handshake record, of any version since SSL 3
+HTTP_BEGINS = {b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI "}
+
 _LENGTH = struct.Struct(">i")
 _REQUEST_START = struct.Struct(">hhi")
 _CLIENT_ID_LENGTH = struct.Struct(">h")
@@ -170,11 +174,21 @@ class FrameReader:
         if length <= 0:
             self._violation = f"a frame claims a length of {length} bytes"
         elif length > self._max_bytes:
-            self._violation = f"a frame claims {length} bytes; the limit is {self._max_bytes}"
+            self._violation = f"a frame claims {length} bytes; the limit is {self._max_bytes}{_looks_like(length)}"
         else:
             self._target_bytes = LENGTH_BYTES + length
             return
         self._partial, self._arrived_bytes = bytearray(), 0
+
+
+def _looks_like(length: int) -> str:
+    """What else the four bytes of a length can be, for the log; an empty text if nothing is likely."""
+    begin = _LENGTH.pack(length)
+    if begin.startswith(TLS_BEGIN):
+        return ". The client speaks TLS (SSL or SASL_SSL), and this listener does not"
+    if begin in HTTP_BEGINS:
+        return ". The client speaks HTTP: this port is for Kafka's protocol"
+    return ""
 
 
 class RequestHeader(NamedTuple):

@@ -72,6 +72,7 @@ def run_broker(config: BrokerConfig, print_line: Callable[[str], None]) -> Failu
         return Failure(str(error), misconfigured=False)
     except OSError as error:
         return Failure(error.strerror or str(error), misconfigured=False)
+    logger.info("stopped")
     return None
 
 
@@ -81,11 +82,12 @@ async def _serve_until_signal(config: BrokerConfig, print_line: Callable[[str], 
     ready = ReadyReport(print_line)
     with trio.CancelScope() as scope:
 
-        def ask_to_stop() -> None:
+        def ask_to_stop(number: int) -> None:
             if stop.is_set():
                 logger.warning("stopping at once; the next start checks the logs")
                 logging.shutdown()
                 os._exit(STATUS_STOPPED_AT_ONCE)  # a thread that waits for a disk could not be ended otherwise
+            logger.info("%s: stopping; a second signal stops at once", signal.Signals(number).name)
             # The start does not look at `stop`. It may wait for long, for the store or for the check of the logs.
             if not ready.is_ready:
                 scope.cancel()
@@ -101,7 +103,7 @@ async def _serve_until_signal(config: BrokerConfig, print_line: Callable[[str], 
         # step of the event loop.
         previous = [signal.getsignal(number) for number in HANDLED_SIGNALS]
         for number in STOP_SIGNALS:
-            signal.signal(number, lambda *_: token.run_sync_soon(ask_to_stop))
+            signal.signal(number, lambda number, _: token.run_sync_soon(ask_to_stop, number))
         try:
             buffers = SocketBuffers(config.socket_send_buffer_bytes, config.socket_receive_buffer_bytes)
             access = await zookeeper_access(config, in_worker_thread)

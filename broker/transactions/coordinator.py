@@ -193,9 +193,10 @@ class TransactionCoordinator:
 
     def on_serving(self, shard: TransactionShard) -> None:
         """Carry out the decisions that the former coordinator has left."""
-        logger.info(
-            "coordinates %d transactional ids of %s-%d", len(shard.state.by_name), TRANSACTION_TOPIC, shard.index
-        )
+        # The first transaction elects this broker for fifty empty partitions at once.
+        if shard.state.by_name:
+            count = len(shard.state.by_name)
+            logger.info("coordinates %d transactional ids of %s-%d", count, TRANSACTION_TOPIC, shard.index)
         self._act(shard)
 
     def on_unloaded(self, shard: TransactionShard, error: ErrorCode) -> None:

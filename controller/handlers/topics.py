@@ -5,6 +5,7 @@ each new partition, and sends the roles to its brokers. From then on clients see
 """
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from barnabas.controller.admin.create_topics import new_topic_id
@@ -35,7 +36,10 @@ async def compare_topics(context: ControllerContext, names: list[str]) -> None:
     for topic in [topic for topic in context.image.topics if topic not in existing]:
         logger.warning("topic %s was removed from the metadata store, not by this controller", topic)
         context.replay(TopicGone(topic))
-    await _serve_new_partitions(context, await read_new_topics(context, names))
+    new = await read_new_topics(context, names)
+    for topic, count in Counter(each.topic for each in new).items():
+        logger.info("topic %s was created, with %d partitions", topic, count)
+    await _serve_new_partitions(context, new)
 
 
 async def topic_touched(context: ControllerContext, event: TopicTouched) -> None:
@@ -64,6 +68,8 @@ async def topic_touched(context: ControllerContext, event: TopicTouched) -> None
         logger.warning("topic %s is being deleted: its new partitions are ignored", event.topic)
         return
     await context.replay_many(added)
+    if added:
+        logger.info("topic %s has %d partitions, %d of them new", event.topic, len(known.partitions), len(added))
     await _serve_new_partitions(context, [each.topic_partition for each in added])
 
 

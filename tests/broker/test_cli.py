@@ -103,7 +103,7 @@ def test_all_files_of_a_directory_are_dumped_and_the_damaged_are_named(tmp_path)
 
     dumped = barnabas("log", "dump", "--records", str(tmp_path))
     assert dumped.returncode == 1
-    assert dumped.stderr.startswith(f"barnabas: parse {tmp_path}/log-start-offset-checkpoint: ")
+    assert dumped.stderr.startswith(f"barnabas: {tmp_path}/log-start-offset-checkpoint: line 1: ")
     assert dumped.stderr.count("\n") == 1
     lines = dumped.stdout.splitlines()
     assert [line for line in lines if line.startswith("==")] == [

@@ -161,7 +161,7 @@ def test_files_are_read_as_they_were_written():
 def test_a_damaged_file_is_a_storage_error_that_names_file_and_line():
     disk = MemDisk()
     disk.replace_file("/c", b"0\n1\nt 0 x\n")
-    with pytest.raises(StorageError, match="parse /c: line 3: 'x' is not a number"):
+    with pytest.raises(StorageError, match=r"/c: line 3: 'x' is not a number \(parse\)"):
         read_checkpoint(disk, "/c")
     disk.replace_file("/c", b"0\n1\n\xff")
     with pytest.raises(CheckpointCorrupt, match="UTF-8"):

@@ -92,6 +92,24 @@ def test_pending_bytes_counts_frames_not_taken_and_the_beginning_of_the_next() -
     assert reader.pending_bytes == 6
 
 
+@pytest.mark.parametrize(
+    ("begin", "protocol"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01", "The client speaks TLS"),
+        (b"GET / HTTP/1.1", "The client speaks HTTP"),
+        (b"POST /topics HTTP/1.1", "The client speaks HTTP"),
+        (b"PRI * HTTP/2.0", "The client speaks HTTP"),
+        (b"\x7f\xff\xff\xff\x00", "100$"),
+        (b"SSH-2.0-OpenSSH", "100$"),
+    ],
+)
+def test_a_client_of_another_well_known_protocol_is_called_so(begin, protocol):
+    reader = FrameReader(100)
+    reader.feed(begin)
+    with pytest.raises(ProtocolViolation, match=protocol):
+        reader.next_frame()
+
+
 @pytest.mark.parametrize("length", [0, -1, -(2**31), MAX_BYTES + 1, 2**31 - 1])
 def test_a_bad_length_ends_the_stream_after_the_frames_before_it(length) -> None:
     reader = FrameReader(MAX_BYTES)

@@ -141,7 +141,7 @@ async def test_the_last_failure_ends_the_broker(autojump_clock):
             for key in (T0, T1):
                 log = scene.logs.get(key)
                 scene.logs.fail_directory_of(log, StorageError(log.directory, "write", "EIO"))
-    assert caught.group_contains(AllDirectoriesOffline, match=r"/d1 \(write /d1/t-0: EIO\)")
+    assert caught.group_contains(AllDirectoriesOffline, match=r"/d1 \(/d1/t-0: EIO \(write\)\)")
 
 
 async def test_a_directory_that_cannot_be_opened_is_offline_from_the_start(autojump_clock):
