@@ -105,8 +105,20 @@ assignments = click.option(
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Log lines as text, or each as a JSON object.",
+)
 def serve(
-    properties_file: str | None, data_dir: str | None, listen: str | None, assignments: Sequence[str], log_level: str
+    properties_file: str | None,
+    data_dir: str | None,
+    listen: str | None,
+    assignments: Sequence[str],
+    log_level: str,
+    log_format: str,
 ) -> None:
     """Run a broker until SIGTERM or SIGINT."""
     # Imported objects are never freed, so collecting garbage during the start is wasted. `run.py` enables the collector
@@ -124,7 +136,7 @@ def serve(
     from barnabas.broker.process.log_output import logging_to, standard_error
     from barnabas.broker.process.run import run_broker
 
-    with logging_to(standard_error(), log_level.upper()) as output:
+    with logging_to(standard_error(), log_level.upper(), log_format) as output:
         failure = run_broker(config, click.echo)
     # When the reader of standard error has stopped reading, the interpreter's flush at exit would wait for it.
     if output.is_stuck:

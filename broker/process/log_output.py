@@ -7,6 +7,8 @@ A peer that keeps failing repeats the same log line. A record logged with `extra
 `REPEAT_INTERVAL_SECONDS` for each peer and message; the next one has the number of suppressed ones.
 """
 
+import datetime
+import json
 import logging
 import queue
 import sys
@@ -49,7 +51,7 @@ class QueueingHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         # Formatted here, not in the writer: an argument of the record may change after this call.
         try:
-            self._lines.put_nowait(self.format(record)[:LINE_CHARACTERS_MAX])
+            self._lines.put_nowait(self.format(record))
         except queue.Full:
             self.dropped += 1
 
@@ -76,14 +78,25 @@ class QueueingHandler(logging.Handler):
             try:
                 self._output.write(f"{line}\n")
                 if lost:
-                    self._output.write(f"{lost} log lines were dropped: standard error was not read in time\n")
+                    self._output.write(f"{self.format(_lost_lines(lost))}\n")
                 self._output.flush()
             except (OSError, ValueError):  # the output is closed, so the error cannot be logged
                 return
 
 
-class OneLineFormatter(logging.Formatter):
+def _lost_lines(count: int) -> logging.LogRecord:
+    text = "%d log lines were dropped: standard error was not read in time"
+    return logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, (count,), None)
+
+
+class TextFormatter(logging.Formatter):
     """Escapes what is not printable in a message: with a line break in a topic name a client would forge a line."""
+
+    def __init__(self) -> None:
+        super().__init__(FORMAT)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return super().format(record)[:LINE_CHARACTERS_MAX]
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the name is logging's
         if not record.message.isprintable():
@@ -91,6 +104,29 @@ class OneLineFormatter(logging.Formatter):
                 each if each.isprintable() else each.encode("unicode_escape").decode() for each in record.message
             )
         return super().formatMessage(record)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: `time` (ISO 8601, UTC), `level`, `logger`, `message`; `traceback` after an exception."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        texts = {"message": record.getMessage()}
+        if record.exc_info:
+            texts["traceback"] = self.formatException(record.exc_info)
+        time_logged = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
+        head = {
+            "time": time_logged.isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+        }
+        # The line must stay JSON, so the texts are cut, and not the line; escapes make them longer.
+        kept = LINE_CHARACTERS_MAX
+        while len(line := json.dumps(head | {name: text[:kept] for name, text in texts.items()})) > LINE_CHARACTERS_MAX:
+            kept //= 2
+        return line
+
+
+FORMATTERS: dict[str, Callable[[], logging.Formatter]] = {"text": TextFormatter, "json": JsonFormatter}
 
 
 class RepeatFilter(logging.Filter):
@@ -121,10 +157,13 @@ class RepeatFilter(logging.Filter):
 
 
 @contextmanager
-def logging_to(output: Output, level: str = "INFO") -> Iterator[QueueingHandler]:
-    """Within the block, write all log records to `output`, and Python's warnings, which must not block either."""
+def logging_to(output: Output, level: str = "INFO", log_format: str = "text") -> Iterator[QueueingHandler]:
+    """Within the block, write all log records to `output`, and Python's warnings, which must not block either.
+
+    `log_format` is a key of `FORMATTERS`.
+    """
     handler = QueueingHandler(output)
-    handler.setFormatter(OneLineFormatter(FORMAT))
+    handler.setFormatter(FORMATTERS[log_format]())
     handler.addFilter(RepeatFilter())
     root = logging.getLogger()
     before = root.level

@@ -1,6 +1,8 @@
 """Log lines never wait for standard error, and one peer does not fill the log."""
 
+import datetime
 import io
+import json
 import logging
 import threading
 import warnings
@@ -45,6 +47,49 @@ def test_what_is_logged_is_written_before_the_end():
         logging.getLogger("barnabas.test").debug("not shown")
     assert output.getvalue().endswith("INFO barnabas.test: leader of t-0\n")
     assert output.getvalue().count("\n") == 1
+
+
+def logged_as_json(message, *arguments, **options):
+    output = io.StringIO()
+    with logging_to(output, log_format="json"):
+        logging.getLogger("barnabas.test").warning(message, *arguments, **options)
+    (line,) = output.getvalue().splitlines()
+    return json.loads(line)
+
+
+def test_a_line_of_json_has_time_level_logger_and_message():
+    entry = logged_as_json("no topic %s", "größe\n\u2028 {}")
+    logged_at = datetime.datetime.fromisoformat(entry.pop("time"))
+    assert abs(datetime.datetime.now(datetime.UTC) - logged_at) < datetime.timedelta(minutes=1)
+    assert entry == {"level": "WARNING", "logger": "barnabas.test", "message": "no topic größe\n\u2028 {}"}
+
+
+def test_a_line_of_json_has_the_traceback_too():
+    try:
+        raise RuntimeError("the castle is closed")
+    except RuntimeError:
+        entry = logged_as_json("a bug", exc_info=True)
+    assert entry["message"] == "a bug"
+    assert entry["traceback"].startswith("Traceback (most recent call last):\n")
+    assert entry["traceback"].endswith("RuntimeError: the castle is closed")
+
+
+@pytest.mark.parametrize("text", ["k" * 100_000, "\x00" * 100_000])
+def test_a_long_line_of_json_is_cut_and_stays_json(text):
+    entry = logged_as_json("%s", text)
+    assert 1000 < len(entry["message"]) < len(text)
+    assert len(json.dumps(entry)) <= LINE_CHARACTERS_MAX
+
+
+def test_lost_lines_are_counted_in_json_too():
+    output = HangingOutput()
+    with logging_to(output, log_format="json") as handler:
+        handler.dropped = 2
+        logging.getLogger("barnabas.test").warning("first")
+        output.let_go.set()
+    first, lost = map(json.loads, output.getvalue().splitlines())
+    assert first["message"] == "first"
+    assert lost["message"] == "2 log lines were dropped: standard error was not read in time"
 
 
 def test_a_warning_of_python_goes_the_same_way():
@@ -97,9 +142,8 @@ def test_a_closed_output_ends_the_writer_and_nothing_else():
 
 def test_an_endless_line_is_cut():
     output = io.StringIO()
-    handler = QueueingHandler(output)
-    handler.emit(record("x" * 100_000))
-    handler.close()
+    with logging_to(output):
+        logging.getLogger("barnabas.test").info("x" * 100_000)
     assert len(output.getvalue()) == LINE_CHARACTERS_MAX + 1
 
 
