@@ -29,7 +29,9 @@ JAVA_VERSION_MIN = 17
 LOCALHOST = "127.0.0.1"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 WARNINGS_TO_STDERR = "-Xlog:disable -Xlog:all=warning:stderr"  # Java's standard output is ours, and may be JSON
-WHAT_TO_INSTALL = "the data pipelines need PySpark and Java: pip install 'barnabas[spark]', and Java 17 or newer"
+WHAT_TO_INSTALL = (
+    "the data pipelines need PySpark and Java: pip install '.[spark]' in a clone of Barnabas, and Java 17 or newer"
+)
 
 
 class MissingSpark(RuntimeError):

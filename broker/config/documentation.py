@@ -52,7 +52,7 @@ Kafka keeps its text as the value. In requests `${…}` is just text.
 
 AlterConfigs for one broker may set its passwords: key and trust stores of a listener, and `sasl.jaas.config`. They are
 stored as Kafka's, encrypted with a key that is made from `password.encoder.secret`, and refused without it. This needs
-the package cryptography (`pip install 'barnabas[security]'`). To change the secret, start the broker once with the new
+the package cryptography (`pip install cryptography`). To change the secret, start the broker once with the new
 one and the former as `password.encoder.old.secret`. A broker whose secret does not decode a password ignores it, with
 an error in the log.
 """

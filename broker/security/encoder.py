@@ -109,7 +109,7 @@ def _java_length(text: str) -> int:
     return len(text.encode("utf-16-be")) // 2
 
 
-NEEDS_CRYPTOGRAPHY = "encoded passwords need the package cryptography: pip install 'barnabas[security]'"
+NEEDS_CRYPTOGRAPHY = "encoded passwords need the package cryptography: pip install cryptography"
 
 
 def _encrypt(plain: bytes, key: bytes, vector: bytes, cipher: str) -> bytes:

@@ -241,7 +241,7 @@ def _read_pkcs12(data: bytes, password: str | None) -> _Pkcs12:
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
     except ImportError as error:
-        raise Pkcs12Error("PKCS12 needs the package cryptography: pip install 'barnabas[security]'") from error
+        raise Pkcs12Error("PKCS12 needs the package cryptography: pip install cryptography") from error
     try:
         store = pkcs12.load_pkcs12(data, None if password is None else password.encode())
     except (ValueError, UnsupportedAlgorithm) as error:

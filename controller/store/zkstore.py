@@ -168,7 +168,7 @@ class ZooKeeperStore(MetadataStore):
                 config.access,
             )
         except ImportError:
-            raise self._unavailable("kazoo is not installed: pip install 'barnabas[zookeeper]'") from None
+            raise self._unavailable("kazoo is not installed: pip install kazoo") from None
         except ValueError as error:
             raise self._unavailable(f"{self._hosts!r} names no servers: {error}") from error
         try:

@@ -11,7 +11,7 @@ VERSION: Final = ""  # of the sources that were compiled
 COMPILED: Final[dict[str, bytes]] = {}  # file of a compiled module, from this folder -> hash of its source
 
 FORM: Final = "compiled" if COMPILED else "pure"
-REMEDY: Final = "install it again with: pip install --force-reinstall --no-deps barnabas"
+REMEDY: Final = "install it again with: pip install --force-reinstall --no-deps PATH (of its sources or its wheel)"
 
 
 def refuse_misfit(

@@ -108,7 +108,7 @@ def test_without_java_a_job_ends_with_status_2_and_says_what_to_install(monkeypa
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))  # there is no java in it
     ran = CliRunner().invoke(pipeline, [command, str(tmp_path), "--bootstrap-server", "127.0.0.1:1", "--topic", "a"])
     assert ran.exit_code == 2
-    assert "pip install 'barnabas[spark]', and Java 17 or newer" in ran.stderr
+    assert "pip install '.[spark]' in a clone of Barnabas, and Java 17 or newer" in ran.stderr
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_a_command_without_spark_ends_with_status_2_and_says_what_to_install(mon
 
     ran = CliRunner().invoke(Jobs(commands={"job": job}), ["job"])
     assert ran.exit_code == 2
-    assert "pip install 'barnabas[spark]', and Java 17 or newer" in ran.stderr
+    assert "pip install '.[spark]' in a clone of Barnabas, and Java 17 or newer" in ran.stderr
 
 
 def test_help_costs_no_spark():
@@ -91,4 +91,4 @@ def test_every_public_name_is_there_or_says_what_to_install():
         try:
             assert getattr(barnabas.pipeline, name).__name__ == name
         except MissingSpark as error:
-            assert "pip install 'barnabas[spark]'" in str(error)
+            assert "pip install '.[spark]'" in str(error)

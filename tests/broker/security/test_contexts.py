@@ -191,7 +191,7 @@ def test_without_cryptography_pem_and_jks_work_and_pkcs12_says_what_it_needs(tmp
         monkeypatch.setitem(sys.modules, module, None)
     proves(inline(encrypted, chain_pem(leaf()), root, key_password=PASSWORD))
     proves(load_stores(KeyStoreSettings("JKS", java, PASSWORD), TrustStoreSettings(type="PEM", certificates=root)))
-    with pytest.raises(StoreError, match=r"PKCS12 needs the package cryptography: pip install 'barnabas\[security\]'"):
+    with pytest.raises(StoreError, match=r"PKCS12 needs the package cryptography: pip install cryptography"):
         load_stores(pkcs12, TrustStoreSettings())
 
 
