@@ -1,4 +1,4 @@
-"""The five commands of the README run as written: one broker with TLS, SCRAM and ACLs, from an empty folder."""
+"""The commands of the README run as written: one broker with TLS, SCRAM and ACLs, from an empty folder."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from compat_tests.kafka import free_port
 PORT = "9093"  # as the README and the examples have it
 ENVIRONMENT = {"ADMIN_PASSWORD": "admin-secret-1883", "ALICE_PASSWORD": "alice-secret-1924"}
 SECTION = re.compile(r"^## TLS, logins and ACLs\n(.*?)^## ", re.DOTALL | re.MULTILINE)
-BLOCK = re.compile(r"^```\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 class Commands(BrokerChild):
@@ -63,8 +63,8 @@ def run(command: str, folder: Path) -> str:
 def test_one_broker_with_tls_logins_and_acls_in_five_commands(folder: Path) -> None:
     section = SECTION.search((ROOT / "README.md").read_text(encoding="utf-8"))
     assert section is not None
-    (block,) = BLOCK.findall(section[1])
-    certificate, users, serve, allow, letters = block.replace("\\\n", "").splitlines()
+    terminals = [block.replace("\\\n", "").splitlines() for block in BLOCK.findall(section[1])]
+    (_, certificate, users, serve), (_, allow, letters) = terminals
     run(certificate, folder)
     run(users, folder)
     broker = Commands(folder, serve)

@@ -12,7 +12,7 @@ from barnabas.wire.apis import APIS
 from barnabas.wire.messages import schemas
 from barnabas.wire.stubs import stubs
 from tests.rooms import ROOMS, ROOT, picture
-from tests.tour import FETCH, PRODUCE, tour
+from tests.tour import FETCH, PRODUCE, summary, tour
 
 
 def with_pictures_and_tours(text: str) -> str:
@@ -47,6 +47,7 @@ GENERATED: dict[str, Callable[[str], str]] = {
     "broker/handlers/README.md": lambda text: with_block(text, "apis", handlers_table()),
     "docs/configuration.md": lambda _: configuration_page(),
     "docs/architecture.md": with_pictures_and_tours,
+    "README.md": lambda text: with_block(text, "tour", summary(PRODUCE)),
 }
 
 

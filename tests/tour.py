@@ -1,11 +1,13 @@
-"""The functions that a record passes through, for the tour in docs/architecture.md."""
+"""The functions that a record passes through, for the tour in docs/architecture.md, and a summary for README.md."""
 
 import ast
+import textwrap
 
 from tests.rooms import tree_of
 
-# (file, function), in the order in which they run.
-PRODUCE = (
+Stops = tuple[tuple[str, str], ...]  # (file, function), in the order in which they run
+
+PRODUCE: Stops = (
     ("broker/server/connection.py", "_serve_requests"),
     ("broker/server/connection.py", "_answer_frame"),
     ("broker/server/dispatch.py", "respond"),
@@ -19,7 +21,7 @@ PRODUCE = (
     ("storage/log.py", "PartitionLog.append_as_leader"),
     ("storage/osdisk.py", "OsFile.write"),
 )
-FETCH = (
+FETCH: Stops = (
     ("broker/handlers/fetch.py", "fetch"),
     ("broker/handlers/fetch.py", "_answer"),
     ("broker/handlers/fetch.py", "_fill"),
@@ -33,16 +35,28 @@ FETCH = (
 )
 
 
-def tour(stops: tuple[tuple[str, str], ...]) -> str:
+def tour(stops: Stops) -> str:
     """These functions with the count of their lines; the last row is the sum. KeyError for an unknown one."""
-    rows, total = [], 0
-    for file, name in stops:
-        function = _functions_of(file)[name]
-        lines = (function.end_lineno or 0) - function.lineno + 1
-        total += lines
-        rows.append(f"| [{file}](../{file}) | `{name}` | {lines} |")
-    files = len({file for file, _ in stops})
+    rows = [f"| [{file}](../{file}) | `{name}` | {_lines_of(file, name)} |" for file, name in stops]
+    files, total = len({file for file, _ in stops}), sum(_lines_of(*stop) for stop in stops)
     return "\n".join(["| file | function | lines |", "|-|-|-:|", *rows, f"| {files} files | | {total} |"])
+
+
+def summary(stops: Stops) -> str:
+    """A paragraph with the number of these functions, their lines (in fifties), and links to their files."""
+    lines = 50 * round(sum(_lines_of(*stop) for stop in stops) / 50)
+    *files, last = [f"[{file.rpartition('/')[2]}]({file})" for file in dict.fromkeys(file for file, _ in stops)]
+    text = (
+        f"It lists the [{len(stops)} functions](docs/architecture.md#a-records-way) that take a record from the socket"
+        f" to the disk, together some {lines} lines with their comments, in {', '.join(files)} and {last}."
+    )
+    return "\n".join(textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False))
+
+
+def _lines_of(file: str, name: str) -> int:
+    """With decorators left out, docstring and comments included."""
+    function = _functions_of(file)[name]
+    return (function.end_lineno or 0) - function.lineno + 1
 
 
 def _functions_of(file: str) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
