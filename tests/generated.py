@@ -12,11 +12,12 @@ from barnabas.wire.apis import APIS
 from barnabas.wire.messages import schemas
 from barnabas.wire.stubs import stubs
 from tests.rooms import ROOMS, ROOT, picture
-from tests.tour import FETCH, PRODUCE, summary, tour
+from tests.tour import FETCH, PRODUCE, picture_of_the_way, summary, tour
 
 
 def with_pictures_and_tours(text: str) -> str:
-    """The document with a picture of the rooms of each folder, and the ways of a Produce and of a Fetch."""
+    """The document with pictures of a record's way and of the rooms of each folder, and the functions on these ways."""
+    text = with_block(text, "picture of a record's way", picture_of_the_way())
     for folder in ROOMS:
         text = with_block(text, f"rooms of {folder}", picture(folder))
     text = with_block(text, "way of a Produce", tour(PRODUCE))

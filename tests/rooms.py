@@ -4,6 +4,7 @@
 """
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -38,6 +39,10 @@ ROOM_OF_FILE = {
 }
 ROOM_OF_OTHER_FILES = {"broker": "hall", "controller": "context"}
 
+# A file's ring is in its head, the first paragraph of its docstring: "(pure)", "(shell)" or "(edge)". Where that says
+# nothing the `__init__.py` of its folder does, or of the one above; else the file is of the shell.
+RING = re.compile(r"\((pure|shell|edge)\b")
+
 Arrows = dict[tuple[str, str], str]
 
 
@@ -50,6 +55,15 @@ def tree_of(name: str) -> ast.Module:
 def sources_in(*folders: str) -> list[str]:
     """All Python files in these folders."""
     return sorted(str(path.relative_to(ROOT)) for folder in folders for path in (ROOT / folder).rglob("*.py"))
+
+
+def ring_of(name: str) -> str:
+    """ "pure" (no trio, clock, chance of its own or I/O), "edge" (touches the outside world) or "shell"."""
+    heads = [Path(name), *(folder / "__init__.py" for folder in Path(name).parents)]
+    for head in (str(each) for each in heads if (ROOT / each).is_file()):
+        if said := RING.search((ast.get_docstring(tree_of(head)) or "").split("\n\n")[0]):
+            return said[1]
+    return "shell"
 
 
 def room_of(module: str) -> str:

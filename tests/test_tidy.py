@@ -19,7 +19,7 @@ import pytest
 
 from barnabas.broker.server.dispatch import HANDLERS
 from barnabas.wire.apis import APIS
-from tests.rooms import ROOMS, ROOT, arrows_of, imports_within, sources_in, tree_of
+from tests.rooms import ROOMS, ROOT, arrows_of, imports_within, ring_of, sources_in, tree_of
 
 # Folder -> the folders that it may import. Everything that is shipped is here.
 MAY_IMPORT = {
@@ -35,9 +35,6 @@ ARROWS_MAX = {"broker": 76, "controller": 35}
 EXPLAINED_FOLDERS = ["tests", "compat_tests", "bench", "examples", "docs"]  # beside those that are shipped
 FOLDERS = [folder for folder in MAY_IMPORT if (ROOT / folder).is_dir()]
 
-# A file's ring is in its head, the first paragraph of its docstring: "(pure)", "(shell)" or "(edge)". Where that says
-# nothing the `__init__.py` of its folder does, or of the one above; else the file is of the shell.
-RING = re.compile(r"\((pure|shell|edge)\b")
 # What decides, and the protocol: pure as a whole. A file among it that is not says so in its head.
 PURE_FOLDERS = ["wire", "controller/decide", "controller/image", "broker/groups", "broker/config"]
 # Only the edge uses these.
@@ -189,15 +186,6 @@ def test_handlers_import_no_other_handler():
                 yield f"line {line} imports {module}"
 
     assert offences([name for name in SHIPPED if name.startswith("broker/handlers/")], sideways) == []
-
-
-def ring_of(name: str) -> str:
-    """ "pure" (no trio, clock, chance of its own or I/O), "edge" (touches the outside world) or "shell"."""
-    heads = [Path(name), *(folder / "__init__.py" for folder in Path(name).parents)]
-    for head in (str(each) for each in heads if (ROOT / each).is_file()):
-        if said := RING.search((ast.get_docstring(tree_of(head)) or "").split("\n\n")[0]):
-            return said[1]
-    return "shell"
 
 
 def reaching_out(name: str) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import ast
 import textwrap
 
-from tests.rooms import tree_of
+from tests.rooms import ring_of, tree_of
 
 Stops = tuple[tuple[str, str], ...]  # (file, function), in the order in which they run
 
@@ -33,6 +33,36 @@ FETCH: Stops = (
     ("broker/server/dispatch.py", "_encode"),
     ("broker/server/sending.py", "send"),
 )
+# The same in a picture: (file, what it hands on or asks, file). What is no file stands for itself.
+RECORDS_WAY = (
+    ("a producer", "bytes", "broker/net.py"),
+    ("broker/net.py", "bytes", "broker/server/connection.py"),
+    ("broker/server/connection.py", "one frame", "broker/server/dispatch.py"),
+    ("broker/server/dispatch.py", "decode", "wire/messages.py"),
+    ("broker/server/dispatch.py", "ProduceRequest", "broker/handlers/produce.py"),
+    ("broker/handlers/produce.py", "is this batch sound?", "wire/records.py"),
+    ("broker/handlers/produce.py", "batch", "broker/replication/partition.py"),
+    ("broker/replication/partition.py", "append", "storage/log.py"),
+    ("storage/log.py", "sequence numbers", "storage/producers.py"),
+    ("storage/log.py", "batch with its offsets", "storage/segment.py"),
+    ("storage/segment.py", "index entries", "storage/index.py"),
+    ("storage/segment.py", "one pwrite", "storage/osdisk.py"),
+    ("storage/osdisk.py", "bytes", "the page cache"),
+)
+RING_COLOURS = {"pure": "#cfe8cf", "shell": "#cfdcf5", "edge": "#f5d7c0"}
+
+
+def picture_of_the_way() -> str:
+    """`RECORDS_WAY` as a Mermaid diagram; files have the colour of their ring."""
+    ends = dict.fromkeys(end for start, _, target in RECORDS_WAY for end in (start, target))
+    names = {end: f"n{number}" for number, end in enumerate(ends)}
+    nodes = [
+        f'    {name}["{end}"]:::{ring_of(end)}' if end.endswith(".py") else f'    {name}(["{end}"])'
+        for end, name in names.items()
+    ]
+    arrows = [f'    {names[start]} -->|"{what}"| {names[target]}' for start, what, target in RECORDS_WAY]
+    colours = [f"    classDef {ring} fill:{colour},color:#000" for ring, colour in RING_COLOURS.items()]
+    return "\n".join(["```mermaid", "graph TD", *nodes, *arrows, *colours, "```"])
 
 
 def tour(stops: Stops) -> str:
