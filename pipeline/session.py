@@ -110,7 +110,7 @@ def settings(jars: Sequence[str] | None, driver_memory: str, conf: dict[str, str
         JAVA_OPTIONS: WARNINGS_TO_STDERR,
         "spark.driver.host": LOCALHOST,
         "spark.driver.bindAddress": LOCALHOST,
-        "spark.log.level": "WARN",
+        "spark.log.level": "ERROR",  # its warnings are about settings that are as they should be here
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
