@@ -60,6 +60,10 @@ NO_METADATA = ""
 TIMESTAMP_MAX = (1 << 63) - 1
 STORED_AT_A_TIME = 2000  # offsets of a commit: they are appended and replayed in one step of the event loop
 ABORTABLE_VERSION = 4
+# Of the paths of all nodes that one commit of version 0 may make in the metadata store, together: an id of 32 kB fits,
+# and 300 levels with names of one letter. And of those that are checked in one step.
+LEVELS_CHARACTERS_MAX = 1 << 18
+CHECKED_CHARACTERS = 1 << 15
 LOADING_VERSION = 2  # before, clients of TxnOffsetCommit do not know COORDINATOR_LOAD_IN_PROGRESS
 
 CommitRow = m.OffsetCommitResponse.OffsetCommitResponsePartition
@@ -515,9 +519,15 @@ async def _commit_to_store(broker: Broker, group_id: str, key: TopicPartition, c
 # Not atomic: the parents are shared with other partitions and groups, so each node may exist already.
 async def _create_in_store(broker: Broker, path: str) -> None:
     """Create the node and its parents. NodeExists is no error: another broker may create them at the same time."""
-    for outcome in await broker.store.batch([Create(node) for node in with_ancestors([path])]):
-        if isinstance(outcome, StoreError) and not isinstance(outcome, NodeExists):
-            raise outcome
+    # A slash in a group id begins another level, as in Kafka, and the path of each level holds all those above it.
+    levels = path.count("/")
+    if levels * len(path) > LEVELS_CHARACTERS_MAX:
+        raise ValueError(f"the group id would make {levels} levels of nodes, whose paths are too long together")
+    # In parts, as the operations are checked on the event loop.
+    for nodes in portions(with_ancestors([path]), max(1, CHECKED_CHARACTERS // len(path))):
+        for outcome in await broker.store.batch([Create(node) for node in nodes]):
+            if isinstance(outcome, StoreError) and not isinstance(outcome, NodeExists):
+                raise outcome
 
 
 async def _fetch_from_store(broker: Broker, group_id: str, key: TopicPartition) -> ReadOffset:

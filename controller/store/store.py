@@ -341,8 +341,9 @@ def with_ancestors(paths: Iterable[str]) -> list[str]:
     """These paths and all their ancestors but the root, each once and parents first, as they must be created."""
     found: dict[str, None] = {}
     for path in paths:
-        parts = path.split("/")
-        # parts[0] is empty, so the shortest path has two parts.
-        for length in range(2, len(parts) + 1):
-            found["/".join(parts[:length])] = None
+        end = path.find("/", 1)
+        while end > 0:
+            found[path[:end]] = None
+            end = path.find("/", end + 1)
+        found[path] = None
     return list(found)
