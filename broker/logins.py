@@ -66,6 +66,11 @@ def token_store(store: MetadataStore, config: BrokerConfig, world: World) -> "To
     from barnabas.broker.security.tokens import DelegationTokens, TokenRules
 
     secret = token_secret(config)
-    rules = TokenRules(secret, config.delegation_token_max_lifetime_ms, config.delegation_token_expiry_time_ms)
+    rules = TokenRules(
+        secret,
+        config.delegation_token_max_lifetime_ms,
+        config.delegation_token_expiry_time_ms,
+        config.delegation_token_owner_max_bytes,
+    )
     known = DelegationTokens(rules)
     return TokenStore(store, known, world.now_ms, lambda: config.delegation_token_expiry_check_interval_ms)

@@ -55,9 +55,10 @@ class TokenStore:
     # -- changes
 
     async def create(self, token: DelegationToken) -> None:
-        """Store a new token. StoreError."""
+        """Store a new token. StoreError; Refuse(POLICY_VIOLATION) if its owner has too many."""
         path = paths.delegation_token(token.token_id)
-        await self._store.multi([Create(path, token.encode()), _notification(token.token_id)])
+        with self.known.being_written(token):
+            await self._store.multi([Create(path, token.encode()), _notification(token.token_id)])
         # At once: the answer must not be older than what this broker knows.
         self.known.put(token)
 

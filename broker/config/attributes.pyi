@@ -250,6 +250,7 @@ class BrokerAttributes:
     delegation_token_max_lifetime_ms: int
     delegation_token_expiry_time_ms: int
     delegation_token_expiry_check_interval_ms: int
+    delegation_token_owner_max_bytes: int
     ssl_client_auth: str
     ssl_principal_mapping_rules: str
     ssl_allow_dn_changes: bool

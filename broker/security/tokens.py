@@ -11,7 +11,9 @@ each change from /delegation_token/token_changes. The functions about the four r
 import base64
 import hashlib
 import hmac
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
@@ -19,12 +21,16 @@ from barnabas.broker.security.principals import ANONYMOUS, USER, KafkaPrincipal,
 from barnabas.broker.security.scram import MECHANISMS, Mechanism, ScramCredential
 from barnabas.broker.security.scram_exchange import TokenLogin
 from barnabas.controller.store.node_json import Fields, to_json
-from barnabas.controller.store.paths import desanitize, sanitize
+from barnabas.controller.store.paths import desanitize, sanitize, sanitized_bytes
 from barnabas.wire.errors import ErrorCode, Refuse
 
 TOKEN_ID_RANDOM_BYTES = 16
 NODE_VERSION = 3
-RENEWERS_MAX = 1000  # of one token: they are written, read and described in one step
+# Of one token, which is written, read and described in one step each: its renewers, and the bytes of its node.
+RENEWERS_MAX = 1000
+TOKEN_BYTES_MAX = 32 << 10
+NODE_BYTES = 300  # of a node without principals
+RENEWER_BYTES = 6  # around a renewer, and its colon
 
 
 class DelegationToken(NamedTuple):
@@ -73,6 +79,13 @@ class DelegationToken(NamedTuple):
         except ValueError as error:
             raise ValueError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
 
+    @property
+    def size_bytes(self) -> int:
+        """About what its node takes; of one that is clearly larger than TOKEN_BYTES_MAX, at least its names."""
+        names = "".join(map("".join, (self.owner, self.requester, *self.renewers)))
+        fixed_bytes = NODE_BYTES + RENEWER_BYTES * len(self.renewers)
+        return fixed_bytes + (len(names) if len(names) > TOKEN_BYTES_MAX else sanitized_bytes(names))
+
     def concerns(self, principal: KafkaPrincipal) -> bool:
         """Whether this is its owner, its requester or a renewer, who may see it."""
         return principal in (self.owner, self.requester) or principal in self.renewers
@@ -82,7 +95,11 @@ class DelegationToken(NamedTuple):
 
 
 def _principal(text: str) -> KafkaPrincipal:
-    return parse_principal(desanitize(text))
+    # A token may have a thousand of them, and mostly there is nothing to decode but the colon.
+    kind, colon, name = text.partition("%3A")
+    if not colon or ":" in desanitize(kind):
+        return parse_principal(desanitize(text))
+    return KafkaPrincipal(desanitize(kind), desanitize(name))
 
 
 def token_hmac(token_id: str, secret: str) -> bytes:
@@ -105,6 +122,7 @@ class TokenRules(NamedTuple):
     secret: str | None  # secret.key, or its older name master.key; None: there are no tokens
     max_lifetime_ms: int = 7 * 24 * 3_600_000  # max.lifetime.ms
     renewal_ms: int = 24 * 3_600_000  # expiry.time.ms
+    owner_bytes_max: int = 1 << 20  # owner.max.bytes
 
     # It may be in a traceback.
     def __repr__(self) -> str:
@@ -130,6 +148,7 @@ def create_token(
 ) -> DelegationToken:
     """A new token. Raises Refuse: INVALID_REQUEST, INVALID_PRINCIPAL_TYPE, DELEGATION_TOKEN_AUTH_DISABLED.
 
+    UNKNOWN_SERVER_ERROR if it is too large, as by Kafka, whose store refuses it.
     That the requester may create tokens of this owner is the caller's to check, before.
     """
     if len(renewers) > RENEWERS_MAX:
@@ -140,7 +159,10 @@ def create_token(
     lifetime_ms = rules.max_lifetime_ms if lifetime_ms <= 0 else min(lifetime_ms, rules.max_lifetime_ms)
     max_at_ms = now_ms + lifetime_ms
     expires_at_ms = min(max_at_ms, now_ms + rules.renewal_ms)
-    return DelegationToken(token_id, owner, requester, tuple(renewers), now_ms, max_at_ms, expires_at_ms)
+    token = DelegationToken(token_id, owner, requester, tuple(renewers), now_ms, max_at_ms, expires_at_ms)
+    if token.size_bytes > TOKEN_BYTES_MAX:
+        raise Refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+    return token
 
 
 def renew_token(
@@ -215,6 +237,7 @@ class DelegationTokens:
         # By a hash of the HMAC: the time of a look-up tells nothing about the HMAC itself.
         self._by_hash: dict[bytes, str] = {}
         self._credentials: dict[tuple[str, Mechanism], ScramCredential] = {}  # each from its first login on
+        self._owned_bytes: Counter[KafkaPrincipal] = Counter()  # of all tokens of an owner
 
     def __iter__(self) -> Iterator[DelegationToken]:
         return iter(self._by_id.values())
@@ -225,15 +248,38 @@ class DelegationTokens:
     def put(self, token: DelegationToken) -> None:
         """A token is new or has changed."""
         if self.rules.secret is not None:
+            known = self._by_id.get(token.token_id)
+            if known is not None:
+                self._discharge(known)
+            self._owned_bytes[token.owner] += token.size_bytes
             self._by_id[token.token_id] = token
             self._by_hash[_hashed(self.hmac_of(token.token_id))] = token.token_id
 
     def remove(self, token_id: str) -> None:
         """The node of a token is gone; nothing happens if it is not known."""
-        if self._by_id.pop(token_id, None) is not None:
+        token = self._by_id.pop(token_id, None)
+        if token is not None:
+            self._discharge(token)
             del self._by_hash[_hashed(self.hmac_of(token_id))]
             for mechanism in MECHANISMS.values():
                 self._credentials.pop((token_id, mechanism), None)
+
+    @contextmanager
+    def being_written(self, token: DelegationToken) -> Iterator[None]:
+        """Count a new token as one of its owner's. Raises Refuse(POLICY_VIOLATION) if they have too many bytes."""
+        # All brokers keep all tokens in memory, and a token needs no rights. Writes that are under way count, too.
+        if self._owned_bytes[token.owner] + token.size_bytes > self.rules.owner_bytes_max:
+            raise Refuse(ErrorCode.POLICY_VIOLATION)
+        self._owned_bytes[token.owner] += token.size_bytes
+        try:
+            yield
+        finally:
+            self._discharge(token)
+
+    def _discharge(self, token: DelegationToken) -> None:
+        self._owned_bytes[token.owner] -= token.size_bytes
+        if not self._owned_bytes[token.owner]:
+            del self._owned_bytes[token.owner]
 
     def replace(self, tokens: Iterable[DelegationToken]) -> None:
         """All tokens, as they are read after a session with the store was lost."""

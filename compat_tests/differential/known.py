@@ -67,7 +67,7 @@ KNOWN_DIFFERENCES = [
             "responses.0.error_*",
             "A property of ours, read at the start; Kafka stores any name that it does not know.",
         )
-        for name in ("replica.lag.max.messages", "group.members.max.bytes")
+        for name in ("replica.lag.max.messages", "group.members.max.bytes", "delegation.token.owner.max.bytes")
     ),
     *(
         Known(

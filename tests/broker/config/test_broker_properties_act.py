@@ -250,8 +250,10 @@ PROOFS = {
     "delete.topic.enable": Proof("false", error_of_a_deletion, ErrorCode.TOPIC_DELETION_DISABLED, ErrorCode.NONE),
 }
 CLEANER = "broker/logs/test_cleaner_schedule.py"
+TOKENS = "broker/handlers/test_delegation_tokens.py"
 ELSEWHERE = {
     "auto.leader.rebalance.enable": "controller/handlers/test_elections.py::test_it_does_not_where_that_is_disabled",
+    "delegation.token.owner.max.bytes": f"{TOKENS}::test_tokens_of_one_owner_have_a_limit",
     "group.members.max.bytes": "broker/groups/test_memory.py::test_pending_ids_of_one_group_shut_no_other_group_out",
     "log.cleaner.backoff.ms": f"{CLEANER}::test_after_a_pass_the_next_log_follows_at_once_and_else_after_the_back_off",
     "log.cleaner.dedupe.buffer.size": f"{CLEANER}::test_a_pass_remembers_as_many_keys_as_its_memory_holds",

@@ -9,6 +9,7 @@ ALL_ROWS = [*BROKER_TABLE.values(), *TOPIC_TABLE.values()]
 NOT_KAFKAS = {  # names of properties that Kafka 3.9 does not have; those of its authorizer are not in its table
     "replica.lag.max.messages",
     "group.members.max.bytes",
+    "delegation.token.owner.max.bytes",
     "super.users",
     "allow.everyone.if.no.acl.found",
 }

@@ -1,6 +1,7 @@
 """Delegation tokens on a broker that has a secret: the four requests, the store, other brokers, and the sweep."""
 
 import json
+import time
 
 import pytest
 import trio
@@ -14,6 +15,7 @@ from barnabas.wire.asking import key_of
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import Machine
 from tests.broker.steps import StepMeter
+from tests.wire.bombs import memory_below
 
 DAY_MS = 24 * 3_600_000
 SECRET = {"delegation_token_secret_key": "the secret"}
@@ -144,6 +146,48 @@ async def test_a_token_has_no_more_renewers_than_one_step_can_write(nursery, aut
         created = await asked(machine, most)
     meter.check()
     assert (refused.error_code, created.error_code) == (ErrorCode.INVALID_REQUEST, 0)
+
+
+async def test_a_token_of_long_names_is_refused_before_it_is_encoded(nursery, autojump_clock):
+    machine = await Machine(nursery, **SECRET).start()
+    began = time.thread_time()
+    for name in ("/" * 15_000, "a" * 15_000, "/" * 300):
+        request = to_create(*[f"{name}{number}" for number in range(250)])
+        with memory_below(8 << 20):
+            refused = await asked(machine, request)
+        assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert time.thread_time() - began < 0.3
+    assert await machine.session().children(paths.DELEGATION_TOKENS) == []
+
+
+async def test_tokens_of_one_owner_have_a_limit(nursery, autojump_clock):
+    machine = await Machine(nursery, delegation_token_owner_max_bytes="60000", **SECRET).start()
+    large = to_create(*[f"renewer {number}" for number in range(1000)])
+    created = await asked(machine, large)
+    assert created.error_code == ErrorCode.NONE
+    assert (await asked(machine, large)).error_code == ErrorCode.NONE
+    assert (await asked(machine, large)).error_code == ErrorCode.POLICY_VIOLATION
+    assert len(await described(machine)) == 2
+    assert (await asked(machine, large, "bob")).error_code == ErrorCode.NONE
+    # A renewal takes nothing more, and what is removed is free again.
+    renewal = m.RenewDelegationTokenRequest(hmac=created.hmac, renew_period_ms=DAY_MS)
+    assert (await asked(machine, renewal)).error_code == ErrorCode.NONE
+    removal = m.ExpireDelegationTokenRequest(hmac=created.hmac, expiry_time_period_ms=-1)
+    assert (await asked(machine, removal)).error_code == ErrorCode.NONE
+    assert (await asked(machine, large)).error_code == ErrorCode.NONE
+
+
+async def test_tokens_that_are_being_written_count_for_the_limit_too(nursery, autojump_clock):
+    machine = await Machine(nursery, delegation_token_owner_max_bytes="1000", **SECRET).start()
+    answers = []
+
+    async def create():
+        answers.append((await asked(machine, to_create())).error_code)
+
+    async with trio.open_nursery() as many:
+        for _ in range(10):
+            many.start_soon(create)
+    assert sorted(answers) == [ErrorCode.NONE] * 3 + [ErrorCode.POLICY_VIOLATION] * 7
 
 
 async def test_which_tokens_a_caller_sees(nursery, autojump_clock):

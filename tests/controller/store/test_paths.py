@@ -318,6 +318,7 @@ def test_names_are_sanitized_as_kafka_does():
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(lambda name: name.strip(".")))
 def test_a_sanitized_name_is_one_part_of_a_path_and_reads_back(name):
+    assert paths.sanitized_bytes(name) == len(paths.sanitize(name))
     sanitized = paths.sanitize(name)
     check_path(f"/config/users/{sanitized}")
     assert "/" not in sanitized
