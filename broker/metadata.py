@@ -4,6 +4,7 @@ Metadata, FindCoordinator and DescribeCluster are answered from here, never from
 UpdateMetadata; `changed` waits for the next one.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from barnabas.wire import messages as m
 from barnabas.wire.sentinels import LEADER_DURING_DELETE, NO_LEADER
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
-FAREWELL_SECONDS = 3.0  # departed brokers stay in responses; clients that wait for a leader ask at least once a second
+FAREWELL_SECONDS = 3.0  # dead leaders stay in responses; clients that wait for a leader ask at least once a second
 
 
 class BrokerInfo(NamedTuple):
@@ -54,6 +55,7 @@ class ClusterMetadata:
         self.brokers: dict[int, BrokerInfo] = {}
         self.topics: dict[str, TopicInfo] = {}
         self.partition_count = 0  # of all topics
+        self._led: Counter[int] = Counter()  # how many partitions each broker leads that have other replicas
         self._departed: dict[int, tuple[BrokerInfo, float]] = {}  # and the time of departure, on trio's clock
         self.is_complete = trio.Event()  # set once: all topics that existed at the broker's start have arrived
         self.answers = Kept()  # encoded topics of Metadata responses for all topics
@@ -66,7 +68,9 @@ class ClusterMetadata:
         # Each request has all live brokers, but only the partitions that changed.
         before, self.brokers = self.brokers, {broker.id: _broker_info(broker) for broker in request.live_brokers}
         for broker_id in before.keys() - self.brokers.keys():
-            self._departed[broker_id] = (before[broker_id], trio.current_time())
+            # One that shuts down in an orderly way has given away what others can lead, and is out at once.
+            if self._led[broker_id]:
+                self._departed[broker_id] = (before[broker_id], trio.current_time())
         deleted = []
         for name, topic_id, state in partition_states(request):
             # The controller is deleting the topic: clients must not see the partition any more.
@@ -114,7 +118,7 @@ class ClusterMetadata:
                 yield TopicPartition(name, index)
 
     def brokers_to_tell(self) -> list[BrokerInfo]:
-        """The brokers in a Metadata response: the live ones, and those that departed within FAREWELL_SECONDS.
+        """The brokers in a Metadata response: the live ones, and those that died as leaders within FAREWELL_SECONDS.
 
         Kafka names live brokers only.
         """
@@ -148,23 +152,37 @@ class ClusterMetadata:
             if topic is not None:
                 self._names.pop(topic.topic_id, None)
                 self.partition_count -= len(topic.partitions)
+                for partition in topic.partitions.values():
+                    self._count_led(partition, -1)
             topic = self.topics[name] = TopicInfo(name, topic_id, {})
             if topic_id != ZERO_TOPIC_ID:
                 self._names[topic_id] = name
-        self.partition_count += state.partition_index not in topic.partitions
-        topic.partitions[state.partition_index] = PartitionInfo(
+        known = topic.partitions.get(state.partition_index)
+        if known is None:
+            self.partition_count += 1
+        else:
+            self._count_led(known, -1)
+        info = topic.partitions[state.partition_index] = PartitionInfo(
             leader_id=state.leader,
             leader_epoch=state.leader_epoch,
             in_sync_replicas=list(state.isr),
             replicas=list(state.replicas),
             offline_replicas=list(state.offline_replicas),
         )
+        self._count_led(info, 1)
+
+    def _count_led(self, partition: PartitionInfo, change: int) -> None:
+        if len(partition.replicas) > 1:
+            self._led[partition.leader_id] += change
 
     def _forget(self, name: str, partition: int) -> None:
         topic = self.topics.get(name)
         if topic is None:
             return
-        self.partition_count -= topic.partitions.pop(partition, None) is not None
+        known = topic.partitions.pop(partition, None)
+        if known is not None:
+            self.partition_count -= 1
+            self._count_led(known, -1)
         # A topic is deleted partition by partition; the last one takes the name with it.
         if not topic.partitions:
             del self.topics[name]

@@ -3,7 +3,7 @@
 Behaviour: the response is built from the metadata cache (UpdateMetadata), with the addresses of the listener that the
     request came in on. An unknown topic is created when the broker (`auto.create.topics.enable`) and the request allow
     it; the first response then has LEADER_NOT_AVAILABLE, which clients retry. A request for *all* topics creates none.
-    A broker that left is listed for a little longer (`ClusterMetadata.brokers_to_tell`). After a start the response
+    A leader that died is listed for a little longer (`ClusterMetadata.brokers_to_tell`). After a start the response
     waits for the first complete UpdateMetadata.
 Versions: 0 an empty list means all, 1+ null means all and an empty list none; 0 leaves out replicas that clients of
     the listener cannot reach, and their partition has REPLICA_NOT_AVAILABLE; 4+ the request says whether topics may

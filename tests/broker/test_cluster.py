@@ -3,6 +3,7 @@
 import pytest
 import trio
 
+from barnabas.broker.metadata import FAREWELL_SECONDS
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.clusters import cluster, controller_of, create_topic, leader_of, until
@@ -57,6 +58,27 @@ async def test_a_leader_that_stops_has_handed_over_when_it_ends(autojump_clock, 
         await two.stop()
         assert [one.broker.metadata.leader_of("t", index) for index in range(2)] == [3, 3]
         assert trio.current_time() - began < 1  # it does not wait for a partition without another replica
+
+
+async def test_who_stops_is_out_of_metadata_at_once_and_who_dies_as_a_leader_is_not(autojump_clock, nursery):
+    async with cluster(nursery, 3) as machines:
+        one, two, three = machines
+        client = await one.connect()
+        await create_topic(client, "t", [2, 3], [3, 1])
+        await create_topic(client, "alone", [2])
+        await leader_of(machines, "alone")
+
+        async def named():
+            return sorted(each.node_id for each in (await client.ask(m.MetadataRequest(topics=[]))).brokers)
+
+        await two.stop()
+        await until(lambda: 2 not in one.broker.metadata.brokers)
+        assert await named() == [1, 3]
+        await three.crash()
+        await until(lambda: 3 not in one.broker.metadata.brokers)
+        assert await named() == [1, 3]
+        await trio.sleep(FAREWELL_SECONDS)
+        assert await named() == [1]
 
 
 async def test_a_controller_that_stops_hands_over_to_the_others(autojump_clock, nursery):

@@ -1,5 +1,6 @@
 """The metadata cache has exactly what UpdateMetadata requests contained."""
 
+import pytest
 import trio
 import trio.testing
 
@@ -12,9 +13,11 @@ from barnabas.wire.topics import TopicPartition
 TOPIC_ID = bytes(range(16))
 
 
-def update(leader: int = 1, topic_id: bytes = TOPIC_ID, brokers: tuple[int, ...] = (1,)) -> m.UpdateMetadataRequest:
+def update(
+    leader: int = 1, topic_id: bytes = TOPIC_ID, brokers: tuple[int, ...] = (1,), replicas: tuple[int, ...] = (1,)
+) -> m.UpdateMetadataRequest:
     state = m.UpdateMetadataRequest.UpdateMetadataPartitionState(
-        partition_index=0, leader=leader, leader_epoch=4, isr=[1], replicas=[1]
+        partition_index=0, leader=leader, leader_epoch=4, isr=[1], replicas=list(replicas)
     )
     return m.UpdateMetadataRequest(
         controller_id=1,
@@ -91,11 +94,11 @@ async def test_a_task_that_waits_for_a_change_is_woken(autojump_clock: object) -
     assert metadata.controller_id == 1
 
 
-async def test_who_has_just_gone_is_named_for_a_short_while(autojump_clock: object) -> None:
+async def test_a_leader_that_has_just_died_is_named_for_a_short_while(autojump_clock: object) -> None:
     """If Metadata lacks a broker, librdkafka first drops it, then moves its partitions, and waits for a second."""
     metadata = ClusterMetadata()
-    metadata.apply(update(brokers=(1, 2)))
-    metadata.apply(update(brokers=(1,)))
+    metadata.apply(update(leader=2, brokers=(1, 2), replicas=(1, 2)))
+    metadata.apply(update(brokers=(1,), replicas=(1, 2)))
     assert list(metadata.brokers) == [1]
     assert metadata.leader_of("orders", 0) == 1
     assert [info.broker_id for info in metadata.brokers_to_tell()] == [1, 2]
@@ -103,8 +106,25 @@ async def test_who_has_just_gone_is_named_for_a_short_while(autojump_clock: obje
     assert [info.broker_id for info in metadata.brokers_to_tell()] == [1]
 
 
+@pytest.mark.parametrize("moved", [{"leader": 1}, {"topic_id": bytes(16)}, {"leader": LEADER_DURING_DELETE}])
+async def test_who_leads_nothing_any_more_is_named_no_longer(autojump_clock: object, moved: dict) -> None:
+    """A broker that shuts down gives its partitions away before it goes."""
+    metadata = ClusterMetadata()
+    metadata.apply(update(leader=2, brokers=(1, 2), replicas=(1, 2)))
+    metadata.apply(update(**{"leader": 1, "brokers": (1, 2), "replicas": (1, 2)} | moved))
+    metadata.apply(update(brokers=(1,), replicas=(1, 2)))
+    assert [info.broker_id for info in metadata.brokers_to_tell()] == [1]
+
+
+async def test_who_leads_what_no_other_can_lead_is_named_no_longer(autojump_clock: object) -> None:
+    metadata = ClusterMetadata()
+    metadata.apply(update(leader=2, brokers=(1, 2), replicas=(2,)))
+    metadata.apply(update(leader=-1, brokers=(1,), replicas=(2,)))
+    assert [info.broker_id for info in metadata.brokers_to_tell()] == [1]
+
+
 async def test_who_comes_back_at_once_is_named_once(autojump_clock: object) -> None:
     metadata = ClusterMetadata()
     for brokers in ((1, 2), (1,), (1, 2)):
-        metadata.apply(update(brokers=brokers))
+        metadata.apply(update(leader=2, brokers=brokers, replicas=(1, 2)))
     assert [info.broker_id for info in metadata.brokers_to_tell()] == [1, 2]
