@@ -11,6 +11,7 @@ import functools
 import gc
 import json
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NoReturn, TextIO
@@ -321,9 +322,12 @@ def names_a_store(command: Callable[..., None]) -> Callable[..., None]:
 
 @store.command("export")
 @names_a_store
-@click.argument("file", type=click.File("w", encoding="utf-8", lazy=True), default="-")
-def export_store(place: "Place", file: TextIO) -> None:
-    """Write the content of a store to FILE (or standard output), as JSON."""
+@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True), default="-")
+def export_store(place: "Place", file: str) -> None:
+    """Write the content of a store to FILE (or standard output), as JSON.
+
+    It holds the keys of SCRAM users, so only the owner of FILE may read it.
+    """
     import trio
 
     from barnabas.broker.process import store_transfer
@@ -333,7 +337,23 @@ def export_store(place: "Place", file: TextIO) -> None:
         text = trio.run(store_transfer.export_store, place)
     except StoreError as error:
         fail(str(error), STATUS_FAILED)
-    file.write(text)
+    if file == "-":
+        click.echo(text, nl=False)
+        return
+    try:
+        _write_private(file, text)
+    except OSError as error:
+        fail(f"{file}: {error.strerror}", STATUS_FAILED)
+
+
+def _write_private(path: str, text: str) -> None:
+    """Write a file that only its owner may read, also if it was there. OSError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.fchmod(descriptor, 0o600)
+            os.ftruncate(descriptor, 0)
+        file.write(text)
 
 
 @store.command("import")

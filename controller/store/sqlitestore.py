@@ -18,7 +18,9 @@ A file belongs to one process: SQLite's exclusive locking mode keeps others out.
 opening the file deletes the ephemeral nodes that an earlier process left.
 """
 
+import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 IN_MEMORY = ":memory:"
+PRIVATE_MODE = 0o600  # among the nodes are SCRAM keys and stored passwords
 
 APPLICATION_ID = 0x4261726E  # "Barn", in the file's header: the file is ours
 SCHEMA_VERSION = 1
@@ -307,6 +310,20 @@ class SqliteDatabase:
             self._watches[call.session_id].setdefault(key, {})[watch] = None
 
 
+def _create_private(path: str) -> None:
+    """Create the file, if it is not there, so that only its owner may read it."""
+    # Not an existing one: to close it again would end the locks of this process on it. An error is left to SQLite.
+    with suppress(OSError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE))
+
+
+def _make_private(path: str) -> None:
+    """The same of a file that was there, and of its log."""
+    for each in (path, f"{path}-wal", f"{path}-shm"):
+        with suppress(OSError):
+            os.chmod(each, PRIVATE_MODE)
+
+
 class _Tree(Nodes):
     """The nodes in SQLite. Every method blocks; one thread at a time may call them.
 
@@ -323,12 +340,16 @@ class _Tree(Nodes):
         self._ending: dict[int, None] = {}
         self._changed: list[WatchKey] = []
         self._now_ms = 0
+        if path != IN_MEMORY:
+            _create_private(path)
         try:
             # No timeout: the holder of the lock keeps it until its process ends. Worker threads differ from call to
             # call, hence no check of the thread.
             self._connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
             try:
                 self._zxid, self.openings = self._open(max_bytes)
+                if path != IN_MEMORY:
+                    _make_private(path)
             except (sqlite3.Error, StoreUnavailable):
                 self._connection.close()
                 raise

@@ -339,6 +339,7 @@ def test_a_store_is_carried_from_one_data_directory_to_another(tmp_path):
         assert "another process has it open" in busy.stderr
     exported = barnabas("store", "export", "--data-dir", "data", "nodes.json", cwd=tmp_path)
     assert (exported.returncode, exported.stdout, exported.stderr) == (0, "", "")
+    assert (tmp_path / "nodes.json").stat().st_mode & 0o777 == 0o600
     nodes = {node["path"]: node for node in json.loads((tmp_path / "nodes.json").read_text())["nodes"]}
     assert nodes["/cluster/id"]["json"]["id"] == cluster
     filled = barnabas("store", "import", "--data-dir", "other", "nodes.json", "--json", cwd=tmp_path)

@@ -1,5 +1,6 @@
 """The embedded store as a file: what outlives a process, who may open it, and what happens when the disk fails."""
 
+import os
 import resource
 import shutil
 import signal
@@ -76,6 +77,25 @@ async def test_a_clean_stop_leaves_one_file(store, path):
     await store.create("/a")
     await store.close()
     assert [each.name for each in path.parent.iterdir()] == ["store.db"]
+
+
+async def test_only_its_owner_may_read_the_file_and_its_log(path):
+    def modes():
+        return {each.stat().st_mode & 0o777 for each in path.parent.iterdir()}
+
+    before = os.umask(0o022)
+    try:
+        store = await open_sqlite_store(str(path), inline, lambda: NOW_MS)
+        await store.create("/a", b"secret")
+        assert modes() == {0o600}
+        # As an earlier version left it.
+        path.chmod(0o644)
+        store = await reopened(store, path)
+        await store.create("/b", b"secret")
+        assert modes() == {0o600}
+        await store.close()
+    finally:
+        os.umask(before)
 
 
 async def test_memory_holds_a_store_of_its_own_and_leaves_no_file(tmp_path, monkeypatch):
