@@ -21,6 +21,7 @@ from barnabas.broker.groups.events import Heartbeat, Join, JoinAnswer, LeavingMe
 from barnabas.broker.pacing import paced
 from barnabas.broker.repeats import Repeats, counted
 from barnabas.broker.resting import resting
+from barnabas.broker.security.acls import address_text
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 
@@ -147,7 +148,7 @@ async def join_group(broker: Broker, call: Call, request: m.JoinGroupRequest) ->
         member_id=request.member_id,
         instance_id=request.group_instance_id,
         client_id=call.client_id or "",
-        client_host=f"/{call.client_address}",  # Java's form of an address without host name
+        client_host=f"/{address_text(call.client_address)}",  # Java's form of an address without host name
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms if has_rebalance_timeout else request.session_timeout_ms,
         protocol_type=request.protocol_type,

@@ -259,6 +259,7 @@ class House:
         self.disk = MemDisk() if disk is None else disk
         self.config = BrokerConfig({"group.initial.rebalance.delay.ms": "3000"} | dict(settings))
         self.started_at = trio.current_time()
+        self.address = "127.0.0.1"  # of clients
         self.failures = []
         self.world = SimpleNamespace(now_ms=self.now_ms, rng=random.Random(1), in_thread=inline, disk=self.disk)
         self.world.in_request_thread = inline
@@ -336,7 +337,7 @@ class House:
         """What the broker answers to a request of this version, after both went through the codec."""
         version = request.MAX_VERSION if version is None else version
         decoded = m.decode(type(request), version, m.encode(request, version))
-        call = Call(request.API_KEY, version, "client", "User:ANONYMOUS", "127.0.0.1", "PLAINTEXT")
+        call = Call(request.API_KEY, version, "client", "User:ANONYMOUS", self.address, "PLAINTEXT")
         response = await answer(self, call, decoded)
         return m.decode(type(response), version, m.encode(response, version))
 

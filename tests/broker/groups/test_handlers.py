@@ -172,6 +172,13 @@ async def test_a_group_that_does_not_exist_has_no_members(house, autojump_clock)
 # -- what administrators see
 
 
+async def test_the_host_of_a_member_is_written_as_java_does(house, autojump_clock):
+    house.address = "::1"
+    await stable(house)
+    (group,) = (await house.ask(m.DescribeGroupsRequest(groups=["g"]))).groups
+    assert group.members[0].client_host == "/0:0:0:0:0:0:0:1"
+
+
 @pytest.mark.parametrize("version", range(6))
 async def test_every_version_describes_a_stable_group(house, version, autojump_clock):
     member = await stable(house)
