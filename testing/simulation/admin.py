@@ -34,6 +34,10 @@ class TopicPlan(NamedTuple):
         """On how many replicas a record is before it is acknowledged with acks=all, if there are so many."""
         return int(self.configs.get("min.insync.replicas", 1))
 
+    def with_config(self, name: str, value: str) -> "TopicPlan":
+        """The same topic with another value of this property."""
+        return self._replace(configs=self.configs | {name: value})
+
     @property
     def is_compacted(self) -> bool:
         """Whether it is a table: only transactional writers write to it, and its readers begin at its beginning."""

@@ -1,6 +1,7 @@
 """The disk of one simulated machine: `storage/memdisk.py`, with faults.
 
     slow      work in threads (syncs, cold reads, recovery) takes longer; the node's `in_thread` asks `thread_seconds`
+    busy      only the rounds of syncs of the flusher take longer, as on a device with much to write
     errors    the next operation of a kind fails with EIO (`fail_next`)
     full      writes fail until it is `healed`
 
@@ -24,12 +25,14 @@ class SimDisk(MemDisk):
         super().__init__(now_ms=now_ms)
         self.name = name
         self.slow_seconds = 0.0  # a fault: work in a thread takes up to so much longer
+        self.slow_sync_seconds = 0.0  # a fault: so do the flusher's rounds of syncs, and nothing else
         self._trace = trace
         self._rng = rng
 
-    def thread_seconds(self) -> float:
+    def thread_seconds(self, *, is_sync: bool) -> float:
         """How long the next piece of work in a thread takes."""
         seconds = self._rng.uniform(THREAD_SECONDS_MIN, THREAD_SECONDS_MAX)
+        seconds += self.slow_sync_seconds if is_sync else 0.0
         return seconds + self._rng.random() * self.slow_seconds if self.slow_seconds else seconds
 
     def fill(self, left_bytes: int) -> None:
@@ -39,7 +42,7 @@ class SimDisk(MemDisk):
     def heal(self) -> None:
         """No fault any more; what failed stays failed."""
         self.capacity_bytes = UNLIMITED_BYTES
-        self.slow_seconds = 0.0
+        self.slow_seconds = self.slow_sync_seconds = 0.0
         self.forget_faults()
 
     def take_fault(self, operation: str, path: str) -> DiskFault | None:
@@ -51,5 +54,6 @@ class SimDisk(MemDisk):
     def another(self) -> "SimDisk":
         """As in `MemDisk`: the same machine's."""
         after = SimDisk(self.name, self._trace, self._rng, self.now_ms)
-        after.slow_seconds, after.capacity_bytes = self.slow_seconds, self.capacity_bytes
+        after.slow_seconds, after.slow_sync_seconds = self.slow_seconds, self.slow_sync_seconds
+        after.capacity_bytes = self.capacity_bytes
         return after

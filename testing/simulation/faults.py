@@ -306,6 +306,16 @@ def _slow_disk(harm: Harm, fault: Fault) -> Undo:
     return undo
 
 
+def _slow_syncs(harm: Harm, fault: Fault) -> Undo:
+    """A device with much to write: each round of syncs takes seconds, everything else is as fast as ever."""
+    harm.node(fault.target).disk.slow_sync_seconds = 0.2 + fault.size**2 * 8.0
+
+    def undo() -> None:
+        harm.node(fault.target).disk.slow_sync_seconds = 0.0
+
+    return undo
+
+
 def _disk_error(harm: Harm, fault: Fault) -> Undo | None:
     node = harm.node(fault.target)
     if not node.is_running:
@@ -333,6 +343,34 @@ def _directory_error(harm: Harm, fault: Fault) -> Undo | None:
         if node.has_lost_a_directory and node not in harm.down:
             node.crash_process()
 
+    return undo
+
+
+def _error_in_a_move(harm: Harm, fault: Fault) -> Undo | None:
+    """The log directory fails that a replica moves to, when a part is copied; or the broker is killed then."""
+    node, clock = harm.node(fault.target), harm.cluster.simulation.clock
+    if not node.is_ready:
+        return None
+    disk, is_waiting = node.disk, [True]
+
+    def look() -> None:
+        if not is_waiting or node.broker is None or node.disk is not disk:
+            return
+        futures = [log for each in node.broker.replicas.logs.directories for log in each.future_logs.values()]
+        copied = next((log for log in futures if log.log_end_offset), None)
+        if copied is None:
+            clock.call_in(CUT_LOOK_SECONDS, look)
+        elif fault.size < 0.7:
+            disk.fail_next("write", path_part=parent_of(copied.directory) + "/")
+        else:
+            node.crash_process()
+
+    def undo() -> None:
+        is_waiting.clear()
+        if node.has_lost_a_directory and node not in harm.down:
+            node.crash_process()
+
+    look()
     return undo
 
 
@@ -486,6 +524,8 @@ KINDS: Mapping[str, Kind] = {
     "late-watches": Kind(10.0, 0.7, _late_watches),
     "stop-store": Kind(10.0, 0.3, _stop_store),
     "directory-error": Kind(12.0, 3.0, _directory_error),
+    "error-in-a-move": Kind(30.0, 3.0, _error_in_a_move),
+    "slow-syncs": Kind(10.0, 0.7, _slow_syncs),
     "expire-all": Kind(0.0, 1.0, _expire_all),
     "crash-all": Kind(8.0, 0.6, _crash_all),
     "restart-two": Kind(5.0, 0.8, _restart_two),
@@ -502,6 +542,8 @@ KINDS: Mapping[str, Kind] = {
 MACHINE_CRASHES = ("crash-machine", "crash-unseen")
 EXTRAORDINARY = (  # see kinds.py
     "directory-error",
+    "error-in-a-move",
+    "slow-syncs",
     "expire-all",
     "crash-all",
     "restart-two",

@@ -107,6 +107,7 @@ class Checks:
         self.unclean_topics: set[str] = set()  # that allow it
         self.synced_topics: set[str] = set()  # that acknowledge only what is synced
         self.compacted_topics: set[str] = set()
+        self.tombstone_seconds = math.inf  # how long a tombstone stays, at least
         self.names_identify = False  # topics may have no ids, or get them later; none is made again under its name
         self.leaders_write_states = False  # under the controller epoch of their role
         self.transactions: TransactionRules | None = None  # of the runs that have any
@@ -143,14 +144,6 @@ class Checks:
             shadow = truth.shadows.get(broker_id)
             if shadow is not None:
                 shadow.lost_power = True
-
-    def lost_directory(self, broker_id: int, directory: str) -> None:
-        """This broker starts without one of its log directories."""
-        self._returned[broker_id] = math.inf
-        for truth in self.truths.values():
-            shadow = truth.shadows.get(broker_id)
-            if shadow is not None and shadow.log is not None and shadow.log.directory.startswith(directory + "/"):
-                shadow.lost_power, shadow.synced_offset = True, 0
 
     def records_may_go(self, topic: str, partition: int, offset: int) -> None:
         """A client asks to delete the records of this partition below the offset."""
@@ -552,12 +545,15 @@ class Checks:
             where = f"{event.topic}-{event.partition} offset {event.offset}"
             self.violate("I3", f"{event.producer} was served {event.digest:x} at {where}, where {batch} is committed")
 
-    def read_table(self, name: str, where: tuple[str, bytes, int], table: Table, stable_offset: int) -> None:
+    def read_table(
+        self, name: str, where: tuple[str, bytes, int], table: Table, stable_offset: int, seconds: float
+    ) -> None:
         """A reader of committed records has read a compacted topic from its beginning up to this offset."""
         topic, topic_id, partition = where
         truth = self.truths.get((self.identity(topic, topic_id) or b"", partition))
         if truth is not None and self.transactions is not None:
-            check_table(self.transactions, truth, name, table, stable_offset)
+            may_lack = seconds >= self.tombstone_seconds
+            check_table(self.transactions, truth, name, table, stable_offset, may_lack_tombstones=may_lack)
 
     def read_committed(
         self, name: str, where: tuple[str, bytes, int], served: Sequence[BatchHeader], delivered: set[int]

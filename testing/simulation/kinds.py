@@ -28,6 +28,8 @@ DIRECTORIES = ("/data-a", "/data-b")
 OLD_LEVELS = ("2.3", "2.4", "2.5", "2.6", "2.7-IV0", "2.7-IV1", "2.7-IV2")  # topics have no ids
 NEW_LEVELS = ("2.8", "3.0", "3.1", "3.2", "3.4", "3.5", "3.7", "3.9")
 TABLE_SHARE, BOOKS_SHARE, PATIENT_SHARE = 0.4, 0.3, 0.1  # of the histories with transactions
+SLOW_MOVES_SHARE = 0.5
+SHORT_RETENTION_SHARE, SHORT_RETENTION_MS = 0.5, 1000  # of tombstones and markers
 TABLE_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": "500", "min.cleanable.dirty.ratio": "0.1"}
 LOSING_NOTHING = {"delete_records": 0, "grow": 0, "recreate": 0}  # what readers of committed records see is known
 LEADERS_WRITE_BELOW = "2.7-IV2"  # below it leaders write ISRs themselves, under the controller epoch of their role
@@ -43,7 +45,10 @@ class Kind(NamedTuple):
 
 
 def _with_directories(plan: RunPlan, rng: random.Random) -> RunPlan:
+    """In some histories moves take seconds, so that something happens in the middle of one."""
     properties = plan.properties | {"log.dirs": ",".join(DIRECTORIES)}
+    if rng.random() < SLOW_MOVES_SHARE:
+        properties["replica.alter.log.dirs.io.max.bytes.per.second"] = "2000"
     return plan._replace(properties=properties, directories=DIRECTORIES)
 
 
@@ -125,6 +130,9 @@ def _with_transactions(plan: RunPlan, rng: random.Random) -> RunPlan:
         properties["producer.id.expiration.ms"] = "30000"
         properties["producer.id.expiration.check.interval.ms"] = "2000"
         never.append("skew-clock")
+    if rng.random() < SHORT_RETENTION_SHARE:
+        topics = [each.with_config("delete.retention.ms", str(SHORT_RETENTION_MS)) for each in topics]
+        never.append("skew-clock")
     return plan._replace(
         properties=properties,
         topics=topics,
@@ -164,7 +172,7 @@ KINDS: Mapping[str, Kind] = {
     "stranded": Kind(_stranded, faults=("strand-coordinator",), operations=LOSING_NOTHING),
     "directories": Kind(
         _with_directories,
-        faults=("directory-error", "slow-disk"),
+        faults=("directory-error", "error-in-a-move", "slow-disk", "slow-syncs"),
         without=("disk-error",),
         operations={"move_between_directories": 5},
     ),

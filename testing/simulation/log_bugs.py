@@ -8,10 +8,13 @@ copy_by_name       take the copy of a deleted topic's log for the one of the nex
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import trio
+
 from barnabas.broker.config.live import BrokerConfig, TopicConfig
 from barnabas.broker.logs.cleaner_schedule import Permit
 from barnabas.broker.logs.directories import LogDirectories
 from barnabas.broker.logs.future_logs import FutureLogs
+from barnabas.broker.replication import turns
 
 if TYPE_CHECKING:
     from barnabas.broker.logs.directory import LogDirectory
@@ -57,7 +60,7 @@ def _copy_by_name() -> list[Replacement]:
         """Of the same partition."""
         future = self.future_log(log.topic_partition)
         if future is not None:
-            future.copied_from = log
+            future.copied_from, future.topic_id = log, log.topic_id  # which is not what its directory says
         return future
 
     async def delete(self: FutureLogs, key: "TopicPartition") -> None:
@@ -73,8 +76,32 @@ def _copy_by_name() -> list[Replacement]:
     ]
 
 
+def _lock_over_swaps() -> list[Replacement]:
+    right_swap, right_wait = FutureLogs.swap, turns.Turn.__anext__
+    swapping: list[object] = []
+
+    async def swap(
+        self: FutureLogs, current: "PartitionLog", future: "PartitionLog", step: "Callable[[Callable[[], bool]], bool]"
+    ) -> bool:
+        """Nothing else happens meanwhile."""
+        swapping.append(future)
+        try:
+            return await right_swap(self, current, future, step)
+        finally:
+            swapping.remove(future)
+
+    async def wait(self: "turns.Turn[TopicPartition]") -> "list[TopicPartition]":
+        """Until no log is swapped."""
+        while swapping:
+            await trio.sleep(0.01)
+        return await right_wait(self)
+
+    return [(FutureLogs, "swap", swap), (turns.Turn, "__anext__", wait)]
+
+
 LOG_BUGS: dict[str, Callable[[], list[Replacement]]] = {
     "lasting_permit": _lasting_permit,
     "continued_copy": _continued_copy,
     "copy_by_name": _copy_by_name,
+    "lock_over_swaps": _lock_over_swaps,
 }

@@ -21,6 +21,7 @@ from barnabas.broker.serve import UNFIT_ENVIRONMENT, Serving, serve
 from barnabas.broker.world import StoreConfig, World
 from barnabas.controller.admin.registration import CannotRegister
 from barnabas.controller.store.store import MetadataStore, StoreError
+from barnabas.storage import flusher
 from barnabas.storage.memdisk import MemDisk
 from barnabas.testing.simulation.disk import SimDisk
 from barnabas.testing.simulation.net import PartyNet, SimNet
@@ -29,6 +30,7 @@ from barnabas.testing.simulation.session import StoreSession
 from barnabas.testing.simulation.store import START_MS, StoreServer
 
 PORT = 9092
+FLUSH: object = flusher._sync  # a round of syncs of the flusher, which runs it in a thread
 RESTART_SECONDS = 1.0  # a supervisor's pause
 
 Result = TypeVar("Result")
@@ -57,7 +59,8 @@ class Life:
         """After the time that a thread takes; as trio does it, what began is waited for, cancelled or not."""
         await trio.lowlevel.checkpoint_if_cancelled()
         task = trio.lowlevel.current_task()
-        self.clock.call_in(self.disk.thread_seconds(), trio.lowlevel.reschedule, task)
+        seconds = self.disk.thread_seconds(is_sync=function is FLUSH)
+        self.clock.call_in(seconds, trio.lowlevel.reschedule, task)
         await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
         return function(*args)
 

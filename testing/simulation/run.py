@@ -65,6 +65,7 @@ CONVERGE_SECONDS = 30.0
 SETTLE_SECONDS = 15.0
 LOOK_SECONDS = 0.5
 SIEGE_SECONDS = 15.0
+DAY_MS = 86_400_000
 WELL_BEHAVED = ("writer-", "reader-", "member-", "admin")
 RECKLESS_SHARE = 0.3  # of the runs, in which machines may crash however many did before
 CLIENTS_END_SECONDS = 60.0
@@ -154,6 +155,8 @@ class Run:
             plan = self.kind.shape(plan, simulation.rng("kind"))
         checks.names_identify = bool(plan.levels)
         checks.compacted_topics = {each.name for each in plan.topics if each.is_compacted}
+        retentions_ms = [int(each.configs.get("delete.retention.ms", DAY_MS)) for each in plan.topics]
+        checks.tombstone_seconds = min(retentions_ms) / 1000
         checks.in_sync.replicas_min = {each.name: each.in_sync_min for each in plan.topics}
         checks.leaders_write_states = any(level < LEADERS_WRITE_BELOW for level in plan.levels)
         scope = trio.CancelScope()

@@ -47,7 +47,7 @@ def play(story: Callable[["Stage"], Awaitable[None]], *, brokers: int = 3, seed:
 
 def watch(
     story: Callable[["Stage"], Awaitable[None]], *, brokers: int = 3, seed: int = 1, **properties: str
-) -> tuple[Checks, list[str], AssertionError | None]:
+) -> tuple[Checks, list[str], Exception | None]:
     """Run the story, whatever it breaks: the rules, its lines, and what it found wrong itself."""
     found = []
 
@@ -64,7 +64,7 @@ def watch(
             failure = None
             try:
                 await story(Stage(cluster, checks, lines))
-            except AssertionError as error:
+            except (AssertionError, Lost) as error:
                 failure = error
         found.append((checks, list(lines), failure))
 

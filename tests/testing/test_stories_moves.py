@@ -91,11 +91,29 @@ async def a_topic_that_is_compacted_by_mistake(stage):
     assert stage.values(1) == [f"{number}" for number in range(60)]
 
 
+async def a_new_topic_during_a_slow_sync(stage):
+    """A move is about to end, and waits for a device with much to write; a topic is created meanwhile."""
+    await stage.open("t", replicas=[1], segment_bytes="150")
+    for number in range(5):
+        await stage.write(f"{number}")
+    await stage.until(lambda: stage.replica(1).log.recovery_point > 0)
+    stage.cluster.nodes[1].disk.slow_sync_seconds = 20.0
+    moved_to = other(stage.directory(1))
+    await stage.move(1, moved_to)
+    await trio.sleep(1)
+    assert stage.directory(1) != moved_to, "the sync is not over"
+    began = stage.now
+    await stage.open("other", replicas=[1])
+    await stage.write("served")
+    assert stage.now - began < 1
+
+
 DIRECTORIES = {"log_dirs": ",".join(PATHS)}
 SLOW_MOVES = DIRECTORIES | {"replica_alter_log_dirs_io_max_bytes_per_second": SLOWLY}
 STORIES = {  # how many brokers, their properties, and which planted bug the story finds
     a_deleted_key_in_a_half_copied_table: (1, SLOW_MOVES | {"log_cleaner_backoff_ms": "1000"}, "continued_copy"),
     a_topic_that_is_replaced_during_a_move: (3, SLOW_MOVES, "copy_by_name"),
+    a_new_topic_during_a_slow_sync: (1, DIRECTORIES, "lock_over_swaps"),
     a_topic_that_is_compacted_by_mistake: (
         1,
         {"log_cleaner_backoff_ms": "1000", "log_cleaner_io_max_bytes_per_second": "100"},
