@@ -525,8 +525,9 @@ def store_place(data_dir: str | None, zookeeper: str | None, properties_file: st
     from barnabas.broker.process.store_transfer import Place, place_of_broker
     from barnabas.storage.osdisk import OsDisk
 
-    # Without a handler, Python would print kazoo's warnings beside the one message at the end.
-    logging.getLogger("kazoo").addHandler(logging.NullHandler())
+    # Without a handler, Python would print warnings about each attempt beside the one message at the end.
+    for name in ("barnabas", "kazoo"):
+        logging.getLogger(name).addHandler(logging.NullHandler())
     if properties_file is None:
         return Place(OsDisk(), data_dir, zookeeper)
     import trio

@@ -4,6 +4,8 @@ import contextlib
 import re
 import socket
 import ssl
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from barnabas.testing import LocalBrokerError
 from barnabas.wire import messages as m
-from compat_tests.brokers import BrokerProcess
+from compat_tests.brokers import BrokerProcess, run_barnabas
 from compat_tests.raw import RawClient, eventually
 
 SECONDS = 20.0
@@ -100,3 +102,36 @@ def test_a_directory_that_cannot_be_made_is_said_with_its_path_and_errno_first(t
     broker = BrokerProcess(tmp_path, log_dirs=str(blocked / "data"))
     with pytest.raises(LocalBrokerError, match=r"/blocked/data: ENOTDIR, a part of the path is no directory \("):
         broker.start()
+
+
+def test_a_zookeeper_that_is_not_there_is_said_at_the_first_attempt(tmp_path) -> None:
+    """With the properties of the file that comes with Apache Kafka for ZooKeeper mode."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+    (tmp_path / "server.properties").write_text(
+        "broker.id=0\nnum.network.threads=3\nlog.dirs=kafka-logs\noffsets.topic.replication.factor=1\n"
+        f"zookeeper.connect=localhost:{port}\nzookeeper.connection.timeout.ms=180000\n"
+    )
+    command = [sys.executable, "-m", "barnabas", "serve", "server.properties", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as broker:
+        assert broker.stderr is not None
+        said = broker.stderr.readline()
+        broker.terminate()
+        assert broker.wait(SECONDS) == 0
+    assert f"ZooKeeper at localhost:{port} cannot be reached: Connection refused; trying again." in said
+    assert "One broker alone needs no ZooKeeper: remove zookeeper.connect" in said
+
+
+def test_what_refused_the_last_attempt_is_a_part_of_the_error(tmp_path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+    settings = ("zookeeper.connect", f"127.0.0.1:{port}"), ("zookeeper.connection.timeout.ms", "500")
+    arguments = [f"--set={name}={value}" for name, value in settings]
+    ended = run_barnabas("serve", f"--data-dir={tmp_path}", "--listen=127.0.0.1:0", *arguments)
+    assert ended.returncode == 1
+    reason = f"no session within 500 ms: ZooKeeper at 127.0.0.1:{port} cannot be reached: Connection refused"
+    assert ended.stderr.splitlines()[-1] == f"barnabas: metadata store 127.0.0.1:{port}: {reason}"
+    # A command that only reads says it once, at its end.
+    exported = run_barnabas("store", "export", "--zookeeper", f"127.0.0.1:{port}")
+    assert exported.returncode == 1
+    assert exported.stderr.count("\n") == 1

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
+from barnabas.broker.config import kraft
 from barnabas.broker.config.attributes import BrokerAttributes, TopicAttributes
 from barnabas.broker.config.checks import LONG_MAX, Value
 from barnabas.broker.config.listeners import Endpoint, parse_connection_limits, parse_endpoints, parse_protocols
@@ -67,7 +68,9 @@ class BrokerConfig(BrokerAttributes):
     def __init__(self, values: Mapping[str, str] | Iterable[Setting] = ()) -> None:
         settings = settings_of(values) if isinstance(values, Mapping) else list(values)
         self._origins = {setting.name: setting.origin for setting in settings}
-        self._static, self._unknown = parse_settings(settings)
+        settings, left_out = _without_controllers_listeners(settings)
+        self._static, unknown = parse_settings(settings)
+        self._unknown = unknown + left_out
         self._static_texts = {setting.name: setting.text.strip() for setting in settings}
         _set_both_ids(self._static)
         _set_both_ids(self._static_texts)
@@ -249,8 +252,13 @@ class BrokerConfig(BrokerAttributes):
         problems = [
             self.located(f"{name} is not served by this version: remove it ({BROKER_TABLE[name].doc})", name)
             for name, value in self._static.items()
-            if BROKER_TABLE[name].effect is Effect.REFUSED and value != self._defaults[name]
+            if BROKER_TABLE[name].effect is Effect.REFUSED
+            and value != self._defaults[name]
+            and name not in kraft.QUORUM
         ]
+        of_kraft = kraft.refusal(self._static_texts, self._origins)
+        if of_kraft is not None:
+            problems.append(self.located(of_kraft, *kraft.QUORUM))
         if self._static.keys() >= set(INTER_BROKER):
             why = f"Only one of {' and '.join(INTER_BROKER)} should be set."
             problems.append(self.located(why, *INTER_BROKER))
@@ -375,6 +383,19 @@ def topic_warnings(overrides: Mapping[str, str]) -> list[str]:
         elif row.effect is not Effect.SERVED and parse_value(row, text) != row.default:
             quiet.append(f"{name} has no effect in this version")
     return quiet
+
+
+def _without_controllers_listeners(settings: list[Setting]) -> tuple[list[Setting], list[str]]:
+    """The settings without the listeners of a KRaft controller, and a warning for each of these."""
+    names = kraft.controllers_listeners({setting.name: setting.text for setting in settings})
+    kept, warnings = list(settings), []
+    for number, setting in enumerate(settings):
+        if names and setting.name in kraft.LISTENERS:
+            kept[number] = setting._replace(text=kraft.without(setting.text, names))
+            for name in kraft.named_in(setting.text, names):
+                why = f"{setting.name} has {name}, which is left out: Barnabas has no KRaft controller"
+                warnings.append(setting.problem(f"{why} ({kraft.NAMES})"))
+    return kept, warnings
 
 
 def _known(texts: Mapping[str, str]) -> dict[str, str]:

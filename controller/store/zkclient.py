@@ -133,21 +133,27 @@ class Session:
         max_in_flight: int,
         on_over: Callable[["Session"], None],
         access: ZooKeeperAccess = PLAIN,
+        advice: str = "",
     ) -> None:
-        """Start to connect. ValueError when `hosts` is malformed. `on_over` is called if the session ends by itself."""
+        """Start to connect. ValueError when `hosts` is malformed. `on_over` is called if the session ends by itself.
+
+        `advice` is logged with the reason for which a server cannot be reached, until the session has begun.
+        """
         self.id = 0  # until it has begun
+        self.refusal = ""  # why the last attempt to reach a server failed
         self.root = root
         self.is_over = False
         self._hosts = hosts
         self._max_in_flight = min(max_in_flight, IN_FLIGHT_MAX)
         self._on_over = on_over
         self._access = access
+        self._advice = advice
         # Without a limit of attempts: the caller limits the wait for the first connection, ZooKeeper the session.
         retry = KazooRetry(max_tries=-1, delay=RECONNECT_FIRST_SECONDS, max_delay=RECONNECT_MAX_SECONDS)
         self._client = KazooClient(
             hosts,
             timeout=session_timeout_ms / 1000,
-            handler=handler_of_threads(session_timeout_ms / 1000, hosts.count(",") + 1, access.tls),
+            handler=handler_of_threads(session_timeout_ms / 1000, hosts.count(",") + 1, access.tls, self._refused),
             connection_retry=retry,
             sasl_options=None if access.login is None else {"mechanism": DIGEST_MD5, **access.login._asdict()},
             logger=kazoo_logger,
@@ -354,6 +360,10 @@ class Session:
         # The loop has ended and all callers with it; kazoo's threads may end later.
         except trio.RunFinishedError:
             return
+
+    def _refused(self, why: str) -> None:
+        self.refusal = why
+        logger.warning("%s%s", why, "" if self._connected_once.is_set() else self._advice, extra={"peer": "zookeeper"})
 
     def _state_changed(self, state: str) -> None:
         if state == KazooState.CONNECTED:

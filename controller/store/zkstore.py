@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
+ALONE = "; trying again. One broker alone needs no ZooKeeper: remove zookeeper.connect"
+
 
 class ZooKeeperConfig(NamedTuple):
     """The `zookeeper.*` properties of the same names. Times in milliseconds."""
@@ -166,6 +168,8 @@ class ZooKeeperStore(MetadataStore):
                 config.max_in_flight_requests,
                 self._session_is_over,
                 config.access,
+                # One broker may have been started with a file of Kafka's, which names a ZooKeeper.
+                "" if self._session_id else ALONE,
             )
         except ImportError:
             raise self._unavailable("kazoo is not installed: pip install kazoo") from None
@@ -180,7 +184,8 @@ class ZooKeeperStore(MetadataStore):
             if not session.id or self._closed:
                 session.end()
         if session.is_over:
-            raise self._unavailable(f"no session within {config.connection_timeout_ms} ms")
+            why = f"no session within {config.connection_timeout_ms} ms"
+            raise self._unavailable(f"{why}: {session.refusal}" if session.refusal else why)
         self._session, self._session_id = session, session.id
 
     def _session_is_over(self, session: "Session") -> None:

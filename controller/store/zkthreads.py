@@ -1,23 +1,23 @@
 """How kazoo's threads connect to ZooKeeper and wait for it (edge): TLS, shorter timeouts, another `select`."""
 
-import logging
 import select
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kazoo.handlers.threading import SequentialThreadingHandler
 
 CONNECTIONS_TRIED_IN_A_SESSION = 3  # to each server, so that one without an answer does not use up the session
 CONNECT_MIN_SECONDS = 0.25
 
-logger = logging.getLogger(__name__)
 
-
-def handler_of_threads(session_seconds: float, host_count: int, tls: object | None) -> SequentialThreadingHandler:
+def handler_of_threads(
+    session_seconds: float, host_count: int, tls: object | None, on_refused: Callable[[str], None]
+) -> SequentialThreadingHandler:
     """kazoo's handler of threads with another `select`, shorter timeouts, and a socket pair that never blocks the loop.
 
-    `session_seconds` is the timeout of the session, `host_count` the number of servers.
+    `session_seconds` is the timeout of the session, `host_count` the number of servers. `on_refused` gets the reason
+    for which a server could not be reached, in kazoo's thread: kazoo tries again without a word.
     """
     handler = SequentialThreadingHandler()
     handler.create_socket_pair = _socket_pair
@@ -28,19 +28,24 @@ def handler_of_threads(session_seconds: float, host_count: int, tls: object | No
     silent: list[socket.socket] = []  # the connection that has not been greeted yet
 
     def create_connection_in_time(
-        *args: object, timeout: float, hostname: str | None = None, **options: object
+        address: tuple[str, int], *args: object, timeout: float, hostname: str | None = None, **options: object
     ) -> socket.socket:
-        connection: socket.socket = create_connection(*args, timeout=min(timeout, connect_seconds), **options)
+        try:
+            connection: socket.socket = create_connection(
+                address, *args, timeout=min(timeout, connect_seconds), **options
+            )
+        except OSError as error:
+            on_refused(f"ZooKeeper at {hostname}:{address[1]} cannot be reached: {error.strerror or error}")
+            raise
         if tls is not None:
             assert isinstance(tls, ssl.SSLContext)
             # kazoo's own context is made of files, and reads no store of Java. `hostname` is the name in
-            # `zookeeper.connect`; the address that it has is in `args`.
+            # `zookeeper.connect`, whose number is in `address`.
             connection.settimeout(connect_seconds)
             try:
                 connection = tls.wrap_socket(connection, server_hostname=hostname)
-            # kazoo tries again without a word.
             except ssl.SSLError as error:
-                logger.warning("TLS with ZooKeeper at %s: %s", hostname, error, extra={"peer": "zookeeper"})
+                on_refused(f"TLS with ZooKeeper at {hostname}: {error}")
                 connection.close()
                 raise
         silent[:] = [connection]

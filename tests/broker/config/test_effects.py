@@ -13,6 +13,7 @@ FOLDERS = ("wire", "storage", "controller", "broker")
 DERIVED = {
     "advertised.listeners": "advertised_endpoints",
     "control.plane.listener.name": "control_plane_listener",
+    "controller.listener.names": "listener_endpoints",
     "inter.broker.listener.name": "inter_broker_listener",
     "listener.security.protocol.map": "listener_endpoints",
     "listeners": "listener_endpoints",

@@ -66,7 +66,7 @@ def test_a_property_that_does_not_act_is_a_warning_unless_it_has_its_default():
     assert config.warnings() == ["given: num.io.threads has no effect in this version"]
 
 
-@pytest.mark.parametrize("name", ["process.roles", "principal.builder.class"])
+@pytest.mark.parametrize("name", ["create.topic.policy.class.name", "principal.builder.class"])
 def test_what_would_be_unsafe_to_ignore_is_refused(name):
     with pytest.raises(ConfigError, match=f"{name} is not served by this version"):
         BrokerConfig({name: "broker"})
