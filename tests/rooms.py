@@ -105,7 +105,7 @@ def picture(folder: str) -> str:
         direct = {imported for above, imported in arrows if above == room}
         below[room] = direct.union(*(below[each] for each in direct))
     shown = [
-        f"    {room} --> {imported}"
+        f'    room_{room}["{room}"] --> room_{imported}["{imported}"]'  # a bare `call` is a word of Mermaid
         for room in below
         for imported in sorted(below[room])
         if (room, imported) in arrows
