@@ -15,6 +15,7 @@ from barnabas.wire.runtime import Struct
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+Inner = TypeVar("Inner")
 
 FREED_AT_A_TIME = 1000  # objects of a message
 STRUCTURES_AT_A_TIME = 250  # with lists, which are looked into
@@ -70,8 +71,8 @@ async def emptied(*tables: dict[Key, Value] | list[Value]) -> None:
                 await trio.lowlevel.checkpoint()
 
 
-async def emptied_by_topic(tables: dict[Key, dict[int, Value]]) -> None:
-    """Empty a table of tables (topic -> partition -> value), with checkpoints."""
+async def emptied_by_topic(tables: dict[Key, dict[Inner, Value]]) -> None:
+    """Empty a table of tables (topic -> partition -> value, say), with checkpoints."""
     # Counted across the inner tables: many of them may be small.
     left = ENTRIES_AT_A_TIME
     while tables:

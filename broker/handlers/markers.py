@@ -17,6 +17,7 @@ import trio
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from barnabas.broker.freeing import emptied_by_topic
 from barnabas.broker.pacing import paced, portions
 from barnabas.broker.replication.acknowledgements import AppendedUpTo, acknowledgements
 from barnabas.storage.producers import Origin
@@ -66,6 +67,7 @@ async def write_txn_markers(broker: Broker, call: Call, request: m.WriteTxnMarke
     async for of_producer in paced(outcomes.values()):
         await _await_acknowledgements(of_producer, deadline)
     results = [await _result(*each) async for each in paced(outcomes.items())]
+    await emptied_by_topic(outcomes)
     return m.WriteTxnMarkersResponse(markers=results)
 
 

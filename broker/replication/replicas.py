@@ -571,7 +571,8 @@ async def _several_at_a_time(work: Callable[[Item], Awaitable[None]], items: Ite
     todo = iter(list(items))
 
     async def work_off() -> None:
-        for item in todo:
+        # Paced: for many items there is nothing to wait for.
+        async for item in paced(todo):
             await work(item)
 
     async with trio.open_nursery() as nursery:

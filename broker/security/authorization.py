@@ -199,7 +199,7 @@ class Authorization:
             (of_many if only is None else of_one.setdefault(only, [])).append(each)
         found: list[list[Deleted]] = [[] for _ in filters]
         # Filters of one pattern find also what this broker has not heard of yet.
-        for pattern in dict.fromkeys([*self.authorizer.acls.patterns(), *of_one]):
+        async for pattern in paced(dict.fromkeys([*self.authorizer.acls.patterns(), *of_one])):
             broad = [each async for each in paced(of_many) if each[1].fits_pattern(pattern)]
             concerned = sorted([*of_one.get(pattern, ()), *broad], key=itemgetter(0))
             if not concerned:
