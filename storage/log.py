@@ -21,6 +21,7 @@ trio.
 """
 
 from dataclasses import dataclass
+from itertools import islice
 
 from barnabas.storage.checkpoint import (
     LEADER_EPOCH_CHECKPOINT,
@@ -467,8 +468,9 @@ class PartitionLog:
         if self.is_being_cleaned or self.is_being_cut or self.is_being_renamed:
             return 0
         config = self.config
+        # The limit comes before the rules, of which the one about time may read a file of each segment.
         count = decide_retention(
-            self.segments,
+            islice(self.segments, DELETIONS_AT_A_TIME),
             Limits(config.deletes, config.retention_ms, config.retention_bytes),
             log_start_offset=self.log_start_offset,
             log_end_offset=self.log_end_offset,
@@ -478,7 +480,6 @@ class PartitionLog:
         )
         if count == 0:
             return 0
-        count = min(count, DELETIONS_AT_A_TIME)
         # A log always has an active segment, so a new one must exist before the last one is deleted.
         if count == len(self.segments):
             self.roll(now_ms)

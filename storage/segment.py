@@ -96,6 +96,7 @@ class Segment:
     __slots__ = (
         "_first",
         "_largest",
+        "_modified_ms",
         "_oldest_aborted",
         "base_offset",
         "is_removed",
@@ -120,9 +121,10 @@ class Segment:
         self._oldest_aborted = oldest_by_page(aborted)
         # Set before the files are renamed or removed: a sync in a thread then ignores a missing file.
         self.is_removed = False
-        # Cached by the two methods below, because retention and the cleaner ask for them at every check.
+        # Cached by the methods below, because retention and the cleaner ask for them at every check.
         self._first: int | None = None
         self._largest: TimeEntry | None = None
+        self._modified_ms: int | None = None
 
     @property
     def path(self) -> str:
@@ -157,7 +159,15 @@ class Segment:
     def largest_timestamp_ms(self) -> int:
         """The time that retention.ms counts from: the largest timestamp, or the file's mtime if records have none."""
         timestamp = self.largest(self.store.shared).timestamp
-        return timestamp if timestamp >= 0 else self.store.disk.modified_ms(self.path)
+        if timestamp >= 0:
+            return timestamp
+        modified_ms = self._modified_ms
+        if modified_ms is None:
+            modified_ms = self.store.disk.modified_ms(self.path)
+            # The time of the last segment changes with each append.
+            if self.next_base_offset is not None:
+                self._modified_ms = modified_ms
+        return modified_ms
 
     def first_timestamp_ms(self) -> int:
         """The max timestamp of the first batch, from which max.compaction.lag.ms counts (KIP-354); -1 without."""
@@ -165,6 +175,12 @@ class Segment:
             with self.store.shared(self.path) as file:
                 self._first = _first_timestamp(file)
         return self._first
+
+    @property
+    def has_read_times(self) -> bool:
+        """Whether the two methods above read no file any more."""
+        is_largest_known = self._largest is not None and (self._largest.timestamp >= 0 or self._modified_ms is not None)
+        return self._first is not None and is_largest_known
 
     def start_offset_for_time(self, timestamp: int, open_file: Opener) -> int:
         """An offset below which no record has `timestamp` or a later one. Blocking: short."""

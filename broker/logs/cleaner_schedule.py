@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import trio
 
 from barnabas.broker.containment import contained
-from barnabas.storage.cleanable import Cleanable, cleanable_part
+from barnabas.broker.pacing import paced, pause_after
+from barnabas.storage.cleanable import Cleanable, cleanable_part, unread_times
 from barnabas.storage.cleaner import Cleaning, Step, keys_within
 from barnabas.storage.disk import StorageError
 from barnabas.wire.compression import CorruptRecords
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BACK_OFF_SECONDS_MIN = 0.01  # the property may be 0, and a search without a pause would take all of the event loop
-LOGS_AT_A_TIME = 50  # checked between two checkpoints of the event loop
 DOUBLE_MAX = sys.float_info.max
 REST_SECONDS = 1.0  # the longest wait before the allowed rate is read again: it is a dynamic property
 
@@ -173,15 +173,31 @@ class LogCleaner:
         high_watermarks = self._high_watermarks()
         self._forget_the_gone()
         best: _Candidate | None = None
-        for number, log in enumerate(self._directories.logs()):
-            if number % LOGS_AT_A_TIME == LOGS_AT_A_TIME - 1:
-                await trio.lowlevel.checkpoint()
+        async for log in paced(self._directories.logs()):
+            await self._read_times(log)
             found = self._candidate(log, high_watermarks)
             if found is not None and (best is None or found.part.dirty_ratio > best.part.dirty_ratio):
                 best = found
         # Looked at again: during the checkpoints the log may have grown, or been truncated or deleted. After a
         # truncation the earlier high watermark may lie above records that are not committed.
         return self._candidate(best.log, self._high_watermarks()) if best is not None else None
+
+    async def _read_times(self, log: "PartitionLog") -> None:
+        """Read the timestamps of its segments, so that `_candidate` finds them in memory."""
+        if not self._may_be_cleaned(log):
+            return
+        with self._contained(log):
+            generation = log.segments.generation
+            for segment in unread_times(log):
+                # Between two steps segments may be removed or replaced, and the log deleted.
+                if generation != log.segments.generation or not self._may_be_cleaned(log):
+                    return
+                try:
+                    segment.largest_timestamp_ms()
+                    segment.first_timestamp_ms()
+                except StorageError as error:
+                    self._directories.fail_directory_of(log, error)
+                await pause_after()
 
     def _candidate(self, log: "PartitionLog", high_watermarks: "Mapping[TopicPartition, int]") -> _Candidate | None:
         # Without a role the partition has no high watermark, and records above it may still be truncated.
@@ -222,9 +238,7 @@ class LogCleaner:
 
     async def _delete_old_segments(self) -> None:
         high_watermarks = self._high_watermarks()
-        for number, log in enumerate(self._directories.logs()):
-            if number % LOGS_AT_A_TIME == LOGS_AT_A_TIME - 1:
-                await trio.lowlevel.checkpoint()
+        async for log in paced(self._directories.logs()):
             high_watermark = high_watermarks.get(log.topic_partition)
             if high_watermark is not None and self._may_be_cleaned(log):
                 await self._retention.delete_old_segments_of(log, high_watermark)

@@ -5,6 +5,7 @@ import logging
 import pytest
 import trio
 
+from barnabas.broker import pacing
 from barnabas.broker.logs import cleaner_schedule
 from barnabas.storage.disk import StorageError
 from tests.broker.logs.cleaner_scene import BACKOFF, T0, T1, Scene, a_pass
@@ -194,7 +195,7 @@ async def test_records_above_a_high_watermark_that_fell_during_the_search_are_no
     async def truncated_and_written_again():
         scene.high_watermarks = {T0: 0}
 
-    monkeypatch.setattr(cleaner_schedule, "LOGS_AT_A_TIME", 1)
+    monkeypatch.setattr(pacing, "ROWS_AT_A_TIME", 1)
     monkeypatch.setattr(trio.lowlevel, "checkpoint", truncated_and_written_again)
     assert await cleaner._find_filthiest() is None
 
