@@ -92,7 +92,7 @@ class FetchSession:
         self._news: dict[TopicPartition, Position | None] = {}  # changes against `_sent`; None: not wanted any more
         self._wanted: dict[TopicPartition, None] = {}
         self._without_id: dict[TopicPartition, None] = {}  # the wanted partitions whose topic id is not known
-        self._names: dict[bytes, str] = {}  # topic id -> name, of the leader's side of the session
+        self._by_topic_id: dict[tuple[bytes, int], TopicPartition] = {}  # the keys of `_sent`, as responses name them
 
     @property
     def is_empty(self) -> bool:
@@ -136,17 +136,17 @@ class FetchSession:
         # A topic that was deleted and created again is another topic by id: the old id is forgotten explicitly.
         for key, position in self._news.items():
             sent = self._sent.pop(key, None) if position is None else self._sent.get(key)
-            if sent is not None and (position is None or (by_id and sent.topic_id != position.topic_id)):
-                forgotten.append((key, sent.topic_id))
+            if sent is not None:
+                self._by_topic_id.pop((sent.topic_id, key.partition), None)
+                if position is None or (by_id and sent.topic_id != position.topic_id):
+                    forgotten.append((key, sent.topic_id))
         named = {key: position for key, position in self._news.items() if position is not None}
         self._sent |= named
+        self._by_topic_id |= {(position.topic_id, key.partition): key for key, position in named.items()}
         self._news = {}
         # A full request creates a new session: it names all partitions and has none to forget.
         if self._epoch == INITIAL_EPOCH:
             named, forgotten = dict(self._sent), []
-            self._names.clear()
-        # Ids are kept until the next full request: a response may name any topic of the session.
-        self._names |= {position.topic_id: key.topic for key, position in named.items()}
         # `_sent` itself, not a copy of thousands of positions: until the next call only their order changes (`served`).
         return Asked(self._session_id, self._epoch, by_id, self._sent, named, forgotten)
 
@@ -180,11 +180,11 @@ class FetchSession:
         """The response rows by partition; None if one of them was not requested."""
         rows: dict[TopicPartition, Row] = {}
         for topic in response.responses:
-            # An unknown id becomes "", which no requested topic is called.
-            name = self._names.get(topic.topic_id, "") if asked.by_id else topic.topic
             for row in topic.partitions:
-                key = TopicPartition(name, row.partition_index)
-                if key not in self._sent:
+                key: TopicPartition | None = TopicPartition(topic.topic, row.partition_index)
+                if asked.by_id:
+                    key = self._by_topic_id.get((topic.topic_id, row.partition_index))
+                if key is None or key not in self._sent:
                     return None
                 rows[key] = row
         return rows

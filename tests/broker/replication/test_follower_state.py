@@ -106,6 +106,20 @@ def test_a_topic_that_was_made_again_is_forgotten_by_its_old_id():
     session.want(T0, at(0)._replace(topic_id=U_ID))
     asked = session.ask(by_id=True)
     assert (asked.forgotten, list(asked.named)) == ([(T0, T_ID)], [T0])
+    assert isinstance(session.take(asked, answer(T0)), str)  # by the old id
+
+
+def test_a_session_keeps_nothing_of_the_topics_that_came_and_went():
+    session = established(T0)
+    sizes = set()
+    for number in range(100):
+        key = TopicPartition(f"brief-{number}", 0)
+        session.want(key, at(0)._replace(topic_id=number.to_bytes(16, "big")))
+        session.take(session.ask(by_id=True), answer())
+        session.forget(key)
+        session.take(session.ask(by_id=True), answer())
+        sizes.add(sum(len(each) for each in vars(session).values() if isinstance(each, dict)))
+    assert len(sizes) == 1
 
 
 @pytest.mark.parametrize(
