@@ -144,12 +144,12 @@ def check_partition(disk: Disk, directory: str) -> Generator[Finding, None, Ends
     bases = [offset for name in names if name.endswith(LOG) and (offset := offset_of_name(name)) is not None]
     log_end_offset = bases[0] if bases else 0
     snapshots = yield from _read_snapshots(disk, directory, names)
-    producers = ProducerStates()
+    producers, with_data = ProducerStates(), set[int]()
     if bases and bases[0] in snapshots:
         producers.load_snapshot(disk.read_file(f"{directory}/{bases[0]:020d}{SNAPSHOT}"), 0, NEVER_MS)
     # The base offset of the next segment bounds the offsets of this one; the last segment is unbounded.
     for base, next_base in zip(bases, [*bases[1:], None], strict=True):
-        checked = _SegmentCheck(disk, f"{directory}/{base:020d}", base, next_base, epochs, producers)
+        checked = _SegmentCheck(disk, f"{directory}/{base:020d}", base, next_base, epochs, producers, with_data)
         yield from checked.run()
         log_end_offset = checked.end_offset
         # Snapshots lie where segments begin, and after a clean stop at the log end.
@@ -208,9 +208,11 @@ class _SegmentCheck:
         next_base: int | None,
         epochs: LeaderEpochs,
         producers: ProducerStates,
+        with_data: set[int],
     ) -> None:
         self.disk = disk
         self.producers = producers  # as they are at `end_offset`
+        self.with_data = with_data  # producer ids of which transactional data was met since their last marker
         self.aborted: dict[int, AbortedTransaction] = {}  # by the offset of the marker
         self.aborting: dict[int, int] = {}  # offset -> producer id of each ABORT marker, also of those that end nothing
         self.stem = stem
@@ -313,10 +315,18 @@ class _SegmentCheck:
         """Take over the producer of an entry, and note the transaction that it aborts."""
         try:
             aborted = replay_producers(self.producers, span, data)
-            if span.magic >= BATCH_MAGIC and data[FLAGS_AT] & CONTROL:
+            header = read_batch_header(data) if span.magic >= BATCH_MAGIC else None
+            if header is not None and header.is_control:
                 control = control_of(data)
                 if control is not None and control.type == ABORT:
-                    self.aborting[span.last_offset] = read_batch_header(data).producer_id
+                    self.aborting[span.last_offset] = header.producer_id
+                # Retention has removed all data of this transaction, which the first snapshot still has as open. Then
+                # compaction removes its entry before its marker, as in Kafka.
+                if header.producer_id not in self.with_data:
+                    aborted = None
+                self.with_data.discard(header.producer_id)
+            elif header is not None and header.is_transactional:
+                self.with_data.add(header.producer_id)
         # Also of a batch whose checksum is wrong, which is a finding of its own.
         except (CorruptRecords, InvariantBroken) as error:
             yield Finding(path, span.position, str(error))

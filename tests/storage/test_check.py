@@ -1,11 +1,14 @@
 """`barnabas log check` finds damage of every kind, and `barnabas log dump` shows the content of files."""
 
 import struct
+from contextlib import closing
 
 import pytest
 
 from barnabas.storage.check import check_directory, check_partition
 from barnabas.storage.checkpoint import write_checkpoint
+from barnabas.storage.cleanable import cleanable_part
+from barnabas.storage.cleaner import Cleaning
 from barnabas.storage.disk import StorageError
 from barnabas.storage.dump import NotDumped, read_rows
 from barnabas.storage.index import AbortedTransaction, format_transactions
@@ -253,3 +256,27 @@ def test_a_snapshot_without_a_transaction_that_is_open_is_found(world):
     world.put(name, encode_snapshot(states.entries()))
     (found,) = complaints(world)
     assert "lacks the transaction of producer 8 that is open from 1" in found
+
+
+def test_a_marker_whose_data_retention_has_removed_needs_no_index_entry(new_world):
+    world = new_world(compacted=True, deletes=True, segment_bytes=1 << 20)
+    log = world.open()
+    world.append(log, attributes=TRANSACTIONAL, producer_id=7, producer_epoch=0, base_sequence=0)
+    log.roll(world.now_ms)
+    world.flush(log)  # and save the snapshot, in which the transaction is open
+    world.append_marker(log, ABORT, 7)
+    log.roll(world.now_ms)
+    world.append(log)
+    world.flush(log)
+    log.raise_log_start(1)
+    assert log.delete_old_segments(world.now_ms, log.log_end_offset) == 1
+    compact(log, world.now_ms)
+    assert not world.disk.exists(f"{log.directory}/{1:020d}.txnindex")
+    assert complaints(world) == []
+
+
+def compact(log, now_ms: int) -> None:
+    part = cleanable_part(log, log.log_end_offset, now_ms)
+    with closing(Cleaning(log, part, keys_max=100, window_bytes=1 << 20, now_ms=now_ms).steps()) as steps:
+        for step in steps:
+            assert step.replacement is None or step.replacement.apply(now_ms)
