@@ -56,6 +56,7 @@ class ClusterMetadata:
         self.topics: dict[str, TopicInfo] = {}
         self.partition_count = 0  # of all topics
         self._led: Counter[int] = Counter()  # how many partitions each broker leads that have other replicas
+        self.replaced = 0  # how many topics had their names taken over by another one, without a notice of the deletion
         self._departed: dict[int, tuple[BrokerInfo, float]] = {}  # and the time of departure, on trio's clock
         self.is_complete = trio.Event()  # set once: all topics that existed at the broker's start have arrived
         self.answers = Kept()  # encoded topics of Metadata responses for all topics
@@ -150,6 +151,7 @@ class ClusterMetadata:
         # Another id means a deleted topic whose name was taken again: none of its partitions may stay.
         if topic is None or topic.topic_id != topic_id:
             if topic is not None:
+                self.replaced += 1
                 self._names.pop(topic.topic_id, None)
                 self.partition_count -= len(topic.partitions)
                 for partition in topic.partitions.values():

@@ -348,7 +348,7 @@ def _coordinators(
     # The versions are negotiated, as in Kafka: an older coordinator cannot be asked.
     open_verifier = partial(peers.broker, client_id=f"broker-{me}-txn-verifier", negotiates=True)
     asks = Verification(coordinator.placement.coordinator_of, open_verifier, lambda: config.request_timeout_ms)
-    groups = GroupCoordinator(world, config, metadata)
+    groups = GroupCoordinator(world, config, metadata, partial(read_topic_ids, store))
     # `Replicas` notifies a coordinator when this broker becomes or stops being the leader of one of its partitions.
     replicas.coordinators.update({GROUP_TOPIC: groups, TRANSACTION_TOPIC: coordinator})
     return _Coordinators(groups, producer_ids, coordinator, asks)

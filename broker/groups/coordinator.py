@@ -53,6 +53,7 @@ from barnabas.broker.groups.events import (
 from barnabas.broker.groups.joining import grown_bytes, stored_return
 from barnabas.broker.groups.making import Making
 from barnabas.broker.groups.offsets import NO_OFFSETS, OffsetsView, offsets_view, rests_on
+from barnabas.broker.groups.outdated import ReadTopicIds
 from barnabas.broker.groups.ports import GroupConfig, GroupWorld
 from barnabas.broker.groups.replay import PendingKey
 from barnabas.broker.groups.shards import GroupShard, GroupShards
@@ -83,10 +84,13 @@ Confirmations = dict[GroupShard, ErrorCode]  # whether it is certain that no oth
 class GroupCoordinator:
     """The groups that this broker coordinates. Each method for a request returns the answer or an error code."""
 
-    def __init__(self, world: GroupWorld, config: GroupConfig, metadata: "ClusterMetadata") -> None:
+    def __init__(
+        self, world: GroupWorld, config: GroupConfig, metadata: "ClusterMetadata", read_topic_ids: ReadTopicIds
+    ) -> None:
+        """`read_topic_ids` returns the ids of those of some topics that exist in the store. Raises StoreError."""
         self._config = config
         self.placement = Placement(GROUP_TOPIC, metadata, lambda: config.offsets_topic_num_partitions)
-        self._groups = GroupShards(world, config)
+        self._groups = GroupShards(world, config, metadata, read_topic_ids)
         self._making = Making(world, config)
         self._shards = self._groups.shards
         self._being_deleted: Counter[str] = Counter()  # groups, and how many requests delete them
@@ -110,7 +114,7 @@ class GroupCoordinator:
         # A group topic that is created again may have another number of partitions.
         if any(each.topic == GROUP_TOPIC for each in deleted):
             self.placement.expect_partitions(0)
-        self._groups.on_partitions_deleted(deleted)
+        self._groups.outdated.note_deleted(deleted)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Load groups, fire their timers and remove expired offsets, until cancelled."""
@@ -248,6 +252,8 @@ class GroupCoordinator:
         shard = self._shard_for(group_id, may_be_blank=True)
         if isinstance(shard, ErrorCode):
             return CommitAnswer(shard)
+        if self._groups.outdated.is_late(commit.offsets):
+            return CommitAnswer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         group = shard.state.by_id.get(group_id)
         if group is None:
             if commit.generation >= 0:
@@ -274,6 +280,8 @@ class GroupCoordinator:
         shard = self._shard_for(group_id, may_be_blank=False)
         if isinstance(shard, ErrorCode):
             return CommitAnswer(shard)
+        if self._groups.outdated.is_late(commit.offsets):
+            return CommitAnswer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if _exceeds(shard.state.open.get(commit.transaction.producer_id, {}), group_id, commit.offsets):
             return CommitAnswer(ErrorCode.INVALID_REQUEST)
         # In the step that appends, because the request may have waited.
@@ -335,20 +343,23 @@ class GroupCoordinator:
         stable_below = shard.partition.high_watermark if require_stable else None
         if wanted is None:
             view = offsets_view(group, stable_below=stable_below)
-            self._groups.hide_deleted(shard, view.offsets)
+            self._groups.outdated.hide_deleted(shard, view.offsets)
             after_offset = view.forgotten_offset
             for keys in portions(list(view.offsets), ROWS_AT_A_TIME):
+                self._groups.outdated.hide_outdated(shard, view.offsets, keys)
                 after_offset = max(after_offset, rests_on(view, keys))
                 await pause_after(len(keys))
             return await self._current(shard, after_offset, confirmed) or view
         # To copy all offsets is fast. To look up very many by name would make the step too long.
         few = None if sum(map(len, wanted.values())) > ROWS_AT_A_TIME else _named(wanted)
         view = offsets_view(group, few, stable_below=stable_below)
-        self._groups.hide_deleted(shard, view.offsets)
+        self._groups.outdated.hide_deleted(shard, view.offsets)
         after_offset = NO_OFFSET
         for topic, indexes in wanted.items():
             for some in portions(indexes, ROWS_AT_A_TIME):
-                after_offset = max(after_offset, rests_on(view, [TopicPartition(topic, each) for each in some]))
+                keys = [TopicPartition(topic, each) for each in some]
+                self._groups.outdated.hide_outdated(shard, view.offsets, keys)
+                after_offset = max(after_offset, rests_on(view, keys))
                 await pause_after(len(some))
         return await self._current(shard, after_offset, confirmed) or view
 

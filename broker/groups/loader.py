@@ -41,4 +41,5 @@ class GroupLoader:
             del by_id[group_id]
         for group in by_id.values():
             forget(group)
+            self._groups.unknown_topics |= dict.fromkeys(key.topic for key in group.recorded.partitions())
         return self._groups

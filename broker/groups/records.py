@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ProtocolViolation
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 from barnabas.wire.versioned_records import VERSION_BYTES, MalformedRecord, supported_version, version_of, versioned
 
 # One version for each kind of key, for ever: log compaction compares the bytes of keys. A key in another version would
@@ -50,13 +50,17 @@ RecordedMember = m.GroupMetadataValue.MemberMetadata
 
 
 class Commit(NamedTuple):
-    """A committed offset. Timestamps are the wall clock in ms; `expire_timestamp_ms` is NO_EXPIRY for most clients."""
+    """A committed offset. Timestamps are the wall clock in ms; `expire_timestamp_ms` is NO_EXPIRY for most clients.
+
+    `topic_id` is the id that the topic had. It is not in the record: zero after a load (`outdated.py`).
+    """
 
     offset: int
     leader_epoch: int
     metadata: str
     commit_timestamp_ms: int
     expire_timestamp_ms: int = NO_EXPIRY
+    topic_id: bytes = ZERO_TOPIC_ID
 
 
 class OffsetRecord(NamedTuple):
@@ -145,7 +149,7 @@ def _decode_usual_commit(key: bytes, value: bytes | None) -> OffsetRecord | None
 
 
 def _encode_commit(commit: Commit) -> bytes:
-    offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms = commit
+    offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, _ = commit
     # This version has no leader epoch. None is lost: OffsetCommit has a retention time in v2-4, a leader epoch from v6.
     if expire_timestamp_ms != NO_EXPIRY:
         times = _TIMES.pack(commit_timestamp_ms, expire_timestamp_ms)

@@ -32,6 +32,9 @@ class Groups:
     # Producer id -> what it has in `Recorded.pending` of any group. A marker names the producer alone, and must not
     # need a pass over all groups.
     open: dict[int, dict[PendingKey, StoredOffset]] = field(default_factory=dict)
+    # Of the offsets that were loaded: the ids of their topics, and the topics whose id was not found yet.
+    loaded_topics: dict[str, bytes] = field(default_factory=dict)
+    unknown_topics: dict[str, None] = field(default_factory=dict)
     # On which connection each producer has sent offsets since the log was loaded. Not in the log.
     committers: LatestConnections[ProducerKey] = field(default_factory=lambda: LatestConnections(COMMITTERS_MAX))
 

@@ -8,8 +8,9 @@ that the log has, and nothing has to be rolled back.
 
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -24,7 +25,6 @@ from barnabas.broker.groups.events import (
     Expire,
     Intent,
     Loaded,
-    PartitionsDeleted,
     Shed,
     StoreExpiry,
     Timer,
@@ -32,10 +32,11 @@ from barnabas.broker.groups.events import (
 )
 from barnabas.broker.groups.loader import GroupLoader
 from barnabas.broker.groups.memory import SHEDDINGS_MAX, GroupMemory, Held
+from barnabas.broker.groups.outdated import Outdated, ReadTopicIds
 from barnabas.broker.groups.ports import GroupConfig, GroupWorld
 from barnabas.broker.groups.replay import Groups, replay_all, replay_marker
 from barnabas.broker.groups.sessions import apply_unloaded
-from barnabas.broker.groups.state import GROUP_BYTES, Group, GroupState, StoredOffset, subscribed_topics, text_bytes
+from barnabas.broker.groups.state import GROUP_BYTES, Group, GroupState, subscribed_topics, text_bytes
 from barnabas.broker.groups.subscriptions import reading
 from barnabas.broker.groups.timers import Timers
 from barnabas.broker.memory import members_limit_bytes
@@ -47,6 +48,9 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import Batch
 from barnabas.wire.sentinels import NO_PRODUCER_ID
 from barnabas.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.broker.metadata import ClusterMetadata
 
 logger = logging.getLogger(__name__)
 
@@ -65,52 +69,30 @@ GroupShard = Shard[Groups]
 class GroupShards:
     """The groups of all shards of this broker. Owns `shards`."""
 
-    def __init__(self, world: GroupWorld, config: GroupConfig) -> None:
+    def __init__(
+        self, world: GroupWorld, config: GroupConfig, metadata: "ClusterMetadata", read_topic_ids: ReadTopicIds
+    ) -> None:
         self._world = world
         self._config = config
         self._codec = Codec(config.offsets_topic_compression_codec)
         self.shards = Shards[Groups](GROUP_TOPIC, self, world, lambda: config.offsets_load_buffer_size)
+        self.outdated = Outdated(self.shards, metadata, read_topic_ids)
         self._timers: Timers[Group, Timer] = Timers()
         self._shard_of: dict[Group, GroupShard] = {}  # of each group that ever had a timer, until it is removed
         self._memory = GroupMemory(members_limit_bytes(config.group_members_max_bytes, world.memory_bytes))
         self._sleeping_until = math.inf  # when `_watch_timers` wakes by itself (trio's clock, s)
         self._wake = trio.Event()
-        # Deleted partitions whose offsets are not all removed yet, each with the log end offsets of the serving shards
-        # at the time.
-        self._deleted: dict[TopicPartition, Mapping[GroupShard, int]] = {}
-        self._deletion = trio.Event()
         # Unbounded, because the senders are synchronous. Few items wait: one per large rebalance, one per shard that is
         # unloaded.
         self._to_wake, self._wakes = trio.open_memory_channel[list[AnyReply]](math.inf)
         self._unloaded, self._to_remove = trio.open_memory_channel[GroupShard](math.inf)
-
-    def on_partitions_deleted(self, deleted: Sequence[TopicPartition]) -> None:
-        """These partitions were deleted: remove the offsets that are committed for them."""
-        # The removal is a task, and a topic of the same name may be created before it ends. Offsets that are committed
-        # for that one have records after these log end offsets, and stay.
-        # The partition's current log: after a move to another directory (AlterReplicaLogDirs) `shard.log` is closed.
-        ends = {
-            shard: log.log_end_offset for shard in self.shards.serving() if (log := shard.partition.log) is not None
-        }
-        self._deleted |= dict.fromkeys(deleted, ends)
-        self._deletion.set()
-
-    def hide_deleted(self, shard: GroupShard, offsets: dict[TopicPartition, StoredOffset]) -> None:
-        """Take out of this copy the offsets of deleted partitions that are about to be removed."""
-        # As if all had been removed within the deletion, as in Kafka: with the offset of the old topic a consumer would
-        # begin in the middle of a new one of the same name.
-        deleted = self._deleted
-        fewer: Collection[TopicPartition] = deleted if len(deleted) < len(offsets) else offsets
-        for key in list(fewer):
-            if key in offsets and key in deleted and offsets[key].at_offset < deleted[key].get(shard, 0):
-                del offsets[key]
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Load groups, fire timers, send replies and remove offsets, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.shards.load)
             nursery.start_soon(self._expire_offsets)
-            nursery.start_soon(self._forget_deleted)
+            nursery.start_soon(self.outdated.run, self.forget)
             nursery.start_soon(self._wake_sleepers)
             nursery.start_soon(self._remove_unloaded)
             task_status.started()
@@ -304,6 +286,7 @@ class GroupShards:
 
     def on_serving(self, shard: GroupShard) -> None:
         """The groups accept requests from now on."""
+        self.outdated.note_serving()
         if shard.state.by_id:
             logger.info("coordinates %d groups of %s-%d", len(shard.state.by_id), GROUP_TOPIC, shard.index)
 
@@ -342,33 +325,21 @@ class GroupShards:
     async def _expire_offsets(self) -> None:
         """Remove expired offsets, every `offsets.retention.check.interval.ms`."""
         while True:
+            self.outdated.look_again()
             retention_ms = self._config.offsets_retention_minutes * MS_PER_MINUTE
             for shard in self.shards.serving():
                 for group in list(shard.state.by_id.values()):
                     if group.recorded.offsets and group.state is GroupState.STABLE:
                         await self.read_subscriptions(group)
                     await pause_after(1)
-                await self._forget(shard, lambda group: list(group.recorded.offsets), partial(Expire, retention_ms))
+                await self.forget(shard, lambda group: list(group.recorded.offsets), partial(_expiry_of, retention_ms))
             await trio.sleep(self._config.offsets_retention_check_interval_ms / 1000)
 
-    async def _forget_deleted(self) -> None:
-        """Remove the offsets of deleted partitions, in one pass those of all that were deleted during the last one."""
-        while True:
-            await self._deletion.wait()
-            self._deletion = trio.Event()
-            deleted = dict(self._deleted)
-            for shard in self.shards.serving():
-                await self._forget(shard, partial(_committed_of, deleted), partial(_deletion_of, deleted, shard))
-            for key, ends in deleted.items():
-                # Unless it was deleted once more.
-                if self._deleted[key] is ends:
-                    del self._deleted[key]
-
-    async def _forget(
+    async def forget(
         self,
         shard: GroupShard,
         partitions_of: Callable[[Group], list[TopicPartition]],
-        event_of: Callable[[Sequence[TopicPartition]], Event],
+        event_of: Callable[[Group, Sequence[TopicPartition]], Event],
     ) -> None:
         """For every group of a shard, apply events for portions of its committed offsets.
 
@@ -381,7 +352,7 @@ class GroupShards:
             # One event at least, also for a group without such offsets: the group itself may have expired.
             for start in range(0, max(len(partitions), 1), at_a_time):
                 some = partitions[start : start + at_a_time]
-                self.happen_unasked(shard, group, event_of(some))
+                self.happen_unasked(shard, group, event_of(group, some))
                 # An event costs time even without offsets: as much as 8 of them, so 50 groups make a step.
                 left -= len(some) * PARTITIONS_AT_A_TIME // at_a_time + PARTITIONS_AT_A_TIME // GROUPS_AT_A_TIME
                 if left <= 0:
@@ -389,19 +360,8 @@ class GroupShards:
                     left = PARTITIONS_AT_A_TIME
 
 
-def _committed_of(deleted: Mapping[TopicPartition, object], group: Group) -> list[TopicPartition]:
-    """The deleted partitions with an offset of this group, committed or pending."""
-    recorded = group.recorded
-    # Either may have tens of thousands of entries: the loop goes over the smaller one.
-    known = len(recorded.offsets) + len(recorded.pending)
-    fewer = recorded.partitions() if known < len(deleted) else deleted
-    return [key for key in fewer if key in deleted and recorded.has(key)]
-
-
-def _deletion_of(
-    deleted: Mapping[TopicPartition, Mapping[GroupShard, int]], shard: GroupShard, some: Sequence[TopicPartition]
-) -> PartitionsDeleted:
-    return PartitionsDeleted({key: deleted[key].get(shard, 0) for key in some})
+def _expiry_of(retention_ms: int, _: Group, some: Sequence[TopicPartition]) -> Expire:
+    return Expire(retention_ms, some)
 
 
 def _log(group: Group, notes: Sequence[str]) -> None:

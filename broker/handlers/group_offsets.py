@@ -132,12 +132,16 @@ async def offset_commit(broker: Broker, call: Call, request: m.OffsetCommitReque
 
 
 async def _asked_commits(
-    broker: Broker, call: Call, topics: Sequence[AskedTopic[AskedRow]], commit_of: Callable[[AskedRow, int], Commit]
+    broker: Broker,
+    call: Call,
+    topics: Sequence[AskedTopic[AskedRow]],
+    commit_of: Callable[[AskedRow, int, bytes], Commit],
 ) -> tuple[dict[TopicPartition, ErrorCode], dict[TopicPartition, Commit]]:
     """What an OffsetCommit or TxnOffsetCommit asks for: the error of each partition, and what is to be committed.
 
-    `commit_of` makes the commit of a row, at this time (ms). Keys keep the order of the request, which is the order of
-    the response. Of a partition that is named twice the last commit counts, and it is answered once.
+    `commit_of` makes the commit of a row, at this time (ms), of the topic with this id. Keys keep the order of the
+    request, which is the order of the response. Of a partition that is named twice the last commit counts, and it is
+    answered once.
     """
     now_ms = broker.world.now_ms()
     errors: dict[TopicPartition, ErrorCode] = {}
@@ -150,15 +154,18 @@ async def _asked_commits(
             if not may_read:
                 errors[key] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             # No deletion of the partition would remove this offset: it would stay until it expires.
-            elif broker.metadata.partition(*key) is None:
+            elif (info := broker.metadata.topics.get(topic.name)) is None or key.partition not in info.partitions:
                 errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
-                commits[key] = commit_of(row, now_ms)
+                commits[key] = commit_of(row, now_ms, info.topic_id)
     return errors, commits
 
 
 def _commit(
-    request: m.OffsetCommitRequest, row: m.OffsetCommitRequest.OffsetCommitRequestPartition, now_ms: int
+    request: m.OffsetCommitRequest,
+    row: m.OffsetCommitRequest.OffsetCommitRequestPartition,
+    now_ms: int,
+    topic_id: bytes,
 ) -> Commit:
     keeps_for_ms = request.retention_time_ms
     return Commit(
@@ -169,6 +176,7 @@ def _commit(
         now_ms if row.commit_timestamp == NO_TIMESTAMP else row.commit_timestamp,
         # The client chooses the retention time freely; the sum must stay an int64 for the record.
         NO_EXPIRY if keeps_for_ms == NO_RETENTION else min(now_ms + keeps_for_ms, TIMESTAMP_MAX),
+        topic_id,
     )
 
 
@@ -283,8 +291,11 @@ async def _verify(
     return IN_TRANSACTION_NOT_STORED.get(code, code)
 
 
-def _commit_in_transaction(row: m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition, now_ms: int) -> Commit:
-    return Commit(row.committed_offset, row.committed_leader_epoch, row.committed_metadata or "", now_ms)
+def _commit_in_transaction(
+    row: m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition, now_ms: int, topic_id: bytes
+) -> Commit:
+    metadata = row.committed_metadata or NO_METADATA
+    return Commit(row.committed_offset, row.committed_leader_epoch, metadata, now_ms, topic_id=topic_id)
 
 
 def refuse_txn_offset_commit(

@@ -16,9 +16,11 @@ from barnabas.storage.index import AbortedTransaction, IndexCorrupt, parse_trans
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.segment import ActiveSegment
 from barnabas.wire.sentinels import NO_OFFSET
+from barnabas.wire.topics import ZERO_TOPIC_ID
 
 if TYPE_CHECKING:
     from barnabas.broker.groups.replay import Groups
+    from barnabas.broker.groups.state import StoredOffset
     from barnabas.broker.replication.partition import Partition
     from barnabas.broker.shards.shard import Shard
     from barnabas.broker.transactions.replay import TransactionalIds
@@ -189,8 +191,15 @@ def _offsets_of(groups: "Groups") -> dict[object, object]:
     for group_id, group in groups.by_id.items():
         recorded = group.recorded
         for key, stored in recorded.offsets.items():
-            found[group_id, key] = stored
+            found[group_id, key] = _as_logged(stored)
         for key, pending in recorded.pending.items():
             if pending:
-                found[group_id, key, "pending"] = dict(pending)
+                found[group_id, key, "pending"] = {
+                    producer_id: _as_logged(stored) for producer_id, stored in pending.items()
+                }
     return found
+
+
+def _as_logged(stored: "StoredOffset") -> "StoredOffset":
+    # No record has the id of the topic.
+    return stored._replace(commit=stored.commit._replace(topic_id=ZERO_TOPIC_ID))

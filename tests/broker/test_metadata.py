@@ -83,6 +83,7 @@ def test_a_topic_made_again_has_its_new_id_only() -> None:
     metadata.apply(update(topic_id=bytes(15) + b"\x01"))
     assert metadata.topic_name(TOPIC_ID) is None
     assert metadata.topic_name(bytes(15) + b"\x01") == "orders"
+    assert metadata.replaced == 1
 
 
 async def test_a_task_that_waits_for_a_change_is_woken(autojump_clock: object) -> None:

@@ -266,9 +266,11 @@ class House:
         self.world.memory_bytes = 1 << 30
         self.metadata = ClusterMetadata()
         self.metadata.brokers[0] = BrokerInfo(0, {"PLAINTEXT": Endpoint("PLAINTEXT", "here", 9092)}, None)
+        self.metadata.is_complete.set()
+        self.stored_ids = {}
         self.know_topic(GROUP_TOPIC, 1)
         self.know_topic("t", 2)
-        self.groups = GroupCoordinator(self.world, self.config, self.metadata)
+        self.groups = GroupCoordinator(self.world, self.config, self.metadata, self.read_topic_ids)
         self.created = []
         self.fetched_to = 0
         self.topics = SimpleNamespace(ensure_internal=self.ensure_internal)
@@ -280,9 +282,15 @@ class House:
     def now_ms(self):
         return 1_000_000 + round((trio.current_time() - self.started_at) * 1000)
 
-    def know_topic(self, name, count):
+    def know_topic(self, name, count, topic_id=TOPIC_ID):
         info = PartitionInfo(0, 1, [0], [0], [])
-        self.metadata.topics[name] = TopicInfo(name, TOPIC_ID, dict.fromkeys(range(count), info))
+        self.metadata.topics[name] = TopicInfo(name, topic_id, dict.fromkeys(range(count), info))
+        self.stored_ids[name] = topic_id
+
+    async def read_topic_ids(self, topics):
+        """Those of the store."""
+        await trio.lowlevel.checkpoint()
+        return {name: self.stored_ids[name] for name in topics if name in self.stored_ids}
 
     async def ensure_internal(self, name, take):
         self.created.append(name)

@@ -24,7 +24,7 @@ async def test_offsets_of_a_deleted_topic_are_not_read_while_they_are_removed(ho
     assert offsets_of(await house.ask(fetch(0, 1))) == {0: 1, 1: 6}
     await trio.sleep(1)
     assert offsets_of(await house.ask(fetch(0, 1))) == {0: 1, 1: 6}
-    assert house.groups._groups._deleted == {}
+    assert house.groups._groups.outdated._deleted == {}
 
 
 async def test_a_commit_between_two_portions_of_a_deletion_is_not_forgotten(house, autojump_clock, monkeypatch):

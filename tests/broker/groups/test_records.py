@@ -16,7 +16,7 @@ from barnabas.broker.groups.records import (
     encode_record,
 )
 from barnabas.wire import messages as m
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 
 KEY = OffsetRecord("g", TopicPartition("t", 3), None)
 names = st.text(max_size=20)
@@ -43,8 +43,8 @@ metadata = st.builds(
     members=st.lists(members, max_size=3),
 )
 partitions = st.builds(TopicPartition, names, int32)
-lasting = st.builds(Commit, int64, int32, names, int64, st.just(NO_EXPIRY))
-expiring = st.builds(Commit, int64, st.just(-1), names, int64, st.integers(0, 2**62))
+lasting = st.builds(Commit, int64, int32, names, int64, st.just(NO_EXPIRY), st.just(ZERO_TOPIC_ID))
+expiring = st.builds(Commit, int64, st.just(-1), names, int64, st.integers(0, 2**62), st.just(ZERO_TOPIC_ID))
 
 
 @given(
