@@ -28,7 +28,7 @@ SERVE = re.compile(r"(make|barnabas) serve\b")
 READY = " ready: broker "
 # Beside git, make and Python: what POSIX has. No compiler, no Java.
 POSIX = ["sh", "cat", "chmod", "dirname", "env", "find", "grep", "head", "ls", "mkdir", "rm", "sed", "touch", "uname"]
-STEP_SECONDS = 600  # of which most goes into downloads
+STEP_SECONDS = 1500  # of which most goes into downloads, and into Spark on a busy machine
 END_SECONDS = 60
 SECONDS_BETWEEN_LOOKS = 0.1
 
