@@ -16,6 +16,7 @@ class EncodeEmitter(Emitter):
         super().__init__(schema, version)
         self._pieces: list[str] = []  # expressions that are ready to be appended
         self._locals = 0
+        self._long: list[str] = []  # locals with strings of the element that is being encoded
         self._in_tags = False  # a tag section is small and built as a whole, so it has no steps
 
     def source(self) -> list[str]:
@@ -117,6 +118,8 @@ class EncodeEmitter(Emitter):
             "records": ("", "size_of", "None"),
         }[field.element]
         local = self._length(value, field, SIZED[field.element], convert, size, empty)
+        if field.element != "records":
+            self._long.append(local)
         # `add_records` appends to `parts` itself, so everything before must be in there.
         if field.element == "records":
             self._flush()
@@ -134,6 +137,7 @@ class EncodeEmitter(Emitter):
         # Pending pieces belong before the loop: inside it they would be appended once per element.
         self._flush()
         item = var + "i"
+        outer, self._long = self._long, []
         with self.block(f"for {item} in {local}:"):
             if field.is_struct:
                 self._struct(item, field.element, self.schema.fields_of(field))
@@ -141,10 +145,13 @@ class EncodeEmitter(Emitter):
                 self._field(item, Field(field.name, field.element), var)
             self._flush()
             if self.stepped and not self._in_tags:
-                self.put("left -= 1")
-                with self.block("if not left:"):
+                # A row also counts by the length of its strings: a client may have chosen 32 kB for each.
+                lengths = "".join(f" + (len({each}) >> {runtime.ROW_BYTES_SHIFT})" for each in self._long)
+                self.put(f"left -= 1{lengths}")
+                with self.block("if left <= 0:"):
                     self.put("yield")
                     self.put(f"left = {runtime.STEP_ROWS}")
+        self._long = outer
 
     def _length(self, value: str, field: Field, letter: str, convert: str, size: str, empty: str) -> str:
         """Emit the length or count of a value; returns the local with the value, which is `empty` if that is null."""
@@ -204,7 +211,7 @@ class EncodeEmitter(Emitter):
 class EncodeStepsEmitter(EncodeEmitter):
     """Emits `encode_steps(o, parts, marks)`: a generator that yields after every `runtime.STEP_ROWS` elements.
 
-    The caller may take the pieces out of the lists between two steps.
+    It yields after fewer if they have long strings. The caller may take the pieces out of the lists between two steps.
     """
 
     verb = "encode_steps"

@@ -28,6 +28,7 @@ SMALL_INTS = range(-5, 257)  # CPython has one object for each of them
 STEP_BYTES = 1 << 16
 INTS_AT_A_TIME = 1024
 STEP_ROWS = 500
+ROW_BYTES_SHIFT = 10  # a KiB of a string takes the time of a row
 TAGS_MAX = 100  # of one struct; Kafka's structs have at most five
 
 _BYTES_LIKE = (bytes, bytearray, memoryview)  # a tuple: `isinstance` takes three times as long with a union

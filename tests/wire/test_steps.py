@@ -126,3 +126,26 @@ def test_an_answer_of_many_rows_is_written_in_many_steps():
     data, size_bytes, steps = encoded(message, 9)
     assert (data, size_bytes) == (m.encode(message, 9), len(data))
     assert steps == 11
+
+
+@pytest.mark.parametrize("version", [7, 8])
+def test_rows_with_long_strings_are_written_a_few_in_a_step(version):
+    text = "€" * 4096
+    if version == 7:
+        row = m.OffsetFetchResponse.OffsetFetchResponsePartition(metadata=text)
+        topics = [m.OffsetFetchResponse.OffsetFetchResponseTopic(name="t", partitions=[row] * 500)]
+        message = m.OffsetFetchResponse(topics=topics)
+    else:
+        rows = [m.OffsetFetchResponse.OffsetFetchResponsePartitions(metadata=text)] * 500
+        topics = [m.OffsetFetchResponse.OffsetFetchResponseTopics(name="t", partitions=rows)]
+        message = m.OffsetFetchResponse(groups=[m.OffsetFetchResponse.OffsetFetchResponseGroup(topics=topics)])
+    data, size_bytes, steps = encoded(message, version)
+    assert data == m.encode(message, version)
+    assert size_bytes == len(data)
+    # Six megabytes, and about half of one in a step.
+    assert 10 <= steps <= 20
+
+
+def test_rows_with_short_strings_are_written_in_as_few_steps_as_rows_without():
+    names = [m.MetadataRequest.MetadataRequestTopic(name="orders") for _ in range(STEP_ROWS - 1)]
+    assert encoded(m.MetadataRequest(topics=names), 9)[2] == 1
