@@ -31,8 +31,8 @@ of the code cannot make a bug harmless without notice.
     nervous_cut        give a log directory up after a truncation
 
 Those of transactions are in `transaction_bugs.py`, those of logins and ACLs in `secured_bugs.py`, those
-that a hostile client shows in `hostile_bugs.py`. Those in `log_bugs.py` are caught by stories
-(`tests/testing/test_stories_moves.py`), not by seeds.
+that a hostile client shows in `hostile_bugs.py`. Those in `log_bugs.py` and `offset_bugs.py` are
+caught by stories (`tests/testing/test_stories_moves.py`, `test_stories_offsets.py`), not by seeds.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence

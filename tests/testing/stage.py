@@ -20,7 +20,7 @@ from barnabas.controller.store import paths
 from barnabas.controller.store.paths import PartitionState
 from barnabas.storage.disk import parent_of
 from barnabas.testing.simulation.cluster import open_cluster
-from barnabas.testing.simulation.invariants import Checks
+from barnabas.testing.simulation.invariants import OFFSETS_TOPIC, Checks
 from barnabas.testing.simulation.observe import Observer, watch_tree
 from barnabas.testing.simulation.party import Link, Lost, Party
 from barnabas.testing.simulation.schedule import simulate
@@ -175,6 +175,18 @@ class Stage:
         """Whether this broker has heard that it leads."""
         replica = self.replica(broker_id)
         return replica is not None and replica.is_leader
+
+    def leads_offsets(self, broker_id: int) -> bool:
+        """Whether this broker leads the partition of committed offsets: it loads them, or serves them."""
+        broker = self.cluster.nodes[broker_id].broker
+        found = None if broker is None else broker.replicas.get(OFFSETS_TOPIC, 0)
+        return found is not None and not isinstance(found, ErrorCode) and found.is_leader
+
+    def known_id(self, broker_id: int) -> bytes | None:
+        """The id of the topic as this broker's metadata have it."""
+        broker = self.cluster.nodes[broker_id].broker
+        info = None if broker is None else broker.metadata.topics.get(self.topic)
+        return None if info is None else info.topic_id
 
     def end(self, broker_id: int) -> int:
         """Where this broker's log ends."""
