@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 import trio
 
+from barnabas.testing.simulation.history import NOWHERE
 from barnabas.testing.simulation.party import Lost, Party
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
@@ -52,6 +53,9 @@ class Permissions(Protocol):
 
     def topic_may_go(self, topic: str) -> None:
         """The topic may be deleted from now on."""
+
+    def in_sync_may_be(self, topic: str, replicas: int) -> None:
+        """An acknowledgement with acks=all may need so few replicas from now on."""
 
 
 class Admin:
@@ -189,10 +193,24 @@ class Admin:
     async def alter_config(self) -> bool:
         """Change a property of a topic that changes nothing for the invariants."""
         topic, _ = await self._any_partition()
-        value = str(self.party.rng.choice((4096, 16384, 1 << 20)))
-        config = m.IncrementalAlterConfigsRequest.AlterableConfig(
-            name="segment.bytes", config_operation=SET, value=value
-        )
+        return await self._alter_config(topic, "segment.bytes", str(self.party.rng.choice((4096, 16384, 1 << 20))))
+
+    async def alter_guarantees(self) -> bool:
+        """Change how many replicas an acknowledgement needs, or how long records are kept."""
+        topic, _ = await self._any_partition()
+        plan = self._plans[topic]
+        if self.party.rng.random() < 0.5:
+            replicas = self.party.rng.choice((1, 2))
+            self._permissions.in_sync_may_be(topic, replicas)
+            return await self._alter_config(topic, "min.insync.replicas", str(replicas))
+        if plan.has_twin or plan.is_compacted or not self._operations[self.delete_records]:
+            return False
+        for partition in self.party.view.partitions_of(topic):
+            self._permissions.records_may_go(topic, partition, NOWHERE)
+        return await self._alter_config(topic, "retention.ms", self.party.rng.choice(("1000", "5000", "-1")))
+
+    async def _alter_config(self, topic: str, name: str, value: str) -> bool:
+        config = m.IncrementalAlterConfigsRequest.AlterableConfig(name=name, config_operation=SET, value=value)
         resource = m.IncrementalAlterConfigsRequest.AlterConfigsResource(
             resource_type=TOPIC_RESOURCE, resource_name=topic, configs=[config]
         )

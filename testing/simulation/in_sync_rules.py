@@ -41,6 +41,10 @@ class InSyncRules:
         self.replicas_min: dict[str, int] = {}  # topic -> the smallest min.insync.replicas that it has had
         self._violate = violate
 
+    def may_be(self, topic: str, replicas: int) -> None:
+        """From now on `min.insync.replicas` of this topic may be this."""
+        self.replicas_min[topic] = min(replicas, self.replicas_min.get(topic, replicas))
+
     def committed(self, truth: Truth, batch: BatchHeader, epoch: int, states: Sequence[Election]) -> None:
         """The high watermark of the leader of this epoch passed this batch."""
         if truth.is_deleted:

@@ -153,6 +153,10 @@ class Checks:
         """A client asks to delete the topic."""
         self._tell(f"topic {topic} is to be deleted")
 
+    def in_sync_may_be(self, topic: str, replicas: int) -> None:
+        """A client asks for fewer replicas in sync."""
+        self.in_sync.may_be(topic, replicas)
+
     # -- what replicas do
 
     def look(self, node: WatchedNode, partition: "Partition") -> None:

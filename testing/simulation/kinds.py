@@ -13,6 +13,7 @@ where two parts of a broker meet.
     stranded      the same; a coordinator hears clients only, and another one takes its place
     twice         names and ids are used twice: topics are recreated all the time; producers have the ids of others
     hostile       a client uses up every limit in the cheapest way; the others do not notice
+    settings      min.insync.replicas and retention of topics change while they are used; syncs are slow
     secured       all clients log in, sessions end, ACLs and credentials change; some have no right, or a wrong password
 """
 
@@ -188,6 +189,7 @@ KINDS: Mapping[str, Kind] = {
         faults=("pause-long", "isolate", "crash-process"),
         operations={"recreate": 12, "reassign": 20},
     ),
+    "settings": Kind(_plain, faults=("slow-syncs", "late-watches"), operations={"alter_guarantees": 12}),
     "hostile": Kind(_hostile, faults=("delay", "kill-controller")),
     "secured": Kind(_secured, faults=("leave-store", "expire-session", "late-watches", "lose-store-answer")),
 }
