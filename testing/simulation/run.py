@@ -395,7 +395,8 @@ class Run:
     async def _besiege(self, admin: Admin, siege: SiegeRules, story: Story) -> None:
         """No fault but the hostile clients; the administrator gives the controller work, members join again."""
         story.tell("nothing but hostile clients troubles the cluster")
-        admin.party.close()  # `keep_all` was cancelled, so an answer to it may be on its way; these are other connections
+        # `keep_all` was cancelled, so an answer to it may be on its way: the siege has connections of its own.
+        admin.party.close()
         siege.begin()
         ends = trio.current_time() + SIEGE_SECONDS
         for member in self.clients.members:
