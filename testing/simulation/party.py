@@ -188,7 +188,9 @@ class Link:
         return frame
 
     def _lost(self, why: str) -> Lost:
-        if self._on_served is not None and self._asked_at and not self.is_closed:
+        # Where clients log in, a broker closes the connection of one that does not log in again in time.
+        is_unexpected = self._asked_at and not self.is_closed and self._admission is None
+        if self._on_served is not None and is_unexpected:
             seconds = trio.current_time() - self._asked_at[0]
             self._on_served(seconds, self._worked_at, f"by {self.address[0]}: {why}")
         self.close()
