@@ -221,7 +221,7 @@ async def many_quotas(scene: Scene) -> None:
 # Which histories concern an API. All others are asked of a broker with many topics.
 HISTORIES = {
     0: (many_segments, many_producers),
-    1: (many_topics, many_segments),
+    1: (many_segments, many_topics),  # in this order: the controller does not know what `many_topics` tells the broker
     2: (many_segments,),
     8: (many_members, many_offsets),
     9: (many_offsets,),

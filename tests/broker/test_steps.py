@@ -30,15 +30,18 @@ MEASURED_AGAIN = 2  # other programs on the machine make a step longer, none mak
 
 SAMPLE = (0, 3, 9, 10, 15, 42, 65)  # what clients ask often, and what hashes names
 
-# Fields whose elements are gone through in one step, and why. Only brokers may send the first four.
-ONE_STEP = "the change of all partitions that it names is seen as a whole; 20,000 of them take longer"
+# Fields whose elements are gone through in one step, and why.
+ONE_STEP = "from a controller: all partitions that it names enter their lines, or change, together"
 EXCEPTIONS = {
     ("LeaderAndIsr", "topic_states"): ONE_STEP,
     ("LeaderAndIsr", "ungrouped_partition_states"): ONE_STEP,
+    ("StopReplica", "topics"): ONE_STEP,
+    ("StopReplica", "topic_states"): ONE_STEP,
+    ("StopReplica", "ungrouped_partitions"): ONE_STEP,
     ("UpdateMetadata", "topic_states"): ONE_STEP,
     ("UpdateMetadata", "ungrouped_partition_states"): ONE_STEP,
-    ("CreateDelegationToken", "renewers"): "names are encoded before they are refused",
     ("UpdateMetadata", "live_brokers"): "a cluster has some hundred brokers, not 20,000",
+    ("CreateDelegationToken", "renewers"): "names are encoded before they are refused",
 }
 
 
