@@ -20,7 +20,7 @@ Any other loss is a violation. A permitted one cuts the `Truth` of the partition
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -141,9 +141,13 @@ class Checks:
         """The machine of this broker crashed."""
         self._returned[broker_id] = math.inf
         for truth in self.truths.values():
-            shadow = truth.shadows.get(broker_id)
-            if shadow is not None:
-                shadow.lost_power = True
+            truth.lost_power(broker_id)
+
+    def lost_directory(self, broker_id: int, directory: str) -> None:
+        """This broker starts without one of its log directories."""
+        self._returned[broker_id] = math.inf
+        for truth in self.truths.values():
+            truth.lost_directory(broker_id, directory)
 
     def records_may_go(self, topic: str, partition: int, offset: int) -> None:
         """A client asks to delete the records of this partition below the offset."""
@@ -593,8 +597,3 @@ def _was_being_cut(shadow: Shadow) -> bool:
 
 def _is_unclean(before: Election, after: Election) -> bool:
     return after.state.leader not in before.state.isr
-
-
-def losses(counts: Mapping[str, int]) -> dict[str, int]:
-    """How often Kafka's rules permitted a loss, by reason."""
-    return {name.removeprefix("losses: "): count for name, count in counts.items() if name.startswith("losses: ")}

@@ -5,11 +5,12 @@ continued_copy     continue the copy of an interrupted move, although the log wa
 copy_by_name       take the copy of a deleted topic's log for the one of the next topic of its name
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 import trio
 
+from barnabas.broker.cluster import boot_mark
 from barnabas.broker.config.live import BrokerConfig, TopicConfig
 from barnabas.broker.logs.cleaner_schedule import Permit
 from barnabas.broker.logs.directories import LogDirectories
@@ -99,9 +100,26 @@ def _lock_over_swaps() -> list[Replacement]:
     return [(FutureLogs, "swap", swap), (turns.Turn, "__anext__", wait)]
 
 
+def _forgotten_siblings() -> list[Replacement]:
+    right = boot_mark.kept_since
+
+    def kept_since(
+        marks: "Mapping[str, boot_mark.BootMark | boot_mark.Mark]", offline: "Collection[str]"
+    ) -> int | None:
+        """A directory knows only itself."""
+        alone = {
+            path: mark._replace(siblings=()) if isinstance(mark, boot_mark.BootMark) else mark
+            for path, mark in marks.items()
+        }
+        return right(alone, offline)
+
+    return [(boot_mark, "kept_since", kept_since)]
+
+
 LOG_BUGS: dict[str, Callable[[], list[Replacement]]] = {
     "lasting_permit": _lasting_permit,
     "continued_copy": _continued_copy,
     "copy_by_name": _copy_by_name,
+    "forgotten_siblings": _forgotten_siblings,
     "lock_over_swaps": _lock_over_swaps,
 }

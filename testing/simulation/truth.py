@@ -123,6 +123,18 @@ class Truth:
         """What leaders of epochs below this one commit does not count."""
         return self.cuts[-1].epoch if self.cuts else -1
 
+    def lost_power(self, broker_id: int) -> None:
+        """The machine of this broker crashed."""
+        shadow = self.shadows.get(broker_id)
+        if shadow is not None:
+            shadow.lost_power = True
+
+    def lost_directory(self, broker_id: int, directory: str) -> None:
+        """This broker has lost a log directory, with all that was synced there."""
+        shadow = self.shadows.get(broker_id)
+        if shadow is not None and shadow.log is not None and shadow.log.directory.startswith(directory + "/"):
+            shadow.lost_power, shadow.synced_offset = True, 0
+
     def committed_at(self, offset: int) -> BatchHeader | None:
         """The committed batch that begins at this offset."""
         index = bisect_left(self.committed, offset, key=_base)

@@ -1,9 +1,10 @@
-"""Stories about logs that move between directories, and about passes of the cleaner."""
+"""Stories about logs that move between directories or are lost with one, and about passes of the cleaner."""
 
 import pytest
 import trio
 
 from barnabas.testing.simulation.bugs import planted
+from barnabas.testing.simulation.invariants import SETTLED_SECONDS
 from barnabas.testing.simulation.log_bugs import LOG_BUGS
 from tests.testing.stage import play, watch
 
@@ -78,6 +79,28 @@ async def a_topic_that_is_replaced_during_a_move(stage):
     assert stage.values(1) == stage.values(2) == [f"new {number}" for number in range(8)]
 
 
+async def a_start_without_a_directory(stage):
+    """A leader is started again without the directory of its log, while there is no controller that could notice."""
+    controller = stage.cluster.controller.broker_id
+    leader, follower = (each for each in (1, 2, 3) if each != controller)
+    await stage.open("t", replicas=[leader, follower, controller], min_insync_replicas="2")
+    written = [f"{number}" for number in range(5)]
+    for value in written:
+        await stage.write(value)
+    node, lost = stage.cluster.nodes[leader], stage.directory(leader)
+    await trio.sleep(SETTLED_SECONDS)
+    stage.kill(controller)
+    await stage.finish(leader)
+    stage.checks.lost_directory(leader, lost)
+    node.properties["log.dirs"] = other(lost)
+    await stage.start(leader)
+    assert stage.in_sync == [1, 2, 3]
+    await stage.until(lambda: stage.cluster.controller is not None and stage.in_sync != [1, 2, 3])
+    await stage.start(controller)
+    await stage.until(lambda: stage.in_sync == [1, 2, 3])
+    assert await stage.read() == written
+
+
 async def a_topic_that_is_compacted_by_mistake(stage):
     """Records without keys; cleanup.policy is changed, and set back while the first pass runs."""
     await stage.open("t", replicas=[1], segment_bytes="500", min_cleanable_dirty_ratio="0")
@@ -114,6 +137,7 @@ STORIES = {  # how many brokers, their properties, and which planted bug the sto
     a_deleted_key_in_a_half_copied_table: (1, SLOW_MOVES | {"log_cleaner_backoff_ms": "1000"}, "continued_copy"),
     a_topic_that_is_replaced_during_a_move: (3, SLOW_MOVES, "copy_by_name"),
     a_new_topic_during_a_slow_sync: (1, DIRECTORIES, "lock_over_swaps"),
+    a_start_without_a_directory: (3, DIRECTORIES | {"controlled_shutdown_enable": "false"}, "forgotten_siblings"),
     a_topic_that_is_compacted_by_mistake: (
         1,
         {"log_cleaner_backoff_ms": "1000", "log_cleaner_io_max_bytes_per_second": "100"},
