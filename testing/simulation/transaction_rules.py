@@ -125,6 +125,7 @@ class TransactionRules:
         self._owners: dict[Producer, str] = {}  # the clients that it was given to
         self._attempts: dict[tuple[TopicPartition, int], Attempt] = {}  # by checksum
         self._belongs: dict[tuple[TopicPartition, int], Transaction] = {}  # by checksum
+        self._written: set[TopicPartition] = set()  # partitions to which a leader has written anything
         self._unplaced: set[tuple[TopicPartition, int]] = set()  # batches of leaders that were replaced, by checksum
         # Up to where committed transactions have consumed an input, since when.
         self._consumed: dict[Input, list[tuple[int, int]]] = {}
@@ -175,6 +176,7 @@ class TransactionRules:
     def taken(self, truth: "Truth", shadow: "Shadow", batch: BatchHeader, *, is_new: bool) -> None:
         """A replica has another batch; `is_new`: its leader has just appended it."""
         view = shadow.transactions
+        self._written.add(TopicPartition(truth.topic, truth.partition))
         content = truth.contents.get(batch.crc)
         if is_new and isinstance(content, list):
             self._tell_decisions(moments.PREPARED, content, shadow.broker_id)
@@ -360,7 +362,10 @@ class TransactionRules:
 
     def _check_completion(self, complete: Transaction) -> None:
         complete.is_complete = True
-        unmarked = [each for each in complete.partitions if each not in complete.marked and each not in self.void]
+        # A partition may be added before its topic exists, such as that of a group whose first offsets would create the
+        # offsets topic. If nothing was written to it, the transaction needs no marker there.
+        ended = complete.marked.keys() | self.void
+        unmarked = [each for each in complete.partitions if each in self._written and each not in ended]
         if unmarked:
             self.violate("X6", f"{complete} is complete without a marker in {', '.join(map(str, unmarked))}")
 

@@ -203,6 +203,15 @@ def test_complete_without_a_marker(books):
     assert books.broken == ["X6"]
 
 
+def test_complete_without_a_marker_where_nothing_was_written(books):
+    attempt = books.begin(partitions=(T0, U0))
+    books.write(attempt, T0, 0)
+    attempt.asked = True
+    books.decide(Status.PREPARE_COMMIT, partitions=(T0, U0))
+    finish(books, partitions=(T0,))
+    assert books.broken == []
+
+
 def test_an_epoch_that_is_given_to_two_clients(books):
     books.rules.given("id", ONE, "other", NO_PRODUCER)
     assert books.broken == ["X9"]
