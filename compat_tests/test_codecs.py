@@ -150,6 +150,7 @@ def chunks(codec: Codec, frame: bytes) -> Iterator[bytes]:
 
 
 @pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("codec", list(WRITERS))
 def test_changed_frames_are_read_as_kafkas_own_readers_do(codec) -> None:
     drawing = Frames(seed=codec)

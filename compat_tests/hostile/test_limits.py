@@ -12,6 +12,7 @@ SERVED_MS_MAX = 15_000.0
 
 
 @pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("name", LIMITS)
 def test_a_limit_that_is_used_up_delays_no_other_client(name: str) -> None:
     seen = measure(name, 1, SECONDS)

@@ -108,6 +108,7 @@ async def check(scene: Scene, *, sample: bool = False) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("api_key", SERVED, ids=lambda key: APIS[key].name)
 async def test_no_request_takes_a_long_step_of_a_broker_with_much(nursery, autojump_clock, api_key):
     await check(await scene_of(nursery, api_key))

@@ -243,7 +243,7 @@ async def test_a_failed_sync_is_final_for_its_directory_and_reported_once(scene,
         scene.flusher.want(log)
         scene.flusher.want(neighbour)
         await trio.sleep(1)
-    assert scene.failed == [(log, "sync /d1/t-0/log: EIO")]
+    assert scene.failed == [(log, "/d1/t-0/log: EIO (sync)")]
     assert (scene.rounds, scene.flushed, log.flushed_bytes, neighbour.flushed_bytes) == (1, [], 0, 0)
 
 
@@ -287,7 +287,7 @@ async def test_a_plan_that_cannot_be_made_fails_the_directory(scene, autojump_cl
     log.flush_plan = flush_plan
     scene.flusher.want(log)
     await trio.sleep(1)
-    assert scene.failed == [(log, "open /d1/t-0: EIO")]
+    assert scene.failed == [(log, "/d1/t-0: EIO (open)")]
 
 
 async def test_a_failed_round_gives_its_files_back(scene, autojump_clock):

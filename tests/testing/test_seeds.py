@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 CLEAN_SEEDS, QUICK_SEEDS = 50, 5
 QUICK_SEEDS_OF_TRANSACTIONS = 3
 SEEDS_TRIED = 20
+LONG = (pytest.mark.thorough, pytest.mark.long)
 BITES = Path(__file__).with_name("bites.json")
 
 
@@ -37,10 +38,7 @@ def explain(report) -> str:
 
 @pytest.mark.parametrize(
     "seed",
-    [
-        pytest.param(seed, marks=pytest.mark.thorough) if seed > QUICK_SEEDS else seed
-        for seed in range(1, CLEAN_SEEDS + 1)
-    ],
+    [pytest.param(seed, marks=LONG) if seed > QUICK_SEEDS else seed for seed in range(1, CLEAN_SEEDS + 1)],
 )
 def test_a_seed_breaks_no_rule(seed):
     report = run_seed(seed)
@@ -58,6 +56,7 @@ def test_a_seed_with_transactions_breaks_no_rule(seed):
 
 
 @pytest.mark.thorough
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != PLAIN])
 def test_a_seed_of_each_kind_breaks_no_rule(kind):
     report = run_seed(1, kind=kind)
@@ -68,7 +67,7 @@ def test_a_seed_of_each_kind_breaks_no_rule(kind):
 
 @pytest.mark.parametrize(
     "bug",
-    [bug if is_quick(bug) else pytest.param(bug, marks=pytest.mark.thorough) for bug in BUGS],
+    [bug if is_quick(bug) else pytest.param(bug, marks=LONG) for bug in BUGS],
 )
 def test_a_planted_bug_is_caught(bug, mistakes):
     first, kind = json.loads(BITES.read_text())[bug]["seed"], KIND_OF.get(bug, PLAIN)

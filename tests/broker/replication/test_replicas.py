@@ -330,7 +330,7 @@ async def test_a_failed_directory_is_reported_once(nursery, autojump_clock, capl
     for partition in (1, 3, 1):
         assert (await client.produce("t", b"v", partition)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert [line for line in caplog.messages if "log directory /b is offline" in line] == [
-        "log directory /b is offline: write /b/t-1/00000000000000000000.log: EIO"
+        "log directory /b is offline: /b/t-1/00000000000000000000.log: EIO (write)"
     ]
 
 
