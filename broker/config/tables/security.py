@@ -61,7 +61,7 @@ SECURITY_PROPERTIES = (
     row("delegation.token.expiry.check.interval.ms", LONG, 3600000, at_least(1), READ_ONLY, SERVED,
         "How often expired tokens are removed."),
     row("delegation.token.owner.max.bytes", LONG, 1048576, at_least(0), READ_ONLY, SERVED,
-        "Ours: bytes of all delegation tokens of one owner; a further one gets POLICY_VIOLATION."),
+        "Ours: bytes of all delegation tokens of one owner; a further one gets POLICY_VIOLATION.", internal=True),
     row("ssl.client.auth", STRING, "none", one_of("required", "requested", "none"), PER_BROKER, SERVED,
         "Whether clients must show a certificate."),
     row("ssl.principal.mapping.rules", STRING, "DEFAULT", None, READ_ONLY, SERVED,
