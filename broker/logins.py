@@ -73,4 +73,6 @@ def token_store(store: MetadataStore, config: BrokerConfig, world: World) -> "To
         config.delegation_token_owner_max_bytes,
     )
     known = DelegationTokens(rules)
-    return TokenStore(store, known, world.now_ms, lambda: config.delegation_token_expiry_check_interval_ms)
+    return TokenStore(
+        store, known, world.in_thread, world.now_ms, lambda: config.delegation_token_expiry_check_interval_ms
+    )

@@ -28,9 +28,11 @@ from barnabas.controller.store.store import (
     check_path,
     with_ancestors,
 )
+from barnabas.storage.disk import InThread
 
 logger = logging.getLogger(__name__)
 
+DECODED_INLINE_BYTES_MAX = 4096
 NOTIFICATION = paths.DELEGATION_TOKEN_CHANGE_PREFIX.rpartition("/")[2]
 
 
@@ -41,11 +43,13 @@ class TokenStore:
         self,
         store: MetadataStore,
         known: DelegationTokens,
+        in_thread: InThread,
         now_ms: Callable[[], int],
         sweep_ms: Callable[[], int],
     ) -> None:
         self.known = known
         self._store = store
+        self._in_thread = in_thread
         self._now_ms = now_ms
         self._sweep_ms = sweep_ms
         self._seen = -1  # the number of the last notification that was taken
@@ -143,6 +147,9 @@ class TokenStore:
             data, _ = await self._store.get(path)
         except NoNode:
             return None
+        # A token with 1,000 renewers takes milliseconds.
+        if data is not None and len(data) > DECODED_INLINE_BYTES_MAX:
+            return await self._in_thread(parse, DelegationToken.decode, data, path)
         return parse(DelegationToken.decode, data, path)
 
     async def _take(self, name: str) -> None:

@@ -10,6 +10,7 @@ Versions: 0-3 of all three: 1+ pattern types (0 means literal ones), 3 users as 
 from collections.abc import Iterable
 
 from barnabas.broker.call import Broker, Call
+from barnabas.broker.freeing import emptied
 from barnabas.broker.pacing import paced
 from barnabas.broker.security.acls import (
     ANY,
@@ -129,12 +130,13 @@ async def create_acls(broker: Broker, call: Call, request: m.CreateAclsRequest) 
     spoilt = {pattern async for pattern, entry in paced(usable) if ":" not in entry.principal}
     outcomes = await broker.authorization.create([each for each in usable if each.pattern not in spoilt])
     outcomes |= dict.fromkeys(spoilt, ErrorCode.UNKNOWN_SERVER_ERROR)
-    return m.CreateAclsResponse(
-        results=[
-            _created(problem, outcomes.get(binding.pattern))
-            async for binding, problem in paced(zip(bindings, problems, strict=True))
-        ]
-    )
+    results = [
+        _created(problem, outcomes.get(binding.pattern))
+        async for binding, problem in paced(zip(bindings, problems, strict=True))
+    ]
+    await emptied(bindings)
+    await emptied(outcomes)
+    return m.CreateAclsResponse(results=results)
 
 
 def _binding(row: m.CreateAclsRequest.AclCreation) -> AclBinding:

@@ -43,6 +43,7 @@ from barnabas.broker.config.live import topic_warnings
 from barnabas.broker.config.log_levels import change_levels, levels
 from barnabas.broker.config.property import Property
 from barnabas.broker.config.table import BROKER_TABLE, TOPIC_TABLE
+from barnabas.broker.freeing import emptied
 from barnabas.broker.pacing import paced
 from barnabas.broker.repeats import Repeats, counted
 from barnabas.broker.security.passwords import PasswordRefused
@@ -189,14 +190,15 @@ async def alter_configs(broker: Broker, call: Call, request: m.AlterConfigsReque
     ]
     replacing = _Alteration(broker, call, incremental=False, validate_only=request.validate_only)
     outcomes = await replacing.carry_out(resources)
-    return m.AlterConfigsResponse(
-        responses=[
-            m.AlterConfigsResponse.AlterConfigsResourceResponse(
-                error_code=code, error_message=message, resource_type=each.type, resource_name=each.name
-            )
-            async for each, (code, message) in paced(zip(resources, outcomes, strict=True))
-        ]
-    )
+    rows = [
+        m.AlterConfigsResponse.AlterConfigsResourceResponse(
+            error_code=code, error_message=message, resource_type=each.type, resource_name=each.name
+        )
+        async for each, (code, message) in paced(zip(resources, outcomes, strict=True))
+    ]
+    await emptied(resources)
+    await emptied(outcomes)
+    return m.AlterConfigsResponse(responses=rows)
 
 
 async def incremental_alter_configs(
@@ -213,14 +215,15 @@ async def incremental_alter_configs(
     ]
     changing = _Alteration(broker, call, incremental=True, validate_only=request.validate_only)
     outcomes = await changing.carry_out(resources)
-    return m.IncrementalAlterConfigsResponse(
-        responses=[
-            m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
-                error_code=code, error_message=message, resource_type=each.type, resource_name=each.name
-            )
-            async for each, (code, message) in paced(zip(resources, outcomes, strict=True))
-        ]
-    )
+    rows = [
+        m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
+            error_code=code, error_message=message, resource_type=each.type, resource_name=each.name
+        )
+        async for each, (code, message) in paced(zip(resources, outcomes, strict=True))
+    ]
+    await emptied(resources)
+    await emptied(outcomes)
+    return m.IncrementalAlterConfigsResponse(responses=rows)
 
 
 def refuse_alter_configs(request: m.AlterConfigsRequest, version: int, code: ErrorCode) -> m.AlterConfigsResponse:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 
 from barnabas.broker.call import Broker, Call
+from barnabas.broker.freeing import emptied
 from barnabas.broker.net import resolves
 from barnabas.broker.pacing import paced
 from barnabas.broker.security.client_quotas import (
@@ -141,7 +142,9 @@ async def alter_client_quotas(
         except StoreError as error:
             logger.warning("quotas cannot be altered: %s", error, extra={"peer": "metadata store"})
             row.error_code, row.error_message = ErrorCode.UNKNOWN_SERVER_ERROR, shortened(str(error))
-    return m.AlterClientQuotasResponse(entries=list(rows.values()))
+    entries = list(rows.values())
+    await emptied(rows)
+    return m.AlterClientQuotasResponse(entries=entries)
 
 
 def refuse_alter_client_quotas(

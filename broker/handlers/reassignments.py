@@ -44,7 +44,7 @@ async def alter_partition_reassignments(
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     # A dict, so that of a repeated partition the last target remains.
     targets = {
-        TopicPartition(topic.name, row.partition_index): row.replicas
+        TopicPartition(topic.name, row.partition_index): None if row.replicas is None else tuple(row.replicas)
         async for topic in paced(request.topics)
         async for row in paced(topic.partitions)
     }

@@ -111,8 +111,7 @@ async def describe_delegation_token(
     check_enabled(known.rules)
     owners = None
     if request.owners is not None:
-        named = [KafkaPrincipal(row.principal_type, row.principal_name) async for row in paced(request.owners)]
-        owners = frozenset(named)
+        owners = {KafkaPrincipal(row.principal_type, row.principal_name) async for row in paced(request.owners)}
 
     def is_authorized(token: "DelegationToken") -> bool:
         return call.authorize("Describe", "DelegationToken", token.token_id) or call.authorize(

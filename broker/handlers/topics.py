@@ -104,7 +104,7 @@ async def _create(
         asked.name,
         partition_count=asked.num_partitions,
         replication_factor=asked.replication_factor,
-        assignment={row.partition_index: row.broker_ids async for row in paced(asked.assignments)},
+        assignment={row.partition_index: tuple(row.broker_ids) async for row in paced(asked.assignments)},
         # Of a property that is named twice the last value counts.
         configs={config.name: config.value for config in asked.configs},
     )
@@ -274,7 +274,7 @@ async def create_partitions(
             # Null lets the controller choose the replicas; an empty list is an assignment, and a wrong one.
             assignments = None
             if asked.assignments is not None:
-                assignments = [each.broker_ids async for each in paced(asked.assignments)]
+                assignments = [tuple(each.broker_ids) async for each in paced(asked.assignments)]
             new = NewPartitions(asked.name, asked.count, assignments)
             outcome = await _grow(broker, new, mutations, validate_only=request.validate_only)
             if isinstance(outcome, TopicRefused):

@@ -30,10 +30,21 @@ DECODED_BYTES_MAX = 1 << 24
 CONTROLLER_KEYS = frozenset({4, 5, 6})  # LeaderAndIsr, StopReplica, UpdateMetadata
 CONTROLLER_BYTES_MAX = 1 << 28  # one request may name every partition of the cluster, 400,000 for example
 LARGE_BYTES = 1 << 20  # of decoded objects: from here on a request needs a turn, and counts
-# Produce, Fetch, ListOffsets, OffsetCommit, OffsetFetch, FindCoordinator, DescribeGroups, DeleteRecords,
-# OffsetForLeaderEpoch, DeleteGroups, DescribeProducers, DescribeTransactions: no code keeps a list of such a request
-# after it is answered, or of its response after it is encoded. So both may be taken apart.
-NOT_KEPT_KEYS = frozenset({0, 1, 2, 8, 9, 10, 15, 21, 23, 42, 61, 65})
+# APIs whose lists no code keeps after the request is answered, or cancelled, and the response encoded; so both may be
+# taken apart. The others are requests of the controller, and of members of groups.
+NOT_KEPT_KEYS = frozenset(
+    {
+        *(0, 1, 2),  # Produce, Fetch, ListOffsets
+        *(8, 9, 10, 15, 42),  # OffsetCommit, OffsetFetch, FindCoordinator, DescribeGroups, DeleteGroups
+        *(19, 20, 37),  # CreateTopics, DeleteTopics, CreatePartitions
+        *(45, 56),  # AlterPartitionReassignments, AlterPartition
+        *(21, 23, 61, 65),  # DeleteRecords, OffsetForLeaderEpoch, DescribeProducers, DescribeTransactions
+        *(24, 27),  # AddPartitionsToTxn, WriteTxnMarkers
+        *(30, 31, 49, 51),  # CreateAcls, DeleteAcls, AlterClientQuotas, AlterUserScramCredentials
+        *(33, 34, 35, 44),  # AlterConfigs, AlterReplicaLogDirs, DescribeLogDirs, IncrementalAlterConfigs
+        41,  # DescribeDelegationToken
+    }
+)
 
 
 class Charged(NamedTuple):

@@ -41,7 +41,6 @@ EXCEPTIONS = {
     ("UpdateMetadata", "topic_states"): ONE_STEP,
     ("UpdateMetadata", "ungrouped_partition_states"): ONE_STEP,
     ("UpdateMetadata", "live_brokers"): "a cluster has some hundred brokers, not 20,000",
-    ("CreateDelegationToken", "renewers"): "names are encoded before they are refused",
 }
 
 
