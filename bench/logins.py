@@ -11,10 +11,10 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from barnabas.broker.security.client import HANDSHAKE_VERSION, LoggedIn, SaslLogin
-from barnabas.broker.security.exchange import Compute
-from barnabas.broker.security.scram import MECHANISMS
-from barnabas.broker.security.scram_exchange import ScramClient
+from barnabas.security.sasl.client import HANDSHAKE_VERSION, LoggedIn, SaslLogin
+from barnabas.security.sasl.exchange import Compute
+from barnabas.security.sasl.scram import MECHANISMS
+from barnabas.security.sasl.scram_exchange import ScramClient
 from barnabas.wire import messages as m
 from compat_tests.raw import RawClient, ask
 

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import trio
 
-from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.process.heap import freeze_heap, resident_bytes
+from barnabas.config.live import BrokerConfig
 from barnabas.controller.admin.placement import place_replicas
 from barnabas.controller.candidate import Candidate
 from barnabas.controller.channels import RETRY_BACKOFF_MS, Peer

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable
 
-from barnabas.broker.metadata import ClusterMetadata
 from barnabas.controller.image.state import (
     ClusterImage,
     Leadership,
@@ -23,6 +22,7 @@ from barnabas.controller.store.paths import PartitionState
 from barnabas.wire import messages as m
 from barnabas.wire.records import build_batch
 from barnabas.wire.topics import TopicPartition
+from barnabas.world.metadata import ClusterMetadata
 from bench.load import Case, Client, batch_of, check_produced, create_topic, frame, produce_frame
 from bench.pacing_clients import requests_of
 from bench.processes import Measured, broker, resident_bytes_of

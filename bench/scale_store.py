@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from barnabas.broker.process.heap import freeze_heap
-from barnabas.broker.world import in_worker_thread
 from barnabas.controller.context import PARTITIONS_IN_A_BATCH
 from barnabas.controller.image import loading
 from barnabas.controller.store import paths
@@ -20,6 +19,7 @@ from barnabas.controller.store.paths import PartitionState
 from barnabas.controller.store.store import Check, Create, MetadataStore, SetData
 from barnabas.controller.store.zkstore import ZooKeeperConfig, open_zookeeper_store
 from barnabas.wire.topics import TopicPartition
+from barnabas.world.world import in_worker_thread
 from bench.processes import cpu_seconds_of, resident_bytes_of
 from bench.scale_cluster import ZOOKEEPER_JVM
 from bench.steps import StepMeter

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from barnabas.broker.connection_order import LatestConnections
-from barnabas.broker.security.acls import CLUSTER_NAME, NUMBERS_OF_OPERATIONS, OPERATIONS_OF, address_text
-from barnabas.broker.transactions.connections import COMMITTERS_MAX, SenderConnections
-from barnabas.broker.turns import LargeTurns
+from barnabas.coordinators.transactions.connections import COMMITTERS_MAX, SenderConnections
+from barnabas.security.acls.acls import CLUSTER_NAME, NUMBERS_OF_OPERATIONS, OPERATIONS_OF, address_text
 from barnabas.wire.apis import APIS
+from barnabas.world.connection_order import LatestConnections
+from barnabas.world.turns import LargeTurns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
     from barnabas.broker.cluster.registration import Registration
     from barnabas.broker.cluster.token_store import TokenStore
     from barnabas.broker.cluster.topics import Topics
-    from barnabas.broker.config.live import BrokerConfig
-    from barnabas.broker.config.topic_configs import TopicConfigs
-    from barnabas.broker.groups.coordinator import GroupCoordinator
-    from barnabas.broker.metadata import ClusterMetadata
     from barnabas.broker.peers.controller_peer import ControllerPeer
     from barnabas.broker.peers.peer import Peers
     from barnabas.broker.quotas.quotas import Quotas
-    from barnabas.broker.replication.alter_partition import AlterPartition
-    from barnabas.broker.replication.fetch_sessions import FetchSessions
-    from barnabas.broker.replication.fetcher_pool import FetcherPool
-    from barnabas.broker.replication.log_dir_moves import Moves
-    from barnabas.broker.replication.replicas import Replicas
-    from barnabas.broker.security.authorization import Authorization
-    from barnabas.broker.security.authorizer import Authorizer
-    from barnabas.broker.security.secured import SecuredListeners
-    from barnabas.broker.time_spent import TimeSpent
-    from barnabas.broker.transactions.coordinator import TransactionCoordinator
-    from barnabas.broker.transactions.producer_ids import ProducerIds
-    from barnabas.broker.transactions.state import Producer
-    from barnabas.broker.transactions.verification import Verification
-    from barnabas.broker.world import World
+    from barnabas.config.live import BrokerConfig
     from barnabas.controller.candidate import Candidate
     from barnabas.controller.store.store import MetadataStore
+    from barnabas.coordinators.groups.coordinator import GroupCoordinator
+    from barnabas.coordinators.transactions.coordinator import TransactionCoordinator
+    from barnabas.coordinators.transactions.producer_ids import ProducerIds
+    from barnabas.coordinators.transactions.state import Producer
+    from barnabas.coordinators.transactions.verification import Verification
+    from barnabas.replication.alter_partition import AlterPartition
+    from barnabas.replication.fetch_sessions import FetchSessions
+    from barnabas.replication.fetcher_pool import FetcherPool
+    from barnabas.replication.log_dir_moves import Moves
+    from barnabas.replication.replicas import Replicas
+    from barnabas.replication.topic_configs import TopicConfigs
+    from barnabas.security.acls.authorization import Authorization
+    from barnabas.security.acls.authorizer import Authorizer
+    from barnabas.security.secured import SecuredListeners
+    from barnabas.world.metadata import ClusterMetadata
+    from barnabas.world.time_spent import TimeSpent
+    from barnabas.world.world import World
 
 COLD_READS_MAX = 8  # of trio's 40 threads: the others stay free for writes, flushes and the store
 

@@ -24,8 +24,8 @@ from barnabas.form import FORM
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
 
-    from barnabas.broker.config.parse import Setting
     from barnabas.broker.process.store_transfer import Place
+    from barnabas.config.parse import Setting
 
 COMMANDS_GROUP = "barnabas.commands"
 STATUS_FAILED = 1
@@ -125,8 +125,8 @@ def serve(
     # Imported objects are never freed, so collecting garbage during the start is wasted. `run.py` enables the collector
     # when the broker is ready.
     gc.disable()
-    from barnabas.broker.config.live import BrokerConfig
-    from barnabas.broker.config.parse import ConfigError
+    from barnabas.config.live import BrokerConfig
+    from barnabas.config.parse import ConfigError
 
     try:
         config = BrokerConfig(gather_settings(properties_file, data_dir, listen, assignments))
@@ -150,7 +150,7 @@ def gather_settings(
     properties_file: str | None, data_dir: str | None, listen: str | None, assignments: Iterable[str]
 ) -> "list[Setting]":
     """All settings, in ascending order of precedence: the file, the named options, `--set`. Raises ConfigError."""
-    from barnabas.broker.config.parse import ConfigError, Setting, parse_assignment, parse_properties
+    from barnabas.config.parse import ConfigError, Setting, parse_assignment, parse_properties
 
     settings = []
     if properties_file is not None:
@@ -167,7 +167,7 @@ def gather_settings(
                 raise ConfigError([setting.problem(f"{why} (--set log.dirs=DIR overrides a file)")])
         settings.append(Setting("log.dirs", data_dir, "--data-dir"))
     if any(setting.name == "config.providers" for setting in settings):
-        from barnabas.broker.config.providers import resolve
+        from barnabas.config.providers import resolve
 
         settings = resolve(settings, os.environ)
     return settings
@@ -215,9 +215,9 @@ def config(
     properties_file: str | None, assignments: Sequence[str], topic: bool, listeners: bool, docs: bool, as_json: bool
 ) -> None:
     """Show every property, its value, and where the value comes from."""
-    from barnabas.broker.config.live import BrokerConfig
-    from barnabas.broker.config.parse import ConfigError
-    from barnabas.broker.config.report import broker_report, listener_report, topic_report
+    from barnabas.config.live import BrokerConfig
+    from barnabas.config.parse import ConfigError
+    from barnabas.config.report import broker_report, listener_report, topic_report
 
     try:
         config = BrokerConfig(gather_settings(properties_file, None, None, assignments))
@@ -532,8 +532,8 @@ def store_place(data_dir: str | None, zookeeper: str | None, properties_file: st
         return Place(OsDisk(), data_dir, zookeeper)
     import trio
 
-    from barnabas.broker.config.live import BrokerConfig
-    from barnabas.broker.config.parse import ConfigError
+    from barnabas.config.live import BrokerConfig
+    from barnabas.config.parse import ConfigError
 
     try:
         config = BrokerConfig(gather_settings(properties_file, None, None, ()))

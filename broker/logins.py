@@ -6,22 +6,22 @@ Few brokers have them, and start-up must be fast: the functions import what they
 from typing import TYPE_CHECKING
 
 from barnabas.broker.call import Broker
-from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.world import World
+from barnabas.config.live import BrokerConfig
 from barnabas.controller.store.store import MetadataStore
 from barnabas.controller.store.zkaccess import PLAIN, ZooKeeperAccess
 from barnabas.storage.disk import InThread
+from barnabas.world.world import World
 
 if TYPE_CHECKING:
     from barnabas.broker.cluster.token_store import TokenStore
-    from barnabas.broker.security.secured import SecuredListeners
+    from barnabas.security.secured import SecuredListeners
 
 
 async def secured_listeners(config: BrokerConfig, world: World) -> "SecuredListeners | None":
     """The listeners with TLS or SASL; None if every listener is of PLAINTEXT. Raises ConfigError."""
     if all(endpoint.protocol == "PLAINTEXT" for endpoint in config.listener_endpoints):
         return None
-    from barnabas.broker.security.secured import SecuredListeners
+    from barnabas.security.secured import SecuredListeners
 
     secured = SecuredListeners(config, world)
     await secured.open()
@@ -32,12 +32,12 @@ async def zookeeper_access(config: BrokerConfig, in_thread: InThread) -> ZooKeep
     """How this broker connects to ZooKeeper. Raises ConfigError."""
     if config.zookeeper_connect is None:
         return PLAIN
-    from barnabas.broker.security.jaas_file import context_for_zookeeper
+    from barnabas.security.jaas_file import context_for_zookeeper
 
     context = await in_thread(context_for_zookeeper)
     if not (context.modules or config.zookeeper_ssl_client_enable or config.zookeeper_set_acl):
         return PLAIN
-    from barnabas.broker.security.zookeeper import read_access
+    from barnabas.security.zookeeper import read_access
 
     return await in_thread(read_access, config, context)
 
@@ -63,7 +63,7 @@ def token_secret(config: BrokerConfig) -> str | None:
 def token_store(store: MetadataStore, config: BrokerConfig, world: World) -> "TokenStore":
     """The delegation tokens of the cluster; empty without a secret."""
     from barnabas.broker.cluster.token_store import TokenStore
-    from barnabas.broker.security.tokens import DelegationTokens, TokenRules
+    from barnabas.security.sasl.tokens import DelegationTokens, TokenRules
 
     secret = token_secret(config)
     rules = TokenRules(

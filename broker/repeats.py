@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 from typing import TypeVar
 
-from barnabas.broker.pacing import paced
 from barnabas.wire.errors import ErrorCode, Refuse
+from barnabas.world.pacing import paced
 
 REPEATS_MAX = 10  # in one request; no known client repeats a name at all
 SET_SIZE_MAX = 1 << 15  # elements of one set in `Seen`

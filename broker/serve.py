@@ -30,40 +30,17 @@ from barnabas.broker.cluster.deleted_topics import (
 from barnabas.broker.cluster.dynamic_config import BrokerConfigs, DynamicConfig
 from barnabas.broker.cluster.identity import IdentityConflict, settle_identity
 from barnabas.broker.cluster.registration import Registration
-from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC, Topics
-from barnabas.broker.config.listeners import Endpoint
-from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.config.parse import ConfigError
-from barnabas.broker.config.topic_configs import TopicConfigs
-from barnabas.broker.containment import kept_up
-from barnabas.broker.groups.coordinator import GroupCoordinator
+from barnabas.broker.cluster.topics import Topics
 from barnabas.broker.logins import allow_logins, secured_listeners, token_secret, token_store
-from barnabas.broker.logs.directory import EMBEDDED_STORE_FILE, LogDirectoryRefused, StoredIdentity
-from barnabas.broker.logs.partition_logs import AllDirectoriesOffline, Logs
-from barnabas.broker.metadata import ClusterMetadata
-from barnabas.broker.net import Listener, machine_host_name, resolves
-from barnabas.broker.pacing import pace_of_run
 from barnabas.broker.peers.controller_peer import ControllerPeer
 from barnabas.broker.peers.peer import Peers, SelfPeer
 from barnabas.broker.quotas.quotas import Quotas
-from barnabas.broker.replication.alter_partition import AlterPartition, Ask
-from barnabas.broker.replication.alter_partition_zk import ALTER_PARTITION_LEVEL, AlterPartitionZk
-from barnabas.broker.replication.fetch_sessions import FetchSessions
-from barnabas.broker.replication.fetcher_pool import FetcherPool
-from barnabas.broker.replication.followed_partition import FetcherDeps
-from barnabas.broker.replication.local_leader import LocalLeader, Pace
-from barnabas.broker.replication.log_dir_moves import MoveDeps, Moves
-from barnabas.broker.replication.replicas import Replicas
-from barnabas.broker.security.passwords import StoredPasswords
 from barnabas.broker.server.connection import serve_connection
 from barnabas.broker.server.connections import Connections
 from barnabas.broker.server.dispatch import answer_own
-from barnabas.broker.transactions.connections import SENDER_CLIENT_ID
-from barnabas.broker.transactions.coordinator import TransactionCoordinator
-from barnabas.broker.transactions.producer_ids import ProducerIds
-from barnabas.broker.transactions.verification import Verification
-from barnabas.broker.watchdog import Watchdog
-from barnabas.broker.world import World
+from barnabas.config.listeners import Endpoint
+from barnabas.config.live import BrokerConfig
+from barnabas.config.parse import ConfigError
 from barnabas.controller.admin.registration import CannotRegister
 from barnabas.controller.candidate import Candidate
 from barnabas.controller.context import ControllerDeps
@@ -71,15 +48,39 @@ from barnabas.controller.image.loading import partition_count
 from barnabas.controller.store import paths
 from barnabas.controller.store.following import EXPIRY_MS, in_a_session
 from barnabas.controller.store.store import MetadataStore, StoreError
+from barnabas.coordinators.groups.coordinator import GroupCoordinator
+from barnabas.coordinators.transactions.connections import SENDER_CLIENT_ID
+from barnabas.coordinators.transactions.coordinator import TransactionCoordinator
+from barnabas.coordinators.transactions.producer_ids import ProducerIds
+from barnabas.coordinators.transactions.verification import Verification
+from barnabas.replication.alter_partition import AlterPartition, Ask
+from barnabas.replication.alter_partition_zk import ALTER_PARTITION_LEVEL, AlterPartitionZk
+from barnabas.replication.fetch_sessions import FetchSessions
+from barnabas.replication.fetcher_pool import FetcherPool
+from barnabas.replication.followed_partition import FetcherDeps
+from barnabas.replication.local_leader import LocalLeader, Pace
+from barnabas.replication.log_dir_moves import MoveDeps, Moves
+from barnabas.replication.logs.directory import EMBEDDED_STORE_FILE, LogDirectoryRefused, StoredIdentity
+from barnabas.replication.logs.partition_logs import AllDirectoriesOffline, Logs
+from barnabas.replication.replicas import Replicas
+from barnabas.replication.topic_configs import TopicConfigs
+from barnabas.security.passwords import StoredPasswords
 from barnabas.storage.disk import StorageError, join
 from barnabas.storage.flusher import Flusher
 from barnabas.wire import messages as m
 from barnabas.wire.apis import metadata_version_is_at_least
 from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost, error_of
+from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from barnabas.world.containment import kept_up
+from barnabas.world.metadata import ClusterMetadata
+from barnabas.world.net import Listener, machine_host_name, resolves
+from barnabas.world.pacing import pace_of_run
+from barnabas.world.watchdog import Watchdog
+from barnabas.world.world import World
 
 if TYPE_CHECKING:
-    from barnabas.broker.security.authorization import Authorization
-    from barnabas.broker.security.secured import SecuredListeners
+    from barnabas.security.acls.authorization import Authorization
+    from barnabas.security.secured import SecuredListeners
 
 logger = logging.getLogger(__name__)
 
@@ -306,9 +307,9 @@ def _authorization(store: MetadataStore, config: BrokerConfig, world: World) -> 
     if config.authorizer_class_name == "":
         return None
     # Imported here: few brokers have an authorizer, and start-up must be fast.
-    from barnabas.broker.security.authorization import Authorization
-    from barnabas.broker.security.authorizer import Authorizer
-    from barnabas.broker.security.principals import parse_super_users
+    from barnabas.security.acls.authorization import Authorization
+    from barnabas.security.acls.authorizer import Authorizer
+    from barnabas.security.principals import parse_super_users
 
     super_users = map(str, parse_super_users(config.super_users))
     authorizer = Authorizer(super_users, allow_everyone=config.allow_everyone_if_no_acl_found)

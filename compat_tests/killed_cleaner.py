@@ -10,11 +10,11 @@ import sys
 
 import trio
 
-from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.net import OsNet, SocketBuffers
 from barnabas.broker.serve import serve
-from barnabas.broker.world import real_world
+from barnabas.config.live import BrokerConfig
 from barnabas.storage.osdisk import OsDisk, OsFile
+from barnabas.world.net import OsNet, SocketBuffers
+from barnabas.world.world import real_world
 
 OF_COMPACTION = (".cleaned", ".swap", ".deleted")
 

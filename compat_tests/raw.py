@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from barnabas.wire import messages as m
-from barnabas.wire.apis import APIS, response_class
+from barnabas.wire.apis import APIS
 from barnabas.wire.asking import Question, key_of, read_response, request_frame
 
 Response = TypeVar("Response", bound=m.Message)
@@ -74,7 +74,7 @@ class RawClient:
 
 def ask(client: RawClient, request: m.Message, version: int) -> Any:
     """Send one request and read its response, of the type that belongs to the request."""
-    return client.ask(request, version, response_class(APIS[key_of(request)]))
+    return client.ask(request, version, m.response_class(APIS[key_of(request)]))
 
 
 def eventually(look: Callable[[], Seen], is_there: Callable[[Seen], bool]) -> Seen:

@@ -15,10 +15,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 
-from barnabas.broker.security.client import Credentials, LoggedIn
-from barnabas.broker.security.exchange import Compute
-from barnabas.broker.security.scram import ITERATIONS_MIN, salted_password
-from barnabas.broker.security.scram import MECHANISMS as SCRAM_MECHANISMS
+from barnabas.security.sasl.client import Credentials, LoggedIn
+from barnabas.security.sasl.exchange import Compute
+from barnabas.security.sasl.scram import ITERATIONS_MIN, salted_password
+from barnabas.security.sasl.scram import MECHANISMS as SCRAM_MECHANISMS
 from barnabas.testing.child import BrokerChild
 from barnabas.wire import messages as m
 from compat_tests.brokers import run_barnabas

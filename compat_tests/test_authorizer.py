@@ -11,9 +11,9 @@ import time
 import pytest
 import trio
 
-from barnabas.broker.security.authorization import Authorization
-from barnabas.broker.security.authorizer import Authorizer
 from barnabas.controller.store.zkstore import ZooKeeperConfig, open_zookeeper_store
+from barnabas.security.acls.authorization import Authorization
+from barnabas.security.acls.authorizer import Authorizer
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS
 from compat_tests.brokers import BrokerProcess

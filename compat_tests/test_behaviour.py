@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from barnabas.wire import messages as m
-from barnabas.wire.apis import APIS, response_class
+from barnabas.wire.apis import APIS
 from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import CONTROL, TRANSACTIONAL, build_batch, read_all_records
@@ -102,7 +102,7 @@ def test_every_version_that_is_announced_is_answered_in_its_own_format(client: R
     (announced,) = (row for row in ask(client, m.ApiVersionsRequest(), 0).api_keys if row.api_key == key)
     assert (announced.min_version, announced.max_version) == (APIS[key].min_version, APIS[key].max_version)
     for version in range(announced.min_version, announced.max_version + 1):
-        assert isinstance(ask(client, plainest(key, version), version), response_class(APIS[key]))
+        assert isinstance(ask(client, plainest(key, version), version), m.response_class(APIS[key]))
 
 
 @pytest.mark.parametrize(

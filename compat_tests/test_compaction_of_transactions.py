@@ -17,10 +17,9 @@ from typing import NamedTuple
 
 import pytest
 
-from barnabas.broker.config.live import BrokerConfig
+from barnabas.config.live import BrokerConfig
 from barnabas.storage.checkpoint import read_checkpoint
-from barnabas.storage.cleanable import cleanable_part
-from barnabas.storage.cleaner import Cleaning
+from barnabas.storage.cleaner import Cleaning, cleanable_part
 from barnabas.storage.index import AbortedTransaction, parse_transactions
 from barnabas.storage.opening import open_log
 from barnabas.storage.osdisk import OsDisk

@@ -18,7 +18,7 @@ import kafka
 import pytest
 from cryptography import x509
 
-from barnabas.broker.security.client import Credentials
+from barnabas.security.sasl.client import Credentials
 from barnabas.wire import messages as m
 from compat_tests.brokers import run_barnabas
 from compat_tests.clients.access import Access, Task
@@ -158,7 +158,7 @@ def test_no_secret_is_logged(broker: SecuredBroker) -> None:
 @pytest.mark.parametrize("kind", ["PKCS12", "PKCS12 called JKS", "JKS"])
 def test_stores(kind: str, certificates: Certificates, tmp_path: Path, topic: str) -> None:
     if kind == "JKS":
-        from tests.broker.security.key_material import der_of, jks, jks_key, jks_trusted, key_der
+        from tests.security.key_material import der_of, jks, jks_key, jks_trusted, key_der
 
         leaf = certificates.broker
         chain = der_of("".join(each.bytes().decode() for each in leaf.cert_chain_pems))

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import trio
 
-from barnabas.broker.world import in_worker_thread
 from barnabas.controller.admin.create_partitions import CreatedPartitions, NewPartitions, create_partitions
 from barnabas.controller.admin.create_topics import CreatedTopic, TopicPlan, create_topic, mark_for_deletion
 from barnabas.controller.admin.entity_configs import change_entity, read_entity
@@ -25,6 +24,7 @@ from barnabas.controller.store.store import (
     with_ancestors,
 )
 from barnabas.controller.store.zkstore import ZooKeeperConfig, ZooKeeperStore, open_zookeeper_store
+from barnabas.world.world import in_worker_thread
 from compat_tests.kafka import ZooKeeperProcess, free_port
 from compat_tests.zookeeper_proxy import ZooKeeperProxy, proxy_to
 from compat_tests.zookeeper_sessions import ZooKeeperStores

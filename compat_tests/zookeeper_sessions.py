@@ -8,8 +8,8 @@ import trio
 from kazoo.client import KazooClient
 from kazoo.protocol.states import Callback
 
-from barnabas.broker.world import in_worker_thread
 from barnabas.controller.store.zkstore import ZooKeeperConfig, ZooKeeperStore, open_zookeeper_store
+from barnabas.world.world import in_worker_thread
 
 _numbers = itertools.count()
 

@@ -33,10 +33,13 @@ logger = logging.getLogger(__name__)
 class Peer(Protocol):
     """Another broker, or this one."""
 
-    async def ask(self, request: m.Message, deadline_ms: float, version_max: int | None = None) -> m.Message:
+    async def ask(
+        self, request: m.Message, deadline_ms: float, version_max: int | None = None, version_min: int = 0
+    ) -> m.Message:
         """The response; PeerLost when it does not come within `deadline_ms` milliseconds.
 
         The request is sent in the version that the peer's configuration implies, or in `version_max` if that is lower.
+        PeerTooOld when that is below `version_min`.
         """
         ...
 

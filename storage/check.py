@@ -49,7 +49,7 @@ from barnabas.storage.index import (
     count_entries,
     parse_transactions,
 )
-from barnabas.storage.internal_records import INTERNAL_TOPICS, internal_record
+from barnabas.storage.internal_records import internal_record
 from barnabas.storage.producers import ProducerStates, SnapshotCorrupt, decode_snapshot
 from barnabas.storage.replay import replay_producers
 from barnabas.wire.errors import InvariantBroken
@@ -64,7 +64,7 @@ from barnabas.wire.records import (
     read_records,
 )
 from barnabas.wire.sentinels import NEVER_MS, NO_OFFSET
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.topics import INTERNAL_TOPICS, TopicPartition
 from barnabas.wire.versioned_records import MalformedRecord
 
 __all__ = ["Ends", "Finding", "check_directory", "check_partition"]

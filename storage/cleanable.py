@@ -16,14 +16,9 @@ passes.
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from barnabas.storage.index import MAX_RELATIVE_OFFSET
-from barnabas.wire.sentinels import NEVER_MS
-
-if TYPE_CHECKING:
-    from barnabas.storage.log import PartitionLog
-    from barnabas.storage.segment import Segment
 
 # A portion replaces its segments in one step on the event loop, with a few renames per segment, so its size is limited.
 # Kafka has no such limit. Segments that stay separate grow together in later passes.
@@ -135,37 +130,6 @@ def find_cleanable(  # the facts of one log, by keyword
         _is_overdue(dirty, rules, now_ms),
         is_misplaced,
     )
-
-
-def cleanable_part(log: "PartitionLog", high_watermark: int, now_ms: int) -> Cleanable:
-    """`find_cleanable` for this log as it is now."""
-    return find_cleanable(
-        list(log.segments),
-        log.config,
-        checkpoint=log.first_dirty_offset,
-        log_start_offset=log.log_start_offset,
-        log_end_offset=log.log_end_offset,
-        last_stable_offset=log.last_stable_offset(high_watermark),
-        # A marker that is not synced may get lost. Then its transaction is open again, and may be aborted: its records
-        # must not have replaced older ones.
-        recovery_point=min(log.recovery_point, log.synced_stable_offset),
-        now_ms=now_ms,
-    )
-
-
-def unread_times(log: "PartitionLog") -> "list[Segment]":
-    """The segments of which `cleanable_part` would have to read the timestamps from their files.
-
-    There may be thousands after a start, so the caller reads them before, a few in each step.
-    """
-    rules = log.config
-    # Neither lag is set, so no timestamp is asked for.
-    if rules.min_compaction_lag_ms <= 0 and rules.max_compaction_lag_ms == NEVER_MS:
-        return []
-    segments = list(log.segments)
-    first_dirty_offset = log.log_start_offset if log.first_dirty_offset is None else log.first_dirty_offset
-    dirty = segments[number_of(segments, first_dirty_offset) : -1]
-    return [segment for segment in dirty if not segment.has_read_times]
 
 
 def number_of(segments: Sequence[SegmentFacts], offset: int) -> int:

@@ -25,7 +25,7 @@ from contextlib import closing
 from functools import partial
 from typing import NamedTuple
 
-from barnabas.storage.cleanable import Cleanable, Sized, number_of, portions
+from barnabas.storage.cleanable import Cleanable, Sized, find_cleanable, number_of, portions
 from barnabas.storage.compaction import Compaction, LiveProducers, OffsetMap, keys_within
 from barnabas.storage.files import (
     CLEANED,
@@ -44,8 +44,9 @@ from barnabas.storage.segment import ActiveSegment, Segment
 from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.record_batch import LENGTH_OVERHEAD_BYTES
 from barnabas.wire.records import CorruptRecords
+from barnabas.wire.sentinels import NEVER_MS
 
-__all__ = ["Cleaning", "Replacement", "Step", "keys_within"]
+__all__ = ["Cleaning", "Replacement", "Step", "cleanable_part", "keys_within", "unread_times"]
 
 SEGMENT_BYTES_MAX = 2**31 - 1  # index entries hold positions as i32
 WINDOW_BYTES_MIN = 4096  # a smaller window would be read again for nearly every batch
@@ -322,3 +323,34 @@ def _entry_bytes(window: bytes) -> int:
     # The caller compares it with the segment's size before it reads that much.
     length = int.from_bytes(window[8:LENGTH_OVERHEAD_BYTES], "big", signed=True)
     return LENGTH_OVERHEAD_BYTES + length
+
+
+def cleanable_part(log: PartitionLog, high_watermark: int, now_ms: int) -> Cleanable:
+    """`find_cleanable` for this log as it is now."""
+    return find_cleanable(
+        list(log.segments),
+        log.config,
+        checkpoint=log.first_dirty_offset,
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+        last_stable_offset=log.last_stable_offset(high_watermark),
+        # A marker that is not synced may get lost. Then its transaction is open again, and may be aborted: its records
+        # must not have replaced older ones.
+        recovery_point=min(log.recovery_point, log.synced_stable_offset),
+        now_ms=now_ms,
+    )
+
+
+def unread_times(log: PartitionLog) -> list[Segment]:
+    """The segments of which `cleanable_part` would have to read the timestamps from their files.
+
+    There may be thousands after a start, so the caller reads them before, a few in each step.
+    """
+    rules = log.config
+    # Neither lag is set, so no timestamp is asked for.
+    if rules.min_compaction_lag_ms <= 0 and rules.max_compaction_lag_ms == NEVER_MS:
+        return []
+    segments = list(log.segments)
+    first_dirty_offset = log.log_start_offset if log.first_dirty_offset is None else log.first_dirty_offset
+    dirty = segments[number_of(segments, first_dirty_offset) : -1]
+    return [segment for segment in dirty if not segment.has_read_times]

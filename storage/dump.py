@@ -29,7 +29,7 @@ from barnabas.storage.files import (
     offset_of_name,
 )
 from barnabas.storage.index import OFFSET_ENTRY, TIME_ENTRY, IndexCorrupt, count_entries, parse_transactions
-from barnabas.storage.internal_records import INTERNAL_TOPICS, internal_record
+from barnabas.storage.internal_records import internal_record
 from barnabas.storage.producers import SnapshotCorrupt, decode_snapshot
 from barnabas.wire.record_batch import BATCH_MAGIC
 from barnabas.wire.records import (
@@ -42,7 +42,7 @@ from barnabas.wire.records import (
     read_control_record,
     read_records,
 )
-from barnabas.wire.topics import topic_id_text
+from barnabas.wire.topics import INTERNAL_TOPICS, topic_id_text
 from barnabas.wire.versioned_records import MalformedRecord
 
 Value = str | int | bool | None

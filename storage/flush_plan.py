@@ -1,15 +1,15 @@
 """The plan of one flush of a log: the files that have to be synced (see `log.py`)."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from barnabas.storage.checkpoint import LEADER_EPOCH_CHECKPOINT
 from barnabas.storage.disk import File
 from barnabas.storage.files import SNAPSHOT
 from barnabas.storage.packed_table import PackedRows
 from barnabas.storage.producers import encode_snapshot
-
-if TYPE_CHECKING:
-    from barnabas.storage.log import PartitionLog
+from barnabas.storage.segment import Segment
+from barnabas.storage.segments import LogSegments
 
 
 class UnsavedSnapshot(NamedTuple):
@@ -37,17 +37,19 @@ class FlushPlan:
 
     def __init__(
         self,
-        log: "PartitionLog",
+        segments: LogSegments,
+        offset: int,
+        synced_stable_offset: int,
+        sealed: Sequence[Segment],
         epochs: str | None,
         epochs_version: int,
         names_version: int | None,
         snapshot: UnsavedSnapshot | None,
     ) -> None:
-        segments = log.segments
         # The event loop may roll and delete this segment during the sync; the reference keeps the descriptor open.
         segments.active.file.retain()
-        self.offset = log.log_end_offset
-        self.synced_stable_offset = log.decided_offset
+        self.offset = offset
+        self.synced_stable_offset = synced_stable_offset
         self.generation = segments.generation
         self.epochs_version = epochs_version
         self.names_version = names_version  # None: no file was made since the last directory sync
@@ -56,7 +58,7 @@ class FlushPlan:
         # that it needs is taken here.
         self._store = segments.store
         self._active: File | None = segments.active.file
-        self._sealed = log.unsynced_segments()[:-1]
+        self._sealed = sealed
         self._epochs = epochs
 
     def sync(self) -> None:

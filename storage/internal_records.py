@@ -1,6 +1,6 @@
 """Records of the internal topics as rows, for `barnabas log dump` and `check` (pure; reference E.2; transactions, T.2).
 
-Only what the records say. What follows from them is in `broker/groups` and `broker/transactions`.
+Only what the records say. What follows from them is in `coordinators/groups` and `coordinators/transactions`.
 """
 
 from collections.abc import Callable
@@ -8,12 +8,12 @@ from typing import TypeVar
 
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ProtocolViolation
+from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.wire.versioned_records import VERSION_BYTES, MalformedRecord, supported_version, version_of
 
 Row = dict[str, str | int | bool | None]
 Stored = TypeVar("Stored", bound=m.Message)
 
-CONSUMER_OFFSETS, TRANSACTION_STATE = "__consumer_offsets", "__transaction_state"
 # By number. Kafka's other two states, Dead and PrepareEpochFence, are never stored.
 TRANSACTION_STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 TOMBSTONE: Row = {"tombstone": True}
@@ -90,7 +90,6 @@ def _transaction_row(key: bytes, value: bytes | None) -> Row:
 
 # By the version of the key, which is also the kind of the record.
 _READERS: dict[str, dict[int, Callable[[bytes, bytes | None], Row]]] = {
-    CONSUMER_OFFSETS: {0: _offset_row, 1: _offset_row, 2: _group_row},
-    TRANSACTION_STATE: {0: _transaction_row},
+    GROUP_TOPIC: {0: _offset_row, 1: _offset_row, 2: _group_row},
+    TRANSACTION_TOPIC: {0: _transaction_row},
 }
-INTERNAL_TOPICS = frozenset(_READERS)

@@ -393,7 +393,16 @@ class PartitionLog:
         # Formatted here, on the loop: the epochs may change while the thread writes the file.
         epochs = format_leader_epochs(self.epochs) if epochs_changed else None
         names_version = self._names_version if names_changed else None
-        return FlushPlan(self, epochs, self._epochs_version, names_version, self._unsaved_snapshot)
+        return FlushPlan(
+            self.segments,
+            self.log_end_offset,
+            self.decided_offset,
+            self.unsynced_segments()[:-1],
+            epochs,
+            self._epochs_version,
+            names_version,
+            self._unsaved_snapshot,
+        )
 
     def flushed(self, plan: FlushPlan) -> None:
         """Take over the result of a plan whose `sync` succeeded. Blocking: never."""

@@ -191,7 +191,7 @@ def _texts(config: Mapping[str, str] | None) -> Mapping[str, str]:
 
 def _refuse_unknown(properties: Mapping[str, str]) -> None:
     """LocalBrokerError for a misspelled property: in a test nothing else says that it has no effect."""
-    from barnabas.broker.config.parse import ConfigError, parse_settings, settings_of
+    from barnabas.config.parse import ConfigError, parse_settings, settings_of
 
     try:
         _, unknown = parse_settings(settings_of(properties, "config"))
@@ -233,8 +233,8 @@ class _ThreadHost:
         self._machine = MemoryMachine() if data_dir is None else DirectoryMachine(str(data_dir))
 
     def start(self, port: int) -> int:
-        from barnabas.broker.config.live import BrokerConfig
-        from barnabas.broker.config.parse import ConfigError
+        from barnabas.config.live import BrokerConfig
+        from barnabas.config.parse import ConfigError
         from barnabas.testing.thread import BrokerThread
 
         where = {"listeners": f"PLAINTEXT://{HOST}:{port}", "log.dirs": self._machine.log_directory}

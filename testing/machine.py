@@ -13,12 +13,12 @@ from typing import Protocol, TypeVar, TypeVarTuple
 
 import trio
 
-from barnabas.broker.net import Net
-from barnabas.broker.world import REQUEST_THREADS, StoreConfig, World, real_world, run_inline, wall_clock_ms
 from barnabas.controller.store.sqlitestore import IN_MEMORY, SqliteDatabase, open_sqlite_database
 from barnabas.controller.store.store import MetadataStore
 from barnabas.storage.disk import InThread
 from barnabas.storage.memdisk import MemDisk
+from barnabas.world.net import Net
+from barnabas.world.world import REQUEST_THREADS, StoreConfig, World, real_world, run_inline, wall_clock_ms
 
 WORKER_THREADS_MAX = 16  # that wait for the device at the same time
 

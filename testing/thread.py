@@ -15,12 +15,12 @@ from contextlib import suppress
 import outcome
 import trio
 
-from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.net import OsNet, SocketBuffers
 from barnabas.broker.serve import MISCONFIGURED, UNFIT_ENVIRONMENT, Serving, serve
-from barnabas.broker.world import World
+from barnabas.config.live import BrokerConfig
 from barnabas.testing.errors import LocalBrokerError
 from barnabas.testing.machine import Machine
+from barnabas.world.net import OsNet, SocketBuffers
+from barnabas.world.world import World
 
 logger = logging.getLogger(__name__)
 

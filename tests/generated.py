@@ -6,18 +6,19 @@
 import re
 from collections.abc import Callable
 
-from barnabas.broker.config.documentation import configuration_page
-from barnabas.broker.config.generate import attributes_source
+from barnabas.config.documentation import configuration_page
+from barnabas.config.generate import attributes_source
 from barnabas.wire.apis import APIS
 from barnabas.wire.messages import schemas
 from barnabas.wire.stubs import stubs
-from tests.rooms import ROOMS, ROOT, picture
+from tests.rooms import ROOMS, ROOT, picture, picture_of_packages
 from tests.tour import FETCH, PRODUCE, picture_of_the_way, summary, tour
 
 
 def with_pictures_and_tours(text: str) -> str:
     """The document with pictures of a record's way and of the rooms of each folder, and the functions on these ways."""
     text = with_block(text, "picture of a record's way", picture_of_the_way())
+    text = with_block(text, "packages", picture_of_packages())
     for folder in ROOMS:
         text = with_block(text, f"rooms of {folder}", picture(folder))
     text = with_block(text, "way of a Produce", tour(PRODUCE))
@@ -44,7 +45,7 @@ def with_block(text: str, name: str, content: str) -> str:
 # The file, and what makes its text from the text that it has.
 GENERATED: dict[str, Callable[[str], str]] = {
     "wire/messages.pyi": lambda _: stubs(schemas().values()),
-    "broker/config/attributes.pyi": lambda _: attributes_source(),
+    "config/attributes.pyi": lambda _: attributes_source(),
     "broker/handlers/README.md": lambda text: with_block(text, "apis", handlers_table()),
     "docs/configuration.md": lambda _: configuration_page(),
     "docs/architecture.md": with_pictures_and_tours,

@@ -1,4 +1,4 @@
-"""The rooms of broker/ and controller/ and the arrows between them, read from the imports.
+"""The packages, their rooms, and the arrows between them, read from the imports.
 
 `test_tidy.py` holds them to their order; `generated.py` draws them in docs/architecture.md.
 """
@@ -10,6 +10,27 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 
+# Package -> the packages that it imports: these and no others. Each stands below the one that imports it.
+PACKAGES = {
+    "wire": set(),
+    "storage": {"wire"},
+    "controller": {"wire"},
+    "config": {"wire"},
+    "world": {"wire", "storage", "controller"},
+    "security": {"wire", "storage", "controller", "config", "world"},
+    "replication": {"wire", "storage", "controller", "config", "world"},
+    "coordinators": {"wire", "storage", "controller", "world"},
+    "broker": {
+        *("wire", "storage", "controller", "config", "world"),
+        *("security", "replication", "coordinators"),
+    },
+    "testing": {
+        *("wire", "storage", "controller", "config", "world"),
+        *("security", "replication", "coordinators", "broker"),
+    },
+    "pipeline": {"wire", "storage"},
+}
+
 # From the top down. A room imports rooms that stand on a line below its own.
 ROOMS = {
     "broker": (
@@ -20,24 +41,28 @@ ROOMS = {
         ["handlers"],
         ["fetching"],
         ["call"],
-        ["groups", "transactions"],
-        ["shards"],
         ["cluster"],
-        ["replication"],
-        ["logs", "peers"],
-        ["quotas"],
-        ["security"],
-        ["config"],
-        ["hall"],
+        ["peers", "quotas"],
     ),
+    "coordinators": (["groups", "transactions"], ["runtime"]),
+    "replication": (["replicas"], ["logs"]),
+    "security": (["secured"], ["sasl"], ["settings"], ["tls", "acls"], ["names"]),
     "controller": (["controller"], ["handlers"], ["context"], ["admin", "decide"], ["image"], ["store"]),
 }
 # Files that are in no subfolder; all others of them are in the last room named here.
 ROOM_OF_FILE = {
-    "broker": {"__main__": "cli", "cli": "cli", "serve": "serve", "logins": "serve", "call": "call"},
+    "broker": {
+        "__main__": "cli",
+        "cli": "cli",
+        "serve": "serve",
+        "logins": "serve",
+        "call": "call",
+        "repeats": "call",
+    },
+    "security": {"secured": "secured", "zookeeper": "secured", "listener_security": "settings"},
     "controller": {"candidate": "controller", "controller": "controller"},
 }
-ROOM_OF_OTHER_FILES = {"broker": "hall", "controller": "context"}
+ROOM_OF_OTHER_FILES = {"controller": "context", "replication": "replicas", "security": "names"}
 
 # A file's ring is in its head, the first paragraph of its docstring: "(pure)", "(shell)" or "(edge)". Where that says
 # nothing the `__init__.py` of its folder does, or of the one above; else the file is of the shell.
@@ -67,9 +92,11 @@ def ring_of(name: str) -> str:
 
 
 def room_of(module: str) -> str:
-    """The room of a module without `barnabas.`: "broker.logs.gate" is in "logs"."""
+    """The room of a module without `barnabas.`: "replication.logs.gate" is in "logs"."""
     folder, *path = module.split(".")
-    return path[0] if len(path) > 1 else ROOM_OF_FILE[folder].get(path[0], ROOM_OF_OTHER_FILES[folder])
+    if len(path) > 1:
+        return path[0]
+    return ROOM_OF_FILE.get(folder, {}).get(path[0]) or ROOM_OF_OTHER_FILES[folder]
 
 
 @cache
@@ -87,6 +114,20 @@ def imports_within(folder: str) -> dict[str, set[str]]:
     return found
 
 
+@cache
+def packages_imported_by(package: str) -> dict[str, str]:
+    """Each package that is imported by files of this one, with one import as an example."""
+    return {
+        node.module.split(".")[1]: f"{name} imports {node.module}"
+        for name in sources_in(package)
+        for node in ast.walk(tree_of(name))
+        if isinstance(node, ast.ImportFrom)
+        and node.module
+        and node.module.startswith("barnabas.")
+        and node.module.split(".")[1] in PACKAGES.keys() - {package}
+    }
+
+
 def arrows_of(folder: str) -> Arrows:
     """(room, imported room) -> one import as an example."""
     return {
@@ -98,10 +139,19 @@ def arrows_of(folder: str) -> Arrows:
 
 
 def picture(folder: str) -> str:
-    """Rooms and arrows as a Mermaid diagram, without arrows that follow from others."""
-    arrows = set(arrows_of(folder))
+    """The rooms of a package, and their arrows."""
+    return _drawn([room for rooms in reversed(ROOMS[folder]) for room in rooms], set(arrows_of(folder)))
+
+
+def picture_of_packages() -> str:
+    """The packages, and their arrows."""
+    return _drawn(list(PACKAGES), {(above, each) for above, imported in PACKAGES.items() for each in imported})
+
+
+def _drawn(rooms: list[str], arrows: set[tuple[str, str]]) -> str:
+    """A Mermaid diagram without arrows that follow from others; `rooms` from the bottom up."""
     below: dict[str, set[str]] = {}
-    for room in (room for rooms in reversed(ROOMS[folder]) for room in rooms):
+    for room in rooms:
         direct = {imported for above, imported in arrows if above == room}
         below[room] = direct.union(*(below[each] for each in direct))
     shown = [

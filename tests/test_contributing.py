@@ -125,7 +125,7 @@ API = """
 HANDLER = '''"""DescribeCastle: whether a castle can be reached."""
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.pacing import paced
+from barnabas.world.pacing import paced
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 
@@ -221,11 +221,9 @@ def gate_ms(broker: Broker) -> int:
     return broker.config.castle_gate_ms
 """
 PROPERTY_DEEDS = {
-    "broker/config/tables/": lambda sources: sources.insert(
-        "broker/config/tables/cluster.py", "CLUSTER_PROPERTIES = (", PROPERTY
-    ),
-    "tests/broker/config/test_table.py": lambda sources: sources.insert(
-        "tests/broker/config/test_table.py", "NOT_KAFKAS = {", '"castle.gate.ms", '
+    "config/tables/": lambda sources: sources.insert("config/tables/cluster.py", "CLUSTER_PROPERTIES = (", PROPERTY),
+    "tests/config/test_table.py": lambda sources: sources.insert(
+        "tests/config/test_table.py", "NOT_KAFKAS = {", '"castle.gate.ms", '
     ),
     MAKE_GENERATED: generate,
     "config.castle_gate_ms": lambda sources: sources.append("broker/handlers/cluster.py", READER),
@@ -236,6 +234,6 @@ PROPERTY_DEEDS = {
 def test_adding_a_property_as_the_document_says(sources):
     steps = steps_of("Add a property")
     follow(sources, steps, PROPERTY_DEEDS)
-    assert sources.complaints("tests/broker/config", "tests/test_generated.py") == ""
-    assert "castle_gate_ms: int" in (sources.root / "broker/config/attributes.pyi").read_text()
+    assert sources.complaints("tests/config", "tests/test_generated.py") == ""
+    assert "castle_gate_ms: int" in (sources.root / "config/attributes.pyi").read_text()
     assert "| `castle.gate.ms` | `1000` | all | acts |" in (sources.root / "docs/configuration.md").read_text()

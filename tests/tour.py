@@ -17,7 +17,7 @@ PRODUCE: Stops = (
     ("broker/handlers/produce.py", "_look_through"),
     ("broker/handlers/produce.py", "_append"),
     ("wire/records.py", "check_small"),
-    ("broker/replication/partition.py", "Partition.append_as_leader"),
+    ("replication/partition.py", "Partition.append_as_leader"),
     ("storage/log.py", "PartitionLog.append_as_leader"),
     ("storage/osdisk.py", "OsFile.write"),
 )
@@ -27,7 +27,7 @@ FETCH: Stops = (
     ("broker/handlers/fetch.py", "_fill"),
     ("broker/fetching/plan.py", "FetchPlan.plan"),
     ("broker/fetching/plan.py", "FetchPlan._read"),
-    ("broker/replication/partition.py", "Partition.read"),
+    ("replication/partition.py", "Partition.read"),
     ("storage/log.py", "PartitionLog.read"),
     ("broker/fetching/plan.py", "FetchPlan._add_records"),
     ("broker/server/dispatch.py", "_encode"),
@@ -35,14 +35,14 @@ FETCH: Stops = (
 )
 # The same in a picture: (file, what it hands on or asks, file). What is no file stands for itself.
 RECORDS_WAY = (
-    ("a producer", "bytes", "broker/net.py"),
-    ("broker/net.py", "bytes", "broker/server/connection.py"),
+    ("a producer", "bytes", "world/net.py"),
+    ("world/net.py", "bytes", "broker/server/connection.py"),
     ("broker/server/connection.py", "one frame", "broker/server/dispatch.py"),
     ("broker/server/dispatch.py", "decode", "wire/messages.py"),
     ("broker/server/dispatch.py", "ProduceRequest", "broker/handlers/produce.py"),
     ("broker/handlers/produce.py", "is this batch sound?", "wire/records.py"),
-    ("broker/handlers/produce.py", "batch", "broker/replication/partition.py"),
-    ("broker/replication/partition.py", "append", "storage/log.py"),
+    ("broker/handlers/produce.py", "batch", "replication/partition.py"),
+    ("replication/partition.py", "append", "storage/log.py"),
     ("storage/log.py", "sequence numbers", "storage/producers.py"),
     ("storage/log.py", "batch with its offsets", "storage/segment.py"),
     ("storage/segment.py", "index entries", "storage/index.py"),

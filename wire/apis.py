@@ -10,10 +10,7 @@ section 0): `inter_broker_versions`.
 
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from barnabas.wire.messages import Message
+from typing import NamedTuple
 
 API_VERSIONS_KEY = 18
 CONTROLLED_SHUTDOWN_KEY = 7
@@ -148,22 +145,6 @@ _INTER_BROKER_VERSIONS: dict[int, tuple[tuple[str, int], ...]] = {
     56: (("2.8-IV0", 3), ("2.7-IV2", 1)),
     67: (("3.0-IV0", 0),),
 }
-
-
-def request_class(api: Api) -> "type[Message]":
-    """The class of the API's request, made on first use."""
-    return _message_class(api.name + "Request")
-
-
-def response_class(api: Api) -> "type[Message]":
-    """The class of the API's response, made on first use."""
-    return _message_class(api.name + "Response")
-
-
-def _message_class(name: str) -> "type[Message]":
-    from barnabas.wire import messages  # here, because `messages` imports this file for the families
-
-    return messages.message_class(name)
 
 
 def request_header_version(key: int, version: int) -> int:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from barnabas.wire import messages as m
-from barnabas.wire.apis import API_VERSIONS_KEY, APIS, request_header_version, response_class, response_header_version
+from barnabas.wire.apis import API_VERSIONS_KEY, APIS, request_header_version, response_header_version
 from barnabas.wire.errors import ErrorCode, ProtocolViolation
 
 LARGE_PARTITIONS = 250  # a request with more of them takes more than a millisecond to encode
@@ -64,7 +64,7 @@ def read_response(frame: m.Buffer, question: Question) -> m.Message:
     Its records are views of the frame.
     """
     position = _body_position(frame, question)
-    return m.decode(response_class(APIS[question.api_key]), question.version, frame, position)
+    return m.decode(m.response_class(APIS[question.api_key]), question.version, frame, position)
 
 
 def read_versions(frame: m.Buffer, question: Question) -> m.ApiVersionsResponse:

@@ -8,7 +8,7 @@ from functools import cache
 from importlib import import_module
 
 from barnabas.wire import codegen
-from barnabas.wire.apis import APIS
+from barnabas.wire.apis import APIS, Api
 from barnabas.wire.runtime import (
     Buffer,
     Message,
@@ -37,6 +37,8 @@ __all__ = [
     "encode_into",
     "encode_steps",
     "message_class",
+    "request_class",
+    "response_class",
     "schemas",
 ]
 
@@ -72,6 +74,16 @@ def message_class(name: str) -> type[Message]:
         # From now on an ordinary attribute of this module, so that `__getattr__` is not called again.
         globals()[name] = made
     return made
+
+
+def request_class(api: Api) -> type[Message]:
+    """The class of the API's request, made on first use."""
+    return message_class(api.name + "Request")
+
+
+def response_class(api: Api) -> type[Message]:
+    """The class of the API's response, made on first use."""
+    return message_class(api.name + "Response")
 
 
 def __getattr__(name: str) -> type[Message]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from barnabas.wire.apis import Api
 from barnabas.wire.runtime import (
     Buffer,
     Message,
@@ -30,10 +31,14 @@ __all__ = [
     "encode_into",
     "encode_steps",
     "message_class",
+    "request_class",
+    "response_class",
     "schemas",
 ]
 
 def message_class(name: str) -> type[Message]: ...
+def request_class(api: Api) -> type[Message]: ...
+def response_class(api: Api) -> type[Message]: ...
 def schemas() -> dict[str, Schema]: ...
 
 class AddOffsetsToTxnRequest(Message):

@@ -8,6 +8,7 @@ _STUB_HEAD = '''"""Types of the generated messages. Written by `make generated`;
 
 from collections.abc import Sequence
 
+from barnabas.wire.apis import Api
 from barnabas.wire.runtime import (
     Buffer,
     Message,
@@ -36,10 +37,14 @@ __all__ = [
     "encode_into",
     "encode_steps",
     "message_class",
+    "request_class",
+    "response_class",
     "schemas",
 ]
 
 def message_class(name: str) -> type[Message]: ...
+def request_class(api: Api) -> type[Message]: ...
+def response_class(api: Api) -> type[Message]: ...
 def schemas() -> dict[str, Schema]: ...
 '''
 _STUB_TYPES = {

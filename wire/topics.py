@@ -13,6 +13,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 ZERO_TOPIC_ID = bytes(16)
+GROUP_TOPIC = "__consumer_offsets"
+TRANSACTION_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({GROUP_TOPIC, TRANSACTION_TOPIC})
+
 TOPIC_NAME_MAX_LENGTH = 249  # leaves room for "-<partition>.<uuid>-delete" in a directory name of 255 bytes
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")

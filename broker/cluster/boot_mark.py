@@ -41,12 +41,12 @@ from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.broker.logs.directory import CLEAN_SHUTDOWN_MARKER, FAILURE_MARK
+from barnabas.replication.logs.directory import CLEAN_SHUTDOWN_MARKER, FAILURE_MARK
 from barnabas.storage.disk import Disk, StorageError, join
 
 if TYPE_CHECKING:
-    from barnabas.broker.logs.directories import LogDirectories
-    from barnabas.broker.world import World
+    from barnabas.replication.logs.directories import LogDirectories
+    from barnabas.world.world import World
 
 BOOT_MARK = "barnabas.boot"
 VERSION = 1

@@ -15,10 +15,10 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import PeerLost, error_name
 
 if TYPE_CHECKING:
-    from barnabas.broker.config.live import BrokerConfig
-    from barnabas.broker.metadata import ClusterMetadata
     from barnabas.broker.peers.controller_peer import ControllerPeer
-    from barnabas.broker.replication.replicas import Replicas
+    from barnabas.config.live import BrokerConfig
+    from barnabas.replication.replicas import Replicas
+    from barnabas.world.metadata import ClusterMetadata
 
 logger = logging.getLogger(__name__)
 

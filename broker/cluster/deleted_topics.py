@@ -16,13 +16,13 @@ from collections.abc import Collection, Container
 
 import trio
 
-from barnabas.broker.metadata import ClusterMetadata
-from barnabas.broker.pacing import paced
-from barnabas.broker.replication.replicas import Replicas
 from barnabas.controller.image.loading import catch_up, read_topics
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import MetadataStore, StoreError
+from barnabas.replication.replicas import Replicas
 from barnabas.wire.topics import TopicPartition
+from barnabas.world.metadata import ClusterMetadata
+from barnabas.world.pacing import paced
 
 RETRY_SECONDS = 1.0
 STORE_SECONDS = 1.0  # for the question whether partitions exist

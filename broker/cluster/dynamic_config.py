@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.broker.config.alter import broker_warnings, listener_complaints, usable_part
-from barnabas.broker.config.live import Source
-from barnabas.broker.config.parse import ConfigError
+from barnabas.config.alter import broker_warnings, listener_complaints, usable_part
+from barnabas.config.live import Source
+from barnabas.config.parse import ConfigError
 from barnabas.controller.admin.entity_configs import (
     ADDRESSES,
     BROKERS,
@@ -37,13 +37,13 @@ from barnabas.controller.store.paths import DEFAULT_ENTITY, ConfigChange
 from barnabas.controller.store.store import MetadataStore, NoNode, check_path
 
 if TYPE_CHECKING:
-    from barnabas.broker.config.live import BrokerConfig
-    from barnabas.broker.config.topic_configs import TopicConfigs
     from barnabas.broker.quotas.quotas import Quotas
-    from barnabas.broker.replication.replicas import Replicas
-    from barnabas.broker.security.passwords import StoredPasswords
-    from barnabas.broker.security.secured import SecuredListeners
+    from barnabas.config.live import BrokerConfig
     from barnabas.controller.candidate import Candidate
+    from barnabas.replication.replicas import Replicas
+    from barnabas.replication.topic_configs import TopicConfigs
+    from barnabas.security.passwords import StoredPasswords
+    from barnabas.security.secured import SecuredListeners
 
 logger = logging.getLogger(__name__)
 

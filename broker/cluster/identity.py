@@ -8,10 +8,10 @@ refused: serving it would mix the records of two clusters or brokers.
 import random
 from typing import Protocol
 
-from barnabas.broker.logs.directory import StoredIdentity
 from barnabas.controller.image.loading import parse
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import Create, MetadataStore, NodeExists, StoreError, with_ancestors
+from barnabas.replication.logs.directory import StoredIdentity
 
 CLUSTER_ID_BYTES = 16
 

@@ -19,10 +19,10 @@ from barnabas.controller.store.store import NoNode
 
 if TYPE_CHECKING:
     from barnabas.broker.cluster.boot_mark import KeptData
-    from barnabas.broker.config.listeners import Endpoint
-    from barnabas.broker.config.live import BrokerConfig
-    from barnabas.broker.replication.replicas import Replicas
+    from barnabas.config.listeners import Endpoint
+    from barnabas.config.live import BrokerConfig
     from barnabas.controller.store.store import MetadataStore
+    from barnabas.replication.replicas import Replicas
 
 SESSIONS_WAITED = 1.5  # x zookeeper.session.timeout.ms: ZooKeeper may expire a session one tickTime late
 

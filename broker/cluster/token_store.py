@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 import trio
 
-from barnabas.broker.security.tokens import DelegationToken, DelegationTokens
 from barnabas.controller.image.loading import numbered, parse
 from barnabas.controller.store import paths
 from barnabas.controller.store.following import Following, remove_expired
@@ -28,6 +27,7 @@ from barnabas.controller.store.store import (
     check_path,
     with_ancestors,
 )
+from barnabas.security.sasl.tokens import DelegationToken, DelegationTokens
 from barnabas.storage.disk import InThread
 
 logger = logging.getLogger(__name__)

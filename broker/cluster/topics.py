@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.broker.config.live import topic_warnings
-from barnabas.broker.resting import resting
+from barnabas.config.live import topic_warnings
 from barnabas.controller.admin.create_partitions import CreatedPartitions, NewPartitions, create_partitions
 from barnabas.controller.admin.create_topics import (
     CreatedTopic,
@@ -29,19 +28,16 @@ from barnabas.controller.admin.placement import RackAwareness
 from barnabas.controller.store.metadata_versions import metadata_version_of
 from barnabas.controller.store.store import SessionExpired, StoreUnavailable
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.topics import GROUP_TOPIC, INTERNAL_TOPICS, TopicPartition
+from barnabas.world.resting import resting
 
 if TYPE_CHECKING:
-    from barnabas.broker.config.live import BrokerConfig
-    from barnabas.broker.metadata import ClusterMetadata
-    from barnabas.broker.world import World
+    from barnabas.config.live import BrokerConfig
     from barnabas.controller.store.store import MetadataStore
+    from barnabas.world.metadata import ClusterMetadata
+    from barnabas.world.world import World
 
 logger = logging.getLogger(__name__)
-
-GROUP_TOPIC = "__consumer_offsets"
-TRANSACTION_TOPIC = "__transaction_state"
-INTERNAL_TOPICS = frozenset({GROUP_TOPIC, TRANSACTION_TOPIC})
 
 
 class Topics:

@@ -5,9 +5,9 @@ They spare the client a Metadata request.
 
 from typing import NamedTuple
 
-from barnabas.broker.metadata import ClusterMetadata
-from barnabas.broker.replication.partition import Partition
-from barnabas.broker.replication.replicas import Replicas
+from barnabas.replication.partition import Partition
+from barnabas.replication.replicas import Replicas
+from barnabas.world.metadata import ClusterMetadata
 
 
 class LeaderNode(NamedTuple):

@@ -10,11 +10,10 @@ connection sends with `sendfile`.
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.fetching.preferred_replica import RACK_AWARE_SELECTOR, choose_replica
-from barnabas.broker.pacing import complete
-from barnabas.broker.replication.confirmation import is_doubted_before
-from barnabas.broker.replication.fetch_sessions import Wanted
-from barnabas.broker.replication.isr import Pulse
-from barnabas.broker.replication.partition import Partition
+from barnabas.replication.confirmation import is_doubted_before
+from barnabas.replication.fetch_sessions import Wanted
+from barnabas.replication.isr import Pulse
+from barnabas.replication.partition import Partition
 from barnabas.storage.disk import FileSlice, StorageError
 from barnabas.storage.epochs import UNDEFINED_EPOCH
 from barnabas.storage.log import PartitionLog
@@ -23,6 +22,7 @@ from barnabas.wire.compression import CorruptRecords
 from barnabas.wire.downconvert import Unconvertible, down_convert
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import FETCH_REPLICA_STATE_VERSION, NO_LEADER_EPOCH, READ_COMMITTED, UNKNOWN_BROKER_EPOCH
+from barnabas.world.pacing import complete
 
 # Fetch versions.
 MESSAGE_FORMAT_1_VERSION = 2  # clients below it know message format 0 only

@@ -8,10 +8,10 @@ follower's high watermark, which is about one fetch behind the leader's.
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from barnabas.broker.replication.isr import Follower
+from barnabas.replication.isr import Follower
 
 if TYPE_CHECKING:
-    from barnabas.broker.metadata import BrokerInfo
+    from barnabas.world.metadata import BrokerInfo
 
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 

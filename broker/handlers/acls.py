@@ -10,9 +10,7 @@ Versions: 0-3 of all three: 1+ pattern types (0 means literal ones), 3 users as 
 from collections.abc import Iterable
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.freeing import emptied
-from barnabas.broker.pacing import paced
-from barnabas.broker.security.acls import (
+from barnabas.security.acls.acls import (
     ANY,
     CLUSTER_NAME,
     MATCH,
@@ -25,10 +23,12 @@ from barnabas.broker.security.acls import (
     AclFilter,
     ResourcePattern,
 )
-from barnabas.broker.security.acls import UNKNOWN as UNKNOWN_NAME
-from barnabas.broker.security.authorization import Deleted
+from barnabas.security.acls.acls import UNKNOWN as UNKNOWN_NAME
+from barnabas.security.acls.authorization import Deleted
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, Refuse
+from barnabas.world.freeing import emptied
+from barnabas.world.pacing import paced
 
 # One code for all four kinds of elements, as in Kafka's enums.
 UNKNOWN = 0

@@ -17,12 +17,12 @@ from collections.abc import Mapping
 import trio
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.pacing import paced
 from barnabas.controller.decide.reassignments import PartitionRefused
 from barnabas.controller.events import ElectionAsked
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.topics import TopicPartition
+from barnabas.world.pacing import paced
 
 BROKER_ENDPOINTS, CONTROLLER_ENDPOINTS = 1, 2
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3

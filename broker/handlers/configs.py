@@ -19,7 +19,8 @@ from functools import partial
 from typing import NamedTuple
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.config.alter import (
+from barnabas.broker.repeats import Repeats, counted
+from barnabas.config.alter import (
     Change,
     ConfigRefused,
     Operation,
@@ -31,7 +32,7 @@ from barnabas.broker.config.alter import (
     is_stored_password,
     refuse_password,
 )
-from barnabas.broker.config.describe import (
+from barnabas.config.describe import (
     UNKNOWN_TYPE,
     ConfigSource,
     Described,
@@ -39,21 +40,20 @@ from barnabas.broker.config.describe import (
     describe_cluster_wide,
     describe_topic,
 )
-from barnabas.broker.config.live import topic_warnings
-from barnabas.broker.config.log_levels import change_levels, levels
-from barnabas.broker.config.property import Property
-from barnabas.broker.config.table import BROKER_TABLE, TOPIC_TABLE
-from barnabas.broker.freeing import emptied
-from barnabas.broker.pacing import paced
-from barnabas.broker.repeats import Repeats, counted
-from barnabas.broker.security.passwords import PasswordRefused
+from barnabas.config.live import topic_warnings
+from barnabas.config.log_levels import change_levels, levels
+from barnabas.config.property import Property
+from barnabas.config.table import BROKER_TABLE, TOPIC_TABLE
 from barnabas.controller.admin.entity_configs import BROKERS, TOPICS, read_entity, rewrite_entity
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import DEFAULT_ENTITY
 from barnabas.controller.store.store import DataTooLarge, NoNode, StoreError
+from barnabas.security.passwords import PasswordRefused
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.topics import why_invalid_topic_name
+from barnabas.world.freeing import emptied
+from barnabas.world.pacing import paced
 
 logger = logging.getLogger(__name__)
 

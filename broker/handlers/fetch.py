@@ -34,14 +34,14 @@ from barnabas.broker.fetching.plan import (
     records_bytes,
     replica_id,
 )
-from barnabas.broker.freeing import emptied, emptied_by_topic
-from barnabas.broker.pacing import paced, pause_after, portions
-from barnabas.broker.replication.confirmation import CONFIRMED_SECONDS
-from barnabas.broker.replication.fetch_sessions import FetchSession, Named, Topic, Wanted
-from barnabas.broker.replication.waiting import Waiter, Watched
+from barnabas.replication.confirmation import CONFIRMED_SECONDS
+from barnabas.replication.fetch_sessions import FetchSession, Named, Topic, Wanted
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import FETCH_TOPIC_ID_VERSION, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID
+from barnabas.world.freeing import emptied, emptied_by_topic
+from barnabas.world.pacing import paced, pause_after, portions
+from barnabas.world.waiting import Waiter, Watched
 
 STORAGE_ERROR_VERSION = 6  # below: NOT_LEADER_OR_FOLLOWER replaces KAFKA_STORAGE_ERROR, which clients do not know
 SESSION_VERSION = 7

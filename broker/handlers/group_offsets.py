@@ -23,32 +23,31 @@ from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.cluster.topics import GROUP_TOPIC
-from barnabas.broker.connection_order import given_up
-from barnabas.broker.freeing import emptied
-from barnabas.broker.groups.coordinator import Confirmations
-from barnabas.broker.groups.decisions import IN_TRANSACTION_NOT_STORED
-from barnabas.broker.groups.events import (
+from barnabas.broker.repeats import Repeats, Seen
+from barnabas.controller.store.paths import consumer_offset
+from barnabas.controller.store.store import Create, NodeExists, NoNode, StoreError, with_ancestors
+from barnabas.coordinators.groups.coordinator import Confirmations
+from barnabas.coordinators.groups.decisions import IN_TRANSACTION_NOT_STORED
+from barnabas.coordinators.groups.events import (
     CommitAnswer,
     CommitOffsets,
     CommitOffsetsInTransaction,
     Transaction,
     Waiting,
 )
-from barnabas.broker.groups.offsets import ReadOffset, java_length, read_offset
-from barnabas.broker.groups.records import NO_EXPIRY, Commit
-from barnabas.broker.pacing import ROWS_AT_A_TIME, paced, pause_after, portions
-from barnabas.broker.repeats import Repeats, Seen
-from barnabas.broker.rows import Rows
-from barnabas.broker.transactions.state import Producer
-from barnabas.broker.transactions.verification import code_for
-from barnabas.controller.store.paths import consumer_offset
-from barnabas.controller.store.store import Create, NodeExists, NoNode, StoreError, with_ancestors
+from barnabas.coordinators.groups.offsets import ReadOffset, java_length, read_offset
+from barnabas.coordinators.groups.records import NO_EXPIRY, Commit
+from barnabas.coordinators.transactions.state import Producer
+from barnabas.coordinators.transactions.verification import code_for
 from barnabas.storage.verification import Guard
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.sentinels import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.topics import GROUP_TOPIC, TopicPartition
+from barnabas.world.connection_order import given_up
+from barnabas.world.freeing import emptied
+from barnabas.world.pacing import ROWS_AT_A_TIME, paced, pause_after, portions
+from barnabas.world.rows import Rows
 
 logger = logging.getLogger(__name__)
 

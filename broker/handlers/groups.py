@@ -1,8 +1,8 @@
 """Consumer groups: FindCoordinator, the membership protocol (JoinGroup, SyncGroup, Heartbeat, LeaveGroup), and the
 admin requests DescribeGroups, ListGroups and DeleteGroups.
 
-The handlers translate between protocol messages and the events of the group coordinator (`broker/groups/`), which holds
-    all group logic. JoinGroup and SyncGroup wait in the connection's task until the coordinator answers.
+The handlers translate between protocol messages and the events of the group coordinator (`coordinators/groups/`), which
+    holds all group logic. JoinGroup and SyncGroup wait in the connection's task until the coordinator answers.
 Versions: FindCoordinator 1+ types of coordinators, 4+ several keys, one result each (KIP-699). JoinGroup 0 has no
     rebalance timeout, the session timeout is used; 4+ a new member first gets its member id (KIP-394); 5+ static
     members; 7+ protocol type and a protocol name that may be null; 9 SkipAssignment (KIP-814). SyncGroup 5 must name
@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterable
 import trio
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
-from barnabas.broker.groups.descriptions import Description
-from barnabas.broker.groups.events import Heartbeat, Join, JoinAnswer, LeavingMember, Sync, SyncAnswer, Waiting
-from barnabas.broker.pacing import paced
 from barnabas.broker.repeats import Repeats, counted
-from barnabas.broker.resting import resting
-from barnabas.broker.security.acls import address_text
+from barnabas.coordinators.groups.descriptions import Description
+from barnabas.coordinators.groups.events import Heartbeat, Join, JoinAnswer, LeavingMember, Sync, SyncAnswer, Waiting
+from barnabas.security.acls.acls import address_text
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
+from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from barnabas.world.pacing import paced
+from barnabas.world.resting import resting
 
 GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2
 SEVERAL_KEYS_VERSION = 4

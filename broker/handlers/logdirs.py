@@ -17,13 +17,13 @@ Not done: nothing that is known.
 from collections.abc import Container
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.logs.directory import DIRECTORY_NAME_BYTES_MAX, LogDirectory
-from barnabas.broker.pacing import paced
+from barnabas.replication.logs.directory import DIRECTORY_NAME_BYTES_MAX, LogDirectory
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import PartitionLog
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.topics import TopicPartition
+from barnabas.world.pacing import paced
 
 FUTURE_SUFFIX_LENGTH = len(f".{'0' * 32}-future")  # characters that the name of a future log's directory adds
 NO_LAG = -1

@@ -16,16 +16,15 @@ Versions: 0-1.
 import trio
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
-from barnabas.broker.freeing import emptied_by_topic
-from barnabas.broker.pacing import paced, portions
-from barnabas.broker.replication.acknowledgements import AppendedUpTo, acknowledgements
+from barnabas.replication.acknowledgements import AppendedUpTo, acknowledgements
 from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, Refuse
 from barnabas.wire.records import ABORT, COMMIT, Batch, build_control_batch
 from barnabas.wire.sentinels import ACKS_ALL
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC, TopicPartition
+from barnabas.world.freeing import emptied_by_topic
+from barnabas.world.pacing import paced, portions
 
 AWAITED_AT_A_TIME = 500  # partitions: each of them that is committed wakes the task, which looks at all
 

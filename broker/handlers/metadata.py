@@ -16,15 +16,14 @@ from collections.abc import Iterable, Sequence
 import trio
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.cluster.topics import INTERNAL_TOPICS
-from barnabas.broker.encoded import Encoded
-from barnabas.broker.metadata import PartitionInfo, TopicInfo
-from barnabas.broker.pacing import paced, pause_after
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, Refuse
 from barnabas.wire.runtime import varint
 from barnabas.wire.sentinels import NO_LEADER
-from barnabas.wire.topics import ZERO_TOPIC_ID, why_invalid_topic_name
+from barnabas.wire.topics import INTERNAL_TOPICS, ZERO_TOPIC_ID, why_invalid_topic_name
+from barnabas.world.encoded import Encoded
+from barnabas.world.metadata import PartitionInfo, TopicInfo
+from barnabas.world.pacing import paced, pause_after
 
 ALL_TOPICS_IS_EMPTY_VERSION = 0
 FULL_LISTS_VERSION = 1

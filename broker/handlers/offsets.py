@@ -8,8 +8,8 @@ ListOffsets answers the offset for a timestamp, or for one of these special time
     -5 latest tiered    offset -1: there is no tiered storage
     A real timestamp finds the first record that is not older; where there is none the row has offset and timestamp -1
     without an error. Any other negative timestamp, or one newer than the request's version, is UNSUPPORTED_VERSION. A
-    partition named twice is INVALID_REQUEST. A search by time reads the log in slices in threads (`logs/gate.py`).
-    A consumer with read_committed may take the end for all that was committed: Kafka Streams restores its state up to
+    partition named twice is INVALID_REQUEST. A search by time reads the log in slices in threads
+    (`replication/logs/gate.py`). A consumer with read_committed may take the end for all that was committed: Kafka Streams restores its state up to
     there. A leader of the past knows an earlier end. So this broker first makes sure that it has no successor
     (`replication/confirmation.py`): else NOT_LEADER_OR_FOLLOWER. Where a log begins may be an old answer.
 OffsetForLeaderEpoch answers the largest leader epoch up to the requested one, and its end offset (reference C.3); -1
@@ -28,14 +28,10 @@ Versions: ListOffsets 0 answers a list of segment base offsets; 2+ isolation lev
 import trio
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.cluster.topics import INTERNAL_TOPICS
-from barnabas.broker.freeing import emptied
-from barnabas.broker.logs.directory import LogDirectory
-from barnabas.broker.pacing import complete_inline, paced
 from barnabas.broker.repeats import counted
-from barnabas.broker.replication.confirmation import CONFIRMED_SECONDS, confirm_all
-from barnabas.broker.replication.partition import Deletion, Partition
-from barnabas.broker.replication.waiting import await_decisions
+from barnabas.replication.confirmation import CONFIRMED_SECONDS, confirm_all
+from barnabas.replication.logs.directory import LogDirectory
+from barnabas.replication.partition import Deletion, Partition
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.segment import RecordTime
@@ -44,7 +40,10 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import Steps
 from barnabas.wire.sentinels import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, READ_COMMITTED
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.topics import INTERNAL_TOPICS, TopicPartition
+from barnabas.world.freeing import emptied
+from barnabas.world.pacing import complete_inline, paced
+from barnabas.world.waiting import await_decisions
 
 MAX_TIMESTAMP = -3
 SINCE_VERSION = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}

@@ -11,8 +11,8 @@ Behaviour: each partition succeeds or fails on its own. A batch is validated (CR
     (`replication/confirmation.py`): else NOT_LEADER_OR_FOLLOWER.
 Versions: 0-2 carry messages of formats 0 and 1, stored as one batch of format 2 (`wire/upconvert.py`). 3-11 carry one
     batch of format 2 per partition; 8+ say which record was refused; 10+ name the new leader (KIP-951).
-Transactions: a batch that begins a transaction in its partition is verified first (`transactions/verification.py`),
-    unless `transaction.partition.verification.enable` is off. Errors of the coordinator that a producer may retry
+Transactions: a batch that begins a transaction in its partition is verified first
+    (`coordinators/transactions/verification.py`), unless `transaction.partition.verification.enable` is off. Errors of the coordinator that a producer may retry
     become NOT_ENOUGH_REPLICAS, which every client retries. 11+ know TRANSACTION_ABORTABLE.
 """
 
@@ -23,16 +23,12 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.cluster.topics import INTERNAL_TOPICS
 from barnabas.broker.fetching.current_leader import LeaderHints
-from barnabas.broker.freeing import emptied, take_apart
-from barnabas.broker.pacing import ROWS_AT_A_TIME, complete, pace_of_run, paced, pause_after, portions
-from barnabas.broker.replication.acknowledgements import AppendedUpTo, acknowledgements
-from barnabas.broker.replication.confirmation import CONFIRMED_SECONDS
-from barnabas.broker.replication.partition import Partition
-from barnabas.broker.replication.waiting import DelayedResponse
-from barnabas.broker.transactions.state import Producer
-from barnabas.broker.transactions.verification import code_for
+from barnabas.coordinators.transactions.state import Producer
+from barnabas.coordinators.transactions.verification import code_for
+from barnabas.replication.acknowledgements import AppendedUpTo, acknowledgements
+from barnabas.replication.confirmation import CONFIRMED_SECONDS
+from barnabas.replication.partition import Partition
 from barnabas.storage.duplicate_search import find_batch, fingerprint_of
 from barnabas.storage.log import Appended
 from barnabas.storage.producers import Origin
@@ -47,8 +43,11 @@ from barnabas.wire.record_batch import (
     read_kind,
 )
 from barnabas.wire.records import RecordsRefused, check_produced, check_small
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.topics import INTERNAL_TOPICS, TopicPartition
 from barnabas.wire.upconvert import check_old_produced
+from barnabas.world.freeing import emptied, take_apart
+from barnabas.world.pacing import ROWS_AT_A_TIME, complete, pace_of_run, paced, pause_after, portions
+from barnabas.world.waiting import DelayedResponse
 
 if TYPE_CHECKING:
     from barnabas.storage.verification import Guard

@@ -2,7 +2,8 @@
 
 InitProducerId: a producer without a transactional id gets a new producer id with epoch 0 from this broker's block. The
     controller hands out blocks of 1000 ids (reference E.5). With a transactional id the transaction coordinator
-    (`broker/transactions/`) gives the id's producer id with the next epoch, and aborts what its former owner left open.
+    (`coordinators/transactions/`) gives the id's producer id with the next epoch, and aborts what its former owner left
+    open.
 DescribeProducers: every replica here, leader or follower, answers its producer states: last sequence number, last
     timestamp, and start of the open transaction. A producer that has not written for `producer.id.expiration.ms` is
     removed from them.
@@ -11,18 +12,18 @@ Versions: InitProducerId 0-5; before 4 a fenced producer gets INVALID_PRODUCER_E
 """
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.connection_order import given_up
-from barnabas.broker.pacing import paced
 from barnabas.broker.repeats import Repeats
-from barnabas.broker.rows import Rows
-from barnabas.broker.transactions.coordinator import Overtaken
-from barnabas.broker.transactions.events import InitProducer
-from barnabas.broker.transactions.state import NO_PRODUCER, NO_PRODUCER_EPOCH, Producer
+from barnabas.coordinators.transactions.coordinator import Overtaken
+from barnabas.coordinators.transactions.events import InitProducer
+from barnabas.coordinators.transactions.state import NO_PRODUCER, NO_PRODUCER_EPOCH, Producer
 from barnabas.storage.producers import Producer as ProducerState
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.sentinels import NO_OFFSET, NO_PRODUCER_ID
 from barnabas.wire.topics import why_invalid_topic_name
+from barnabas.world.connection_order import given_up
+from barnabas.world.pacing import paced
+from barnabas.world.rows import Rows
 
 FENCED_VERSION = 4  # of InitProducerId: from this version on clients know PRODUCER_FENCED
 

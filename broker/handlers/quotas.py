@@ -12,10 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.freeing import emptied
-from barnabas.broker.net import resolves
-from barnabas.broker.pacing import paced
-from barnabas.broker.security.client_quotas import (
+from barnabas.broker.quotas.client_quotas import (
     CLIENT_ID,
     FOLDERS,
     IP,
@@ -34,6 +31,9 @@ from barnabas.controller.admin.entity_configs import CLIENTS, USERS, change_enti
 from barnabas.controller.store.store import DataTooLarge, MetadataStore, StoreError
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse, shortened
+from barnabas.world.freeing import emptied
+from barnabas.world.net import resolves
+from barnabas.world.pacing import paced
 
 logger = logging.getLogger(__name__)
 

@@ -9,13 +9,13 @@ Versions: 0 of both.
 from collections.abc import Iterable, Mapping, Sequence
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.pacing import paced, portions
 from barnabas.controller.decide.reassignments import PartitionRefused
 from barnabas.controller.events import OngoingReassignmentsAsked, ReassignmentsAsked
 from barnabas.controller.image.state import Assignment
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.topics import TopicPartition
+from barnabas.world.pacing import paced, portions
 
 PARTITIONS_AT_A_TIME = 100  # partitions in one request to the controller, which handles them in one step
 REPLICAS_MAX = 1000  # replicas of one partition: bounds that step; no cluster has so many brokers

@@ -7,7 +7,7 @@ Controller to broker: LeaderAndIsr, StopReplica and UpdateMetadata. `Replicas` a
     (reference B.8).
 Broker to controller: AlterPartition and ControlledShutdown. Only the active controller serves them; any other broker
     answers NOT_CONTROLLER, for ControlledShutdown STALE_CONTROLLER_EPOCH (reference B.10, B.13). This broker's own
-    AlterPartition requests come from `broker/replication/alter_partition.py`.
+    AlterPartition requests come from `replication/alter_partition.py`.
 Versions: LeaderAndIsr 0-7 (0-1 flat, 2+ by topic, 5+ topic ids), StopReplica 0-4 (0 flat, 1-2 by topic with one delete
     flag, 3+ per partition), UpdateMetadata 0-8 (0-4 flat, 5+ by topic). AlterPartition 0-3: 2+ by topic id, and knows
     INELIGIBLE_REPLICA; 3 names the ISR members with their broker epochs. ControlledShutdown 0-3: 2+ with the broker
@@ -18,15 +18,15 @@ Not done: nothing that is known.
 from collections.abc import Iterable
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.connection_order import Source
-from barnabas.broker.pacing import paced
-from barnabas.broker.replication.roles import StoppedReplica
 from barnabas.controller.decide.isr import IsrChange
 from barnabas.controller.events import AlterPartitionAsked, ControlledShutdownAsked
 from barnabas.controller.image.state import Leadership
+from barnabas.replication.roles import StoppedReplica
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
+from barnabas.world.connection_order import Source
+from barnabas.world.pacing import paced
 
 ROLES_BY_TOPIC_VERSION = 5
 BY_TOPIC_ID_VERSION = 2

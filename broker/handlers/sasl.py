@@ -1,7 +1,7 @@
 """SaslHandshake and SaslAuthenticate among ordinary requests: out of place.
 
 Behaviour: both get ILLEGAL_SASL_STATE, on a PLAINTEXT or SSL listener, and on a SASL listener after authentication. A
-    login, or another one on the same connection, is not handled here (`security/authenticator.py`).
+    login, or another one on the same connection, is not handled here (`security/sasl/authenticator.py`).
 Versions: SaslHandshake 0-1, SaslAuthenticate 0-2.
 """
 

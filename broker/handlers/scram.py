@@ -10,9 +10,11 @@ Versions: 0 of both.
 import logging
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.pacing import paced
 from barnabas.broker.repeats import counted
-from barnabas.broker.security.scram import (
+from barnabas.controller.admin.entity_configs import USERS, change_entity, read_entity
+from barnabas.controller.store import paths
+from barnabas.controller.store.store import StoreError
+from barnabas.security.sasl.scram import (
     MECHANISMS,
     NAME_EMPTY,
     NOTHING_TO_DELETE,
@@ -23,11 +25,9 @@ from barnabas.broker.security.scram import (
     credential_iterations,
     refuse_alterations,
 )
-from barnabas.controller.admin.entity_configs import USERS, change_entity, read_entity
-from barnabas.controller.store import paths
-from barnabas.controller.store.store import StoreError
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse, shortened
+from barnabas.world.pacing import paced
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ Behaviour: any broker serves them. A token belongs to an authenticated user: all
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED on a PLAINTEXT listener, on an SSL listener without a client certificate, and
     on a connection that logged in with a token; then DELEGATION_TOKEN_AUTH_DISABLED without
     `delegation.token.secret.key`. A response to Create names owner and requester also with an error. The rules are in
-    `security/tokens.py`.
+    `security/sasl/tokens.py`.
 Versions: Create and Describe 0-3, Renew and Expire 0-2. Create 3 may name another owner than the requester.
 """
 
@@ -13,16 +13,16 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, TypeVar
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.pacing import paced
 from barnabas.controller.store.store import StoreError
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
 from barnabas.wire.sentinels import NO_TIMESTAMP
+from barnabas.world.pacing import paced
 
 if TYPE_CHECKING:
     from barnabas.broker.cluster.token_store import TokenStore
-    from barnabas.broker.security.principals import KafkaPrincipal
-    from barnabas.broker.security.tokens import DelegationToken
+    from barnabas.security.principals import KafkaPrincipal
+    from barnabas.security.sasl.tokens import DelegationToken
 
 Written = TypeVar("Written")
 
@@ -39,8 +39,8 @@ async def create_delegation_token(
     broker: Broker, call: Call, request: m.CreateDelegationTokenRequest
 ) -> m.CreateDelegationTokenResponse:
     """A new token, with its HMAC; or an error, with owner and requester."""
-    from barnabas.broker.security import tokens as rules
-    from barnabas.broker.security.principals import KafkaPrincipal, parse_principal
+    from barnabas.security.principals import KafkaPrincipal, parse_principal
+    from barnabas.security.sasl import tokens as rules
 
     requester = owner = parse_principal(call.principal)
     # Without an owner in the request the token belongs to its requester.
@@ -75,7 +75,7 @@ async def renew_delegation_token(
     broker: Broker, call: Call, request: m.RenewDelegationTokenRequest
 ) -> m.RenewDelegationTokenResponse:
     """Extend the lifetime of a token. Raises Refuse."""
-    from barnabas.broker.security.tokens import renew_token
+    from barnabas.security.sasl.tokens import renew_token
 
     caller, store = _caller(call), broker.tokens()
     found, now_ms = store.known.with_hmac(bytes(request.hmac)), broker.world.now_ms()
@@ -88,7 +88,7 @@ async def expire_delegation_token(
     broker: Broker, call: Call, request: m.ExpireDelegationTokenRequest
 ) -> m.ExpireDelegationTokenResponse:
     """Change the expiry time of a token, or remove it. Raises Refuse."""
-    from barnabas.broker.security.tokens import expire_token
+    from barnabas.security.sasl.tokens import expire_token
 
     caller, store = _caller(call), broker.tokens()
     found, now_ms = store.known.with_hmac(bytes(request.hmac)), broker.world.now_ms()
@@ -104,8 +104,8 @@ async def describe_delegation_token(
     broker: Broker, call: Call, request: m.DescribeDelegationTokenRequest
 ) -> m.DescribeDelegationTokenResponse:
     """The tokens of some owners, or of all, that the caller may see. Raises Refuse."""
-    from barnabas.broker.security.principals import KafkaPrincipal
-    from barnabas.broker.security.tokens import check_enabled, is_described
+    from barnabas.security.principals import KafkaPrincipal
+    from barnabas.security.sasl.tokens import check_enabled, is_described
 
     caller, known = _caller(call), broker.tokens().known
     check_enabled(known.rules)
@@ -129,8 +129,8 @@ async def describe_delegation_token(
 
 def _caller(call: Call) -> "KafkaPrincipal":
     """The caller's principal. Raises Refuse if it may not ask for tokens, before everything else."""
-    from barnabas.broker.security.principals import parse_principal
-    from barnabas.broker.security.tokens import check_caller
+    from barnabas.security.principals import parse_principal
+    from barnabas.security.sasl.tokens import check_caller
 
     caller = parse_principal(call.principal)
     check_caller(call.security_protocol, caller, is_token=call.is_token_authenticated)

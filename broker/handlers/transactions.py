@@ -1,7 +1,8 @@
 """Transactions: AddPartitionsToTxn, AddOffsetsToTxn and EndTxn of producers, DescribeTransactions and ListTransactions
 of administrators.
 
-The handlers translate between protocol messages and the events of the transaction coordinator (`broker/transactions/`).
+The handlers translate between protocol messages and the events of the transaction coordinator
+(`coordinators/transactions/`).
 
 AddPartitionsToTxn: up to version 3 one transaction of a client, which gets one error code for each partition. If one
     partition may not be added, none is: the others get OPERATION_NOT_ATTEMPTED. From version 4 on several transactions
@@ -18,17 +19,16 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 import trio
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.cluster.topics import GROUP_TOPIC, INTERNAL_TOPICS
-from barnabas.broker.connection_order import given_up
-from barnabas.broker.pacing import paced
 from barnabas.broker.repeats import Repeats
-from barnabas.broker.transactions.coordinator import Overtaken
-from barnabas.broker.transactions.descriptions import Description, Filters
-from barnabas.broker.transactions.events import AddPartitions, EndTransaction, VerifyPartitions
-from barnabas.broker.transactions.state import STATUS_NAMES, UNSTORED_STATUS_NAMES, Producer
+from barnabas.coordinators.transactions.coordinator import Overtaken
+from barnabas.coordinators.transactions.descriptions import Description, Filters
+from barnabas.coordinators.transactions.events import AddPartitions, EndTransaction, VerifyPartitions
+from barnabas.coordinators.transactions.state import STATUS_NAMES, UNSTORED_STATUS_NAMES, Producer
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.topics import GROUP_TOPIC, INTERNAL_TOPICS, TopicPartition
+from barnabas.world.connection_order import given_up
+from barnabas.world.pacing import paced
 
 SEVERAL_TRANSACTIONS_VERSION = 4  # of AddPartitionsToTxn
 FENCED_VERSION = 2  # from this version on clients know PRODUCER_FENCED

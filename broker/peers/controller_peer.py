@@ -12,13 +12,13 @@ import math
 
 import trio
 
-from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.peers.peer import Peers
+from barnabas.config.live import BrokerConfig
 from barnabas.controller.channels import Peer
 from barnabas.wire import asking
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, PeerLost
+from barnabas.world.metadata import ClusterMetadata
 
 BACKOFF_MS_MIN = 50.0
 BACKOFF_MS_MAX = 1000.0  # retry.backoff.max.ms of Kafka's clients

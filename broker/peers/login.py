@@ -8,21 +8,21 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from barnabas.broker.config.listener_settings import LOGIN_HANDLERS, Settings
-from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.config.parse import ConfigError
-from barnabas.broker.net import ConnectionLost, Stream
-from barnabas.broker.security.client import Credentials, LoggedIn, SaslLogin, log_in_again_after_ms
-from barnabas.broker.security.contexts import ListenerTls
-from barnabas.broker.security.exchange import Compute, LoginFailed
-from barnabas.broker.security.mechanisms import nonce, own_credentials
-from barnabas.broker.security.oauth import OAUTHBEARER
-from barnabas.broker.security.oauth_login import AccessTokens
-from barnabas.broker.security.secured import SecuredListeners, fetcher
-from barnabas.broker.tls import connect_tls
-from barnabas.broker.world import World
+from barnabas.config.listener_settings import LOGIN_HANDLERS, Settings
+from barnabas.config.live import BrokerConfig
+from barnabas.config.parse import ConfigError
+from barnabas.security.sasl.client import Credentials, LoggedIn, SaslLogin, log_in_again_after_ms
+from barnabas.security.sasl.exchange import Compute, LoginFailed
+from barnabas.security.sasl.mechanisms import nonce, own_credentials
+from barnabas.security.sasl.oauth import OAUTHBEARER
+from barnabas.security.sasl.oauth_login import AccessTokens
+from barnabas.security.secured import SecuredListeners, fetcher
+from barnabas.security.tls.contexts import ListenerTls
 from barnabas.storage.disk import InThread
 from barnabas.wire import messages as m
+from barnabas.world.net import ConnectionLost, Stream
+from barnabas.world.tls import connect_tls
+from barnabas.world.world import World
 
 logger = logging.getLogger(__name__)
 

@@ -26,10 +26,7 @@ from typing import NamedTuple, Protocol
 import trio
 
 from barnabas import __version__
-from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.metadata import ClusterMetadata
-from barnabas.broker.net import ConnectionLost, Net, Stream
-from barnabas.broker.world import World, run_inline
+from barnabas.config.live import BrokerConfig
 from barnabas.controller.channels import Peer
 from barnabas.controller.image.state import LiveBroker
 from barnabas.controller.store.paths import Endpoint
@@ -39,6 +36,9 @@ from barnabas.wire import messages as m
 from barnabas.wire.apis import API_VERSIONS_KEY, APIS, inter_broker_versions
 from barnabas.wire.errors import PeerLost, PeerTooOld, ProtocolViolation
 from barnabas.wire.frame import FrameReader
+from barnabas.world.metadata import ClusterMetadata
+from barnabas.world.net import ConnectionLost, Net, Stream
+from barnabas.world.world import World, run_inline
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from typing import Final
 
 import trio
 
-from barnabas.broker.world import in_worker_thread
+from barnabas.world.world import in_worker_thread
 
 LOOK_SECONDS = 10.0
 LOOKS_A_COLLECTION = 30  # five minutes

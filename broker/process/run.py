@@ -15,12 +15,12 @@ from typing import NamedTuple
 import trio
 
 from barnabas.broker.call import Broker
-from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.logins import zookeeper_access
-from barnabas.broker.net import OsNet, SocketBuffers
 from barnabas.broker.process.heap import freeze_heap, keep_small, share_one_heap
 from barnabas.broker.serve import MISCONFIGURED, UNFIT_ENVIRONMENT, Serving, serve
-from barnabas.broker.world import in_worker_thread, real_world
+from barnabas.config.live import BrokerConfig
+from barnabas.world.net import OsNet, SocketBuffers
+from barnabas.world.world import in_worker_thread, real_world
 
 logger = logging.getLogger(__name__)
 

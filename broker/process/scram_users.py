@@ -10,7 +10,10 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from barnabas.broker.process.store_transfer import Place, open_store
-from barnabas.broker.security.scram import (
+from barnabas.controller.admin.entity_configs import USERS, change_entity, list_entities, read_entity
+from barnabas.controller.store import paths
+from barnabas.controller.store.store import Create, MetadataStore, NodeExists, with_ancestors
+from barnabas.security.sasl.scram import (
     MECHANISMS,
     Alterations,
     Deletion,
@@ -18,10 +21,7 @@ from barnabas.broker.security.scram import (
     parse_credential,
     salted_password,
 )
-from barnabas.broker.world import in_worker_thread
-from barnabas.controller.admin.entity_configs import USERS, change_entity, list_entities, read_entity
-from barnabas.controller.store import paths
-from barnabas.controller.store.store import Create, MetadataStore, NodeExists, with_ancestors
+from barnabas.world.world import in_worker_thread
 
 SALT_BYTES = 32
 NUMBERS = {mechanism.name: number for number, mechanism in MECHANISMS.items()}

@@ -10,17 +10,17 @@ from typing import NamedTuple
 
 import trio
 
-from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.logins import zookeeper_access
-from barnabas.broker.logs.directory import EMBEDDED_STORE_FILE
-from barnabas.broker.world import in_worker_thread, wall_clock_ms
+from barnabas.config.live import BrokerConfig
 from barnabas.controller.store.sqlitestore import open_sqlite_store
 from barnabas.controller.store.store import MetadataStore, StoreUnavailable
 from barnabas.controller.store.transfer import format_nodes, parse_nodes, read_nodes, write_nodes
 from barnabas.controller.store.zkaccess import PLAIN, ZooKeeperAccess
 from barnabas.controller.store.zkstore import ZooKeeperConfig, open_zookeeper_store
+from barnabas.replication.logs.directory import EMBEDDED_STORE_FILE
 from barnabas.storage.disk import Disk, join, make_durable_directory
 from barnabas.wire.errors import InvariantBroken
+from barnabas.world.world import in_worker_thread, wall_clock_ms
 
 CONNECTION_TIMEOUT_MS = 10_000  # interactive command: fail soon
 ANSWER_SECONDS = 30.0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.quotas.rates import SimpleRate, Window, throttle_ms
 
 if TYPE_CHECKING:
-    from barnabas.broker.config.live import TopicConfig
+    from barnabas.config.live import TopicConfig
 
 ALL_REPLICAS = "*"
 REST_SECONDS_MAX = 1.0  # the rate, or the list of throttled replicas, may be changed meanwhile

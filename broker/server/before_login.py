@@ -1,4 +1,4 @@
-"""Answers to ordinary requests of a connection that logs in: `security/authenticator.py` decides that they are due."""
+"""Answers to ordinary requests during a login, which are due when `security/sasl/authenticator.py` says so."""
 
 import re
 

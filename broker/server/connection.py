@@ -12,10 +12,6 @@ import logging
 import trio
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.net import ConnectionLost, Stream
-from barnabas.broker.pacing import calling_before_wait, pace_of_run
-from barnabas.broker.replication.waiting import DelayedResponse, Pieces
-from barnabas.broker.resting import asker
 from barnabas.broker.server.connections import Connection, Connections
 from barnabas.broker.server.decoding import Charged
 from barnabas.broker.server.dispatch import answer_unsupported, respond, respond_timed
@@ -24,6 +20,10 @@ from barnabas.broker.server.sending import send, small_piece
 from barnabas.storage.disk import StorageError
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.frame import FrameReader, UnsupportedRequest, read_request_header
+from barnabas.world.net import ConnectionLost, Stream
+from barnabas.world.pacing import calling_before_wait, pace_of_run
+from barnabas.world.resting import asker
+from barnabas.world.waiting import DelayedResponse, Pieces
 
 logger = logging.getLogger(__name__)
 

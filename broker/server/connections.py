@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker.call import ANONYMOUS
-from barnabas.broker.memory import Account, request_limit_bytes
-from barnabas.broker.net import ConnectionLost, Stream
-from barnabas.broker.pacing import pause_after
 from barnabas.broker.server.pipelined_responses import PipelinedResponses
+from barnabas.world.memory import Account, request_limit_bytes
+from barnabas.world.net import ConnectionLost, Stream
+from barnabas.world.pacing import pause_after
 
 if TYPE_CHECKING:
-    from barnabas.broker.config.live import BrokerConfig
-    from barnabas.broker.resting import GivenBack
     from barnabas.broker.server.login import Login
+    from barnabas.config.live import BrokerConfig
+    from barnabas.world.resting import GivenBack
 
 logger = logging.getLogger(__name__)
 

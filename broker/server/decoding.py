@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
-from barnabas.broker.freeing import take_apart
-from barnabas.broker.pacing import STEPS_AT_A_TIME, complete
-from barnabas.broker.turns import Turns
 from barnabas.storage.disk import InThread
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ProtocolViolation
+from barnabas.world.freeing import take_apart
+from barnabas.world.pacing import STEPS_AT_A_TIME, complete
+from barnabas.world.turns import Turns
 
 if TYPE_CHECKING:
     from barnabas.broker.server.connections import Connection, Connections

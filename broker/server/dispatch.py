@@ -17,8 +17,6 @@ from typing import NamedTuple, cast
 import trio
 
 from barnabas.broker.call import ANONYMOUS, Broker, Call
-from barnabas.broker.encoded import Encoded
-from barnabas.broker.freeing import take_apart
 from barnabas.broker.handlers import (
     acls,
     cluster,
@@ -42,8 +40,6 @@ from barnabas.broker.handlers import (
     transactions,
     versions,
 )
-from barnabas.broker.pacing import complete
-from barnabas.broker.replication.waiting import DelayedResponse, Pieces
 from barnabas.broker.server.decoding import (
     CONTROLLER_KEYS,
     NOT_KEPT_KEYS,
@@ -52,14 +48,18 @@ from barnabas.broker.server.decoding import (
     Decoding,
     decoded,
 )
-from barnabas.broker.time_spent import TimeSpent, time_spent
 from barnabas.storage.disk import FileSlice
 from barnabas.wire import messages as m
-from barnabas.wire.apis import API_VERSIONS_KEY, APIS, request_class, response_class, response_header_version
+from barnabas.wire.apis import API_VERSIONS_KEY, APIS, response_header_version
 from barnabas.wire.asking import key_of
 from barnabas.wire.errors import ErrorCode, InvariantBroken, ProtocolViolation, Refuse
 from barnabas.wire.frame import RequestHeader, UnsupportedRequest, response_prefix
 from barnabas.wire.records import Steps
+from barnabas.world.encoded import Encoded
+from barnabas.world.freeing import take_apart
+from barnabas.world.pacing import complete
+from barnabas.world.time_spent import TimeSpent, time_spent
+from barnabas.world.waiting import DelayedResponse, Pieces
 
 logger = logging.getLogger(__name__)
 
@@ -157,7 +157,7 @@ if _differing:
 # WriteTxnMarkers, AlterPartition. A Fetch records its own time, unless it is a follower's.
 UNTIMED_KEYS = frozenset({1, 4, 5, 6, 7, 27, 56})
 
-_request_class = cache(request_class)
+_request_class = cache(m.request_class)
 # Looked up once at import: `iscoroutinefunction` is too slow for every request.
 _WAITS = {key: inspect.iscoroutinefunction(route.handle) for key, route in HANDLERS.items()}
 
@@ -270,7 +270,7 @@ async def answer(broker: Broker, call: Call, request: m.Message, request_bytes: 
     response = await _handle(broker, call, request, request_bytes)
     # The caller wants a message, but a cached response exists as bytes only.
     if isinstance(response, Encoded):
-        return m.decode(response_class(APIS[call.api_key]), call.version, b"".join(response.pieces))
+        return m.decode(m.response_class(APIS[call.api_key]), call.version, b"".join(response.pieces))
     return await _decided(response) if isinstance(response, DelayedResponse) else response
 
 
@@ -348,7 +348,7 @@ def refused(api_key: int, request: m.Message, version: int, code: ErrorCode) -> 
     if refuse is not None:
         return refuse(request, version, code)
     # Null, because the schema's default is mostly an empty string, which clients would show as the message.
-    cls = cast("Callable[..., m.Message]", response_class(APIS[api_key]))
+    cls = cast("Callable[..., m.Message]", m.response_class(APIS[api_key]))
     return cls(error_code=code, error_message=None) if hasattr(cls, "error_message") else cls(error_code=code)
 
 

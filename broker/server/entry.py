@@ -11,17 +11,17 @@ from contextlib import contextmanager
 import trio
 
 from barnabas.broker.call import Broker
-from barnabas.broker.net import ConnectionLost
-from barnabas.broker.security.authenticator import SASL_HANDSHAKE_KEY, Authenticator, SaslSettings
-from barnabas.broker.security.contexts import ListenerTls
-from barnabas.broker.security.principals import principal_of_certificate
-from barnabas.broker.security.secured import SecuredListener
 from barnabas.broker.server.before_login import AnswersBeforeLogin
 from barnabas.broker.server.connections import Connection, Connections
 from barnabas.broker.server.login import FailedAuthentication, Login
 from barnabas.broker.server.pipelined_responses import PipelinedResponses
-from barnabas.broker.tls import HandshakeFailed, TlsStream, accept_tls
+from barnabas.security.principals import principal_of_certificate
+from barnabas.security.sasl.authenticator import SASL_HANDSHAKE_KEY, Authenticator, SaslSettings
+from barnabas.security.secured import SecuredListener
+from barnabas.security.tls.contexts import ListenerTls
 from barnabas.wire.frame import FrameReader, read_request_header
+from barnabas.world.net import ConnectionLost
+from barnabas.world.tls import HandshakeFailed, TlsStream, accept_tls
 
 logger = logging.getLogger(__name__)
 

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from barnabas.broker.net import ConnectionLost, Stream
-from barnabas.broker.security.authenticator import (
+from barnabas.security.sasl.authenticator import (
     Action,
     Authenticated,
     Authenticator,
@@ -19,6 +18,7 @@ from barnabas.broker.security.authenticator import (
 from barnabas.storage.disk import InThread
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.frame import FrameReader, RequestHeader
+from barnabas.world.net import ConnectionLost, Stream
 
 RECEIVE_BYTES = 1 << 12  # a login's frames are small, and a stranger's
 

@@ -12,12 +12,12 @@ if it may read on, in `receive`.
 
 import trio
 
-from barnabas.broker.net import ConnectionLost, Stream
-from barnabas.broker.replication.waiting import DelayedResponse, Pieces, Waiter, Watched
-from barnabas.broker.resting import release, resting
 from barnabas.storage.disk import FileSlice
 from barnabas.wire.apis import APIS
 from barnabas.wire.errors import ProtocolViolation
+from barnabas.world.net import ConnectionLost, Stream
+from barnabas.world.resting import release, resting
+from barnabas.world.waiting import DelayedResponse, Pieces, Waiter, Watched
 
 PIPELINED_STARTS = {key.to_bytes(2, "big") for key, api in APIS.items() if api.is_pipelined}  # a request's API key
 PIPELINED_MAX = 5  # max.in.flight.requests.per.connection of an idempotent producer

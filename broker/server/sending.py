@@ -2,9 +2,9 @@
 
 import trio
 
-from barnabas.broker.replication.waiting import Pieces
 from barnabas.broker.server.connections import Connection, Connections
 from barnabas.storage.disk import FileSlice
+from barnabas.world.waiting import Pieces
 
 SENT_AT_A_TIME_BYTES = 1 << 18  # between two checkpoints
 JOINED_BYTES_MAX = 4096  # of a response that waits for those of the next requests

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from barnabas.wire import messages as m
-from barnabas.wire.apis import APIS, request_header_version, response_class, response_header_version
+from barnabas.wire.apis import APIS, request_header_version, response_header_version
 from barnabas.wire.errors import ProtocolViolation
 from compat_tests.differential.plain import Names
 
@@ -118,7 +118,7 @@ class Connection:
         if header.correlation_id != correlation_id:
             return f"an answer to {header.correlation_id} instead of {correlation_id}"
         try:
-            answer, end = m.decode_from(response_class(APIS[key]), version, frame, position)
+            answer, end = m.decode_from(m.response_class(APIS[key]), version, frame, position)
         except ProtocolViolation as error:
             return f"unreadable: {error}"
         if end != len(frame):

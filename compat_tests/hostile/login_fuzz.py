@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 
 import trio
 
-from barnabas.broker.net import ConnectionLost
-from barnabas.broker.security import authenticator, exchange, oauth, plain, scram, scram_exchange
-from barnabas.broker.security.authenticator import (
+from barnabas.broker.server.before_login import AnswersBeforeLogin
+from barnabas.security.sasl import authenticator, exchange, oauth, plain, scram, scram_exchange
+from barnabas.security.sasl.authenticator import (
     Authenticated,
     Authenticator,
     Close,
@@ -33,18 +33,18 @@ from barnabas.broker.security.authenticator import (
     SaslSettings,
     Send,
 )
-from barnabas.broker.security.exchange import Challenge, Compute
-from barnabas.broker.security.oauth import OAuthServer, UnsecuredValidator
-from barnabas.broker.security.plain import PlainServer
-from barnabas.broker.security.scram import ITERATIONS_MIN, MECHANISMS, make_credential, salted_password
-from barnabas.broker.security.scram_exchange import ScramClient, ScramServer
-from barnabas.broker.server.before_login import AnswersBeforeLogin
-from barnabas.broker.tls import TlsStream, accept_tls
+from barnabas.security.sasl.exchange import Challenge, Compute
+from barnabas.security.sasl.oauth import OAuthServer, UnsecuredValidator
+from barnabas.security.sasl.plain import PlainServer
+from barnabas.security.sasl.scram import ITERATIONS_MIN, MECHANISMS, make_credential, salted_password
+from barnabas.security.sasl.scram_exchange import ScramClient, ScramServer
 from barnabas.wire import frame
 from barnabas.wire import messages as m
 from barnabas.wire.asking import request_frame
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.frame import FrameReader, read_request_header
+from barnabas.world.net import ConnectionLost
+from barnabas.world.tls import TlsStream, accept_tls
 from compat_tests.secured import PASSWORD, SALT, USER, Certificates, unsecured_token
 
 CORPUS = pathlib.Path(__file__).parent / "login_corpus.json"

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
-from barnabas.broker.security.exchange import Compute
-from barnabas.broker.security.scram import MECHANISMS as SCRAM_MECHANISMS
-from barnabas.broker.security.scram_exchange import ScramClient
+from barnabas.security.sasl.exchange import Compute
+from barnabas.security.sasl.scram import MECHANISMS as SCRAM_MECHANISMS
+from barnabas.security.sasl.scram_exchange import ScramClient
 from barnabas.wire import messages as m
 from barnabas.wire.asking import request_frame
 from barnabas.wire.errors import ErrorCode

@@ -14,8 +14,8 @@ import trio
 
 from barnabas.broker import serve
 from barnabas.broker.cli import main
-from barnabas.broker.pacing import Pace
-from barnabas.broker.watchdog import Watchdog
+from barnabas.world.pacing import Pace
+from barnabas.world.watchdog import Watchdog
 
 WRITTEN_SECONDS = 0.001
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from barnabas.broker.security.acls import ALL, ALLOW, DENY, LITERAL, OPERATIONS_OF, PREFIXED, WILDCARD
+from barnabas.security.acls.acls import ALL, ALLOW, DENY, LITERAL, OPERATIONS_OF, PREFIXED, WILDCARD
 from compat_tests.security.requests import Need, Row
 
 EVERYONE, ANONYMOUS, ANOTHER = "User:*", "User:ANONYMOUS", "User:another"

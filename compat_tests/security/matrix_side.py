@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from barnabas.broker.security.acls import OPERATIONS, PATTERN_TYPES, PERMISSION_TYPES, RESOURCE_TYPES
+from barnabas.security.acls.acls import OPERATIONS, PATTERN_TYPES, PERMISSION_TYPES, RESOURCE_TYPES
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS
 from barnabas.wire.asking import key_of

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from barnabas.broker.security.client import Credentials
+from barnabas.security.sasl.client import Credentials
 from barnabas.wire.records import build_batch, read_batch_header, walk_entries
 from compat_tests.differential.asking import alter_quotas, fetch, produce_one
 from compat_tests.raw import RawClient, ask, create_topic

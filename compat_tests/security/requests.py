@@ -7,7 +7,7 @@ ids in them stand for something that differs from row to row, or from broker to 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from barnabas.broker.security.acls import CLUSTER_NAME
+from barnabas.security.acls.acls import CLUSTER_NAME
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS
 from barnabas.wire.asking import key_of

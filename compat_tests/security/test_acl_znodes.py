@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import kazoo.client
 import pytest
 
-from barnabas.broker.security.acls import (
+from barnabas.security.acls.acls import (
     CLUSTER_NAME,
     OPERATIONS,
     PATTERN_TYPES,

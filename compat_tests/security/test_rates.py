@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from barnabas.broker.security.client import Credentials
+from barnabas.security.sasl.client import Credentials
 from barnabas.wire import messages as m
 from bench.processes import cpu_seconds_of
 from compat_tests.differential.asking import metadata, new_topic

@@ -13,13 +13,13 @@ forgotten_open   load a snapshot without its open transactions
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.broker.logs import directories, partition_logs
-from barnabas.broker.logs.checkpoints import Checkpoints
+from barnabas.replication.logs import directories, partition_logs
+from barnabas.replication.logs.checkpoints import Checkpoints
 from barnabas.storage import cleanable, disk, producers
 from barnabas.storage import log as storage_log
 
 if TYPE_CHECKING:
-    from barnabas.broker.logs.directory import LogDirectory
+    from barnabas.replication.logs.directory import LogDirectory
     from barnabas.storage.flush_plan import FlushPlan
     from barnabas.storage.log import PartitionLog
 

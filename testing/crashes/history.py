@@ -16,10 +16,9 @@ from functools import cache
 import trio
 from trio.testing import MockClock
 
-from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.logs.directory import StoredIdentity
-from barnabas.broker.logs.partition_logs import AllDirectoriesOffline, Logs
-from barnabas.broker.world import World, run_inline
+from barnabas.config.live import BrokerConfig
+from barnabas.replication.logs.directory import StoredIdentity
+from barnabas.replication.logs.partition_logs import AllDirectoriesOffline, Logs
 from barnabas.storage.disk import StorageError
 from barnabas.storage.entries import leader_epoch_of, walk_buffer
 from barnabas.storage.flusher import Flusher
@@ -44,6 +43,7 @@ from barnabas.wire.records import (
 )
 from barnabas.wire.sentinels import NO_PRODUCER_ID
 from barnabas.wire.topics import TopicPartition
+from barnabas.world.world import World, run_inline
 
 START_MS = 1_000_000_000
 KEY = TopicPartition("orders", 0)

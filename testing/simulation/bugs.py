@@ -44,15 +44,15 @@ import trio
 from barnabas.broker.cluster import boot_mark
 from barnabas.broker.fetching import plan
 from barnabas.broker.handlers import produce
-from barnabas.broker.logs import directory, partition_logs
-from barnabas.broker.logs.directories import LogDirectories
-from barnabas.broker.logs.truncation import Truncation
-from barnabas.broker.replication import fetcher, followed_partition, follower_state, partition, replicas, roles
-from barnabas.broker.replication.isr import decide_high_watermark
 from barnabas.controller import candidate, context
 from barnabas.controller.decide import leaders
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import ANY_VERSION, Check, SessionExpired, StoreError
+from barnabas.replication import fetcher, followed_partition, follower_state, partition, replicas, roles
+from barnabas.replication.isr import decide_high_watermark
+from barnabas.replication.logs import directory, partition_logs
+from barnabas.replication.logs.directories import LogDirectories
+from barnabas.replication.logs.truncation import Truncation
 from barnabas.storage import log as storage_log
 from barnabas.storage import recovery
 from barnabas.storage.disk import FileSlice, StorageError, join
@@ -68,16 +68,16 @@ from barnabas.wire.records import read_batch_header
 from barnabas.wire.sentinels import ACKS_ALL
 
 if TYPE_CHECKING:
-    from barnabas.broker.logs.directory import Prepared, StoredIdentity
-    from barnabas.broker.logs.partition_logs import Logs
-    from barnabas.broker.replication.fetch_sessions import Wanted
-    from barnabas.broker.replication.isr import Follower
-    from barnabas.broker.replication.partition import Partition
     from barnabas.controller.candidate import Candidate
     from barnabas.controller.context import ControllerDeps, Term
     from barnabas.controller.events import Event
     from barnabas.controller.image.state import ClusterImage
     from barnabas.controller.store.store import MetadataStore
+    from barnabas.replication.fetch_sessions import Wanted
+    from barnabas.replication.isr import Follower
+    from barnabas.replication.logs.directory import Prepared, StoredIdentity
+    from barnabas.replication.logs.partition_logs import Logs
+    from barnabas.replication.partition import Partition
     from barnabas.storage.disk import Disk
     from barnabas.storage.epochs import LeaderEpochs
     from barnabas.storage.log import PartitionLog

@@ -26,7 +26,6 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from barnabas.broker.net import Net
 from barnabas.controller.image.loading import live_broker
 from barnabas.controller.store import paths
 from barnabas.testing.simulation.net import SimNet
@@ -34,6 +33,7 @@ from barnabas.testing.simulation.node import Node
 from barnabas.testing.simulation.schedule import Simulation, in_dead_process
 from barnabas.testing.simulation.store import START_MS, StoreServer
 from barnabas.wire.sentinels import NO_LEADER
+from barnabas.world.net import Net
 
 # What the simulation sets differently from Kafka's defaults: small files, few internal partitions, short sessions.
 PROPERTIES = {

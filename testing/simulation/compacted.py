@@ -26,7 +26,7 @@ from barnabas.wire.topics import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from barnabas.broker.replication.partition import Partition
+    from barnabas.replication.partition import Partition
     from barnabas.storage.memdisk import MemDisk
     from barnabas.testing.simulation.transaction_rules import TransactionRules
     from barnabas.testing.simulation.truth import Shadow, Truth

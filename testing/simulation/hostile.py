@@ -21,11 +21,11 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from barnabas.broker.net import ConnectionLost, Stream
 from barnabas.testing.simulation.net import SimStream
 from barnabas.testing.simulation.party import Link, Lost, Party
 from barnabas.wire import messages as m
 from barnabas.wire.asking import request_frame
+from barnabas.world.net import ConnectionLost, Stream
 
 HOSTILE_RULES = {
     "C1": "control requests are answered within a bound, whatever clients do",

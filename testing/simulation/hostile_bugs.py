@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from barnabas.broker import memory, resting, turns
-from barnabas.broker.groups.memory import GroupMemory
 from barnabas.broker.server import decoding, dispatch
+from barnabas.coordinators.groups.memory import GroupMemory
+from barnabas.world import memory, resting, turns
 
 if TYPE_CHECKING:
-    from barnabas.broker.groups.memory import Held
-    from barnabas.broker.groups.state import Group
+    from barnabas.coordinators.groups.memory import Held
+    from barnabas.coordinators.groups.state import Group
     from barnabas.storage.disk import InThread
     from barnabas.wire import messages as m
 

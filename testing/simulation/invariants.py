@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from barnabas.broker.cluster.topics import INTERNAL_TOPICS
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import PartitionState
 from barnabas.testing.simulation.compacted import Table, check_compacted, check_table
@@ -48,9 +47,10 @@ from barnabas.testing.simulation.transaction_rules import TRANSACTION_RULES, Tra
 from barnabas.testing.simulation.truth import Shadow, Truth, first_difference
 from barnabas.wire.records import BatchHeader
 from barnabas.wire.sentinels import NO_LEADER
+from barnabas.wire.topics import GROUP_TOPIC, INTERNAL_TOPICS
 
 if TYPE_CHECKING:
-    from barnabas.broker.replication.partition import Partition
+    from barnabas.replication.partition import Partition
     from barnabas.storage.log import PartitionLog
 
 RULES = {
@@ -78,7 +78,6 @@ RULES = {
     **SECURED_RULES,
     **HOSTILE_RULES,
 }
-OFFSETS_TOPIC = "__consumer_offsets"
 SETTLED_SECONDS = 3.0
 VIOLATIONS_MAX = 50
 
@@ -416,8 +415,8 @@ class Checks:
         self._tell(f"{truth} loses everything from {cut.offset}: {reason}")
         if self.transactions is not None:
             self.transactions.lost(truth)
-        if truth.topic == OFFSETS_TOPIC:
-            count = sum(each.topic == OFFSETS_TOPIC for each in self.truths.values())
+        if truth.topic == GROUP_TOPIC:
+            count = sum(each.topic == GROUP_TOPIC for each in self.truths.values())
             self._groups.forgive(truth.partition, count)
 
     def _why_permitted(self, truth: Truth, shadow: Shadow, epoch: int, batch: BatchHeader) -> str | None:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker.cluster import boot_mark
-from barnabas.broker.config.live import BrokerConfig, TopicConfig
-from barnabas.broker.logs.cleaner_schedule import Permit
-from barnabas.broker.logs.directories import LogDirectories
-from barnabas.broker.logs.future_logs import FutureLogs
-from barnabas.broker.replication import turns
+from barnabas.config.live import BrokerConfig, TopicConfig
+from barnabas.replication import turns
+from barnabas.replication.logs.cleaner_schedule import Permit
+from barnabas.replication.logs.directories import LogDirectories
+from barnabas.replication.logs.future_logs import FutureLogs
 
 if TYPE_CHECKING:
-    from barnabas.broker.logs.directory import LogDirectory
+    from barnabas.replication.logs.directory import LogDirectory
     from barnabas.storage.log import PartitionLog
     from barnabas.wire.topics import TopicPartition
 

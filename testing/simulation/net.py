@@ -1,4 +1,4 @@
-"""The simulated network: `broker/net.py`'s Net, Listener and Stream between named parties, with faults.
+"""The simulated network: `world/net.py`'s Net, Listener and Stream between named parties, with faults.
 
 Theory of operation
 -------------------
@@ -23,10 +23,10 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from barnabas.broker.net import ConnectionLost, Listener, Net, Stream
 from barnabas.storage.disk import FileSlice
 from barnabas.testing.simulation.links import Link, Wire
 from barnabas.testing.simulation.schedule import Simulation
+from barnabas.world.net import ConnectionLost, Listener, Net, Stream
 
 BUFFER_BYTES = 1 << 17  # sent and not yet read, of one direction of a connection
 SLICE_BYTES = 1 << 16  # a slice of a file is read and sent in such steps

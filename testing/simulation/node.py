@@ -16,9 +16,8 @@ from typing import TypeVar, TypeVarTuple
 import trio
 
 from barnabas.broker.call import Broker
-from barnabas.broker.config.live import BrokerConfig
 from barnabas.broker.serve import UNFIT_ENVIRONMENT, Serving, serve
-from barnabas.broker.world import StoreConfig, World
+from barnabas.config.live import BrokerConfig
 from barnabas.controller.admin.registration import CannotRegister
 from barnabas.controller.store.store import MetadataStore, StoreError
 from barnabas.storage import flusher
@@ -28,6 +27,7 @@ from barnabas.testing.simulation.net import PartyNet, SimNet
 from barnabas.testing.simulation.schedule import Process, Simulation, VirtualClock
 from barnabas.testing.simulation.session import StoreSession
 from barnabas.testing.simulation.store import START_MS, StoreServer
+from barnabas.world.world import StoreConfig, World
 
 PORT = 9092
 FLUSH: object = flusher._sync  # a round of syncs of the flusher, which runs it in a thread

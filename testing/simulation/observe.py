@@ -16,15 +16,15 @@ it had begun in a thread may still end.
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from barnabas.broker.replication.waiting import Waiter, Watched
 from barnabas.wire.record_batch import checksum
 from barnabas.wire.records import BatchHeader, read_batch_header
+from barnabas.world.waiting import Waiter, Watched
 
 if TYPE_CHECKING:
     from barnabas.broker.call import Broker
-    from barnabas.broker.replication.partition import Partition
-    from barnabas.broker.replication.replicas import Replicas
     from barnabas.controller.store.store import Item, Outcome
+    from barnabas.replication.partition import Partition
+    from barnabas.replication.replicas import Replicas
     from barnabas.storage.log import PartitionLog
     from barnabas.storage.memdisk import MemDisk
     from barnabas.testing.simulation.tree import Tree, WatchKey

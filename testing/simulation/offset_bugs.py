@@ -7,7 +7,7 @@ deaf_while_loading a deletion counts only for groups that are loaded at that mom
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from barnabas.broker.groups.outdated import Outdated
+from barnabas.coordinators.groups.outdated import Outdated
 
 if TYPE_CHECKING:
     from barnabas.wire.topics import TopicPartition

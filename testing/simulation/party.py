@@ -19,18 +19,18 @@ from typing import NamedTuple, TypeVar, TypeVarTuple
 
 import trio
 
-from barnabas.broker.net import ConnectionLost, Net, Stream
 from barnabas.broker.peers.login import log_in
-from barnabas.broker.security.client import Credentials, log_in_again_after_ms
-from barnabas.broker.security.exchange import LoginFailed
-from barnabas.broker.security.mechanisms import nonce
+from barnabas.security.sasl.client import Credentials, log_in_again_after_ms
+from barnabas.security.sasl.exchange import LoginFailed
+from barnabas.security.sasl.mechanisms import nonce
 from barnabas.testing.simulation.net import SimStream
 from barnabas.wire import messages as m
-from barnabas.wire.apis import APIS, response_class
+from barnabas.wire.apis import APIS
 from barnabas.wire.asking import Question, key_of, read_response, request_frame
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.frame import FrameReader
 from barnabas.wire.topics import ZERO_TOPIC_ID
+from barnabas.world.net import ConnectionLost, Net, Stream
 
 ANSWER_SECONDS = 4.0
 CONNECT_SECONDS = 2.0
@@ -113,7 +113,7 @@ class Link:
         assert self._admission is not None
 
         async def ask(request: m.Message) -> m.Message:
-            return await self.ask(request, response_class(APIS[key_of(request)]))
+            return await self.ask(request, m.response_class(APIS[key_of(request)]))
 
         try:
             done = await log_in(ask, self._admission.credentials.login(lambda: nonce(rng), 0), _at_once)

@@ -30,9 +30,10 @@ from barnabas.testing.simulation.committed_readers import CommittedReader
 from barnabas.testing.simulation.compacted import TableReader
 from barnabas.testing.simulation.consumers import Reader, ReaderPlan
 from barnabas.testing.simulation.convergence import Clients, why_not_converged, why_not_settled
-from barnabas.testing.simulation.faults import MACHINE_CRASHES, Fault, Harm, draw_kinds
+from barnabas.testing.simulation.faults import KINDS, MACHINE_CRASHES, draw_kinds
 from barnabas.testing.simulation.faults import draw_plan as draw_faults
 from barnabas.testing.simulation.groups import Member
+from barnabas.testing.simulation.harm import Fault, Harm
 from barnabas.testing.simulation.history import History
 from barnabas.testing.simulation.hostile import Hostile, SiegeRules
 from barnabas.testing.simulation.invariants import Checks
@@ -373,7 +374,7 @@ class Run:
                 checks.lost_power(harm.node(fault.target).broker_id)
 
         # Where any number of machines may crash, the rules tell which losses are permitted.
-        harm = Harm(cluster, faults, rng.random() < RECKLESS_SHARE, on_fault=on_fault)
+        harm = Harm(cluster, faults, KINDS, rng.random() < RECKLESS_SHARE, on_fault=on_fault)
         if checks.transactions is not None:
             checks.transactions.on_moment = harm.moments.come
         self.report.faults = harm.counts

@@ -20,14 +20,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import trio
 
-from barnabas.broker.security import acls
-from barnabas.broker.security.acls import AccessControlEntry, AclBinding, ResourcePattern
-from barnabas.broker.security.client import Credentials
-from barnabas.broker.security.jaas import LOGIN_MODULES
-from barnabas.broker.security.scram import ITERATIONS_MIN, MECHANISMS, Alterations, Upsertion, salted_password
-from barnabas.broker.security.scram_credentials import ScramCredentials
 from barnabas.controller.store.paths import ConfigEntity
 from barnabas.controller.store.store import Create, with_ancestors
+from barnabas.security.acls import acls
+from barnabas.security.acls.acls import AccessControlEntry, AclBinding, ResourcePattern
+from barnabas.security.jaas import LOGIN_MODULES
+from barnabas.security.sasl.client import Credentials
+from barnabas.security.sasl.scram import ITERATIONS_MIN, MECHANISMS, Alterations, Upsertion, salted_password
+from barnabas.security.sasl.scram_credentials import ScramCredentials
 from barnabas.testing.simulation.node import Node
 from barnabas.testing.simulation.party import Admission, Link, Lost, Party
 from barnabas.testing.simulation.plan import STEADY, SecuredPlan

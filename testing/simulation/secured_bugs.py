@@ -12,15 +12,17 @@ forgotten_credentials
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from barnabas.broker.security import authorization, plain, secured
-from barnabas.broker.security.acls import encode_entries
-from barnabas.broker.security.authorizer import Authorizer
 from barnabas.controller.store.store import ANY_VERSION, Create, Delete, SetData
+from barnabas.security import secured
+from barnabas.security.acls import authorization
+from barnabas.security.acls.acls import encode_entries
+from barnabas.security.acls.authorizer import Authorizer
+from barnabas.security.sasl import plain
 
 if TYPE_CHECKING:
-    from barnabas.broker.security.acls import ResourcePattern
-    from barnabas.broker.security.authorization import Authorization, Entries
     from barnabas.controller.store.store import MetadataStore, Op, Stat
+    from barnabas.security.acls.acls import ResourcePattern
+    from barnabas.security.acls.authorization import Authorization, Entries
 
 Replacement = tuple[object, str, object]
 

@@ -42,22 +42,21 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from barnabas.broker.call import Call
-from barnabas.broker.cluster.topics import TRANSACTION_TOPIC
-from barnabas.broker.groups import coordinator as group_coordinator
-from barnabas.broker.groups import loader as group_loader
-from barnabas.broker.groups import offsets as group_offsets
-from barnabas.broker.groups import replay as groups_replay
-from barnabas.broker.groups import shards as group_shards
-from barnabas.broker.groups.loader import GroupLoader
-from barnabas.broker.shards.loading import Loading
-from barnabas.broker.shards.shards import Shards
-from barnabas.broker.transactions import coordinator, decisions, ending, owed, producing, sender
-from barnabas.broker.transactions.connections import SenderConnections
-from barnabas.broker.transactions.coordinator import TransactionCoordinator
-from barnabas.broker.transactions.events import EndTransaction
-from barnabas.broker.transactions.owed import Debt
-from barnabas.broker.transactions.sender import MarkerSender
-from barnabas.broker.transactions.state import PREPARED, Status
+from barnabas.coordinators.groups import coordinator as group_coordinator
+from barnabas.coordinators.groups import loader as group_loader
+from barnabas.coordinators.groups import offsets as group_offsets
+from barnabas.coordinators.groups import replay as groups_replay
+from barnabas.coordinators.groups import shards as group_shards
+from barnabas.coordinators.groups.loader import GroupLoader
+from barnabas.coordinators.runtime.loading import Loading
+from barnabas.coordinators.runtime.shards import Shards
+from barnabas.coordinators.transactions import coordinator, decisions, ending, owed, producing, sender
+from barnabas.coordinators.transactions.connections import SenderConnections
+from barnabas.coordinators.transactions.coordinator import TransactionCoordinator
+from barnabas.coordinators.transactions.events import EndTransaction
+from barnabas.coordinators.transactions.owed import Debt
+from barnabas.coordinators.transactions.sender import MarkerSender
+from barnabas.coordinators.transactions.state import PREPARED, Status
 from barnabas.storage import producers as storage_producers
 from barnabas.storage.compaction import NOTHING, Compaction
 from barnabas.storage.decided_transactions import DecidedTransactions
@@ -69,18 +68,19 @@ from barnabas.storage.verification import Verifications
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import ABORT, control_of
 from barnabas.wire.sentinels import NO_OFFSET
+from barnabas.wire.topics import TRANSACTION_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from barnabas.broker.groups.offsets import OffsetsView
-    from barnabas.broker.groups.replay import Groups
-    from barnabas.broker.groups.state import Group
-    from barnabas.broker.shards.shard import Shard
-    from barnabas.broker.transactions.coordinator import TransactionShard
-    from barnabas.broker.transactions.events import Answer, Decision, InitProducer
-    from barnabas.broker.transactions.owed import Partitions, Settled, Taken
-    from barnabas.broker.transactions.state import Recorded, TransactionalId
+    from barnabas.coordinators.groups.offsets import OffsetsView
+    from barnabas.coordinators.groups.replay import Groups
+    from barnabas.coordinators.groups.state import Group
+    from barnabas.coordinators.runtime.shard import Shard
+    from barnabas.coordinators.transactions.coordinator import TransactionShard
+    from barnabas.coordinators.transactions.events import Answer, Decision, InitProducer
+    from barnabas.coordinators.transactions.owed import Partitions, Settled, Taken
+    from barnabas.coordinators.transactions.state import Recorded, TransactionalId
     from barnabas.storage.index import AbortedTransaction
     from barnabas.storage.log import Appended
     from barnabas.storage.producers import CompletedTransaction, Duplicate, Origin, Producer

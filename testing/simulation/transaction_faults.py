@@ -6,27 +6,22 @@ next one.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
-from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from barnabas.testing.simulation.harm import Fault, Harm, Undo
 from barnabas.testing.simulation.moments import DECIDED, OPENED, PREPARED, Moment
+from barnabas.testing.simulation.net import SimNet, SimStream
+from barnabas.testing.simulation.node import Node
 from barnabas.testing.simulation.store import STORE
 from barnabas.wire import messages as m
 from barnabas.wire.asking import key_of
-
-if TYPE_CHECKING:
-    from barnabas.testing.simulation.faults import Fault, Harm
-    from barnabas.testing.simulation.net import SimNet, SimStream
-    from barnabas.testing.simulation.node import Node
+from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 
 SENDING_SECONDS = 0.01  # after a decision is committed, its markers are sent
 DEAD_SECONDS = 3.0  # that a coordinator is down which was killed then
 HELD_SECONDS_MAX = 20.0
 
-Undo = Callable[[], None]
 
-
-def cut_links(net: "SimNet", pairs: Sequence[tuple[str, str]]) -> Undo:
+def cut_links(net: SimNet, pairs: Sequence[tuple[str, str]]) -> Undo:
     """Nothing of the first party of a pair reaches the second."""
     for source, target in pairs:
         net.cut(source, target)
@@ -38,17 +33,17 @@ def cut_links(net: "SimNet", pairs: Sequence[tuple[str, str]]) -> Undo:
     return undo
 
 
-def cut_off(net: "SimNet", party: str, others: Sequence[str]) -> Undo:
+def cut_off(net: SimNet, party: str, others: Sequence[str]) -> Undo:
     """Neither hears the other: the party, and each of these."""
     return cut_links(net, [pair for other in others for pair in ((party, other), (other, party))])
 
 
-def other_brokers(harm: "Harm", node: "Node") -> list[str]:
+def other_brokers(harm: Harm, node: Node) -> list[str]:
     """The names of all brokers but this one."""
     return [each.name for each in harm.cluster.nodes.values() if each is not node]
 
 
-def _at(harm: "Harm", kind: str, apply: "Callable[[Node, Moment], Undo | None]", *, in_its_step: bool = False) -> Undo:
+def _at(harm: Harm, kind: str, apply: Callable[[Node, Moment], Undo | None], *, in_its_step: bool = False) -> Undo:
     """Do this to the broker at which the next moment of this kind comes.
 
     Soon after the step in which it comes, or in it: before any other task runs.
@@ -70,26 +65,26 @@ def _at(harm: "Harm", kind: str, apply: "Callable[[Node, Moment], Undo | None]",
     return undo
 
 
-def pause_decider(harm: "Harm", fault: "Fault") -> Undo:
+def pause_decider(harm: Harm, fault: Fault) -> Undo:
     """A coordinator stops when its decision is committed, before it has sent the markers."""
 
-    def pause(node: "Node", _: Moment) -> Undo:
+    def pause(node: Node, _: Moment) -> Undo:
         node.pause()
         return node.resume
 
     return _at(harm, DECIDED, pause)
 
 
-def isolate_decider(harm: "Harm", fault: "Fault") -> Undo:
+def isolate_decider(harm: Harm, fault: Fault) -> Undo:
     """A coordinator is cut off from the other brokers when it has written a decision that is not replicated yet."""
 
-    def isolate(node: "Node", _: Moment) -> Undo:
+    def isolate(node: Node, _: Moment) -> Undo:
         return cut_off(harm.cluster.net, node.name, other_brokers(harm, node))
 
     return _at(harm, PREPARED, isolate)
 
 
-def strand_coordinator(harm: "Harm", fault: "Fault") -> Undo:
+def strand_coordinator(harm: Harm, fault: Fault) -> Undo:
     """A coordinator hears clients only, and goes on serving them when another broker has its place."""
     topic = GROUP_TOPIC if fault.size < 0.5 else TRANSACTION_TOPIC
     coordinators = (each for each in harm.cluster.nodes.values() if _leads(each, topic))
@@ -97,12 +92,12 @@ def strand_coordinator(harm: "Harm", fault: "Fault") -> Undo:
     return cut_off(harm.cluster.net, node.name, [STORE, *other_brokers(harm, node)])
 
 
-def _leads(node: "Node", topic: str) -> bool:
+def _leads(node: Node, topic: str) -> bool:
     hosted = () if node.broker is None else node.broker.replicas
     return any(each.topic_partition.topic == topic and each.is_leader for each in hosted)
 
 
-def late_markers(harm: "Harm", fault: "Fault") -> Undo:
+def late_markers(harm: Harm, fault: Fault) -> Undo:
     """The markers of a decision are on their way for long. Their sender has lost its connections meanwhile, so that it
     has sent them again; or it was killed, so that another coordinator has sent them. Some arrive at the worst moment:
     the producer has opened its next transaction there."""
@@ -110,7 +105,7 @@ def late_markers(harm: "Harm", fault: "Fault") -> Undo:
     is_timely = int(fault.size * 1000) % 4 > 0
     seconds = HELD_SECONDS_MAX if is_timely else 0.3 + 12.0 * fault.size**2
 
-    def hold(node: "Node", decided: Moment) -> None:
+    def hold(node: Node, decided: Moment) -> None:
         others = [each for each in harm.cluster.nodes.values() if each is not node]
         for other in others:
             held = net.hold_connections(node.name, other.name, seconds)
@@ -140,7 +135,7 @@ def _release(held: "Sequence[SimStream]", _: Moment) -> None:
         stream.release()
 
 
-def late_proofs(harm: "Harm", fault: "Fault") -> Undo:
+def late_proofs(harm: Harm, fault: Fault) -> Undo:
     """What coordinators answer to the leaders' questions about transactions is late, while their markers are not."""
     late = harm.cluster.net.late_answers
     questions = [(node.name, key_of(m.AddPartitionsToTxnRequest())) for node in harm.cluster.nodes.values()]

@@ -9,21 +9,20 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
-from barnabas.broker.shards.loading import Loading
+from barnabas.coordinators.runtime.loading import Loading
 from barnabas.storage.files import TRANSACTION_INDEX
 from barnabas.storage.index import AbortedTransaction, IndexCorrupt, parse_transactions
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.segment import ActiveSegment
 from barnabas.wire.sentinels import NO_OFFSET
-from barnabas.wire.topics import ZERO_TOPIC_ID
+from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC, ZERO_TOPIC_ID
 
 if TYPE_CHECKING:
-    from barnabas.broker.groups.replay import Groups
-    from barnabas.broker.groups.state import StoredOffset
-    from barnabas.broker.replication.partition import Partition
-    from barnabas.broker.shards.shard import Shard
-    from barnabas.broker.transactions.replay import TransactionalIds
+    from barnabas.coordinators.groups.replay import Groups
+    from barnabas.coordinators.groups.state import StoredOffset
+    from barnabas.coordinators.runtime.shard import Shard
+    from barnabas.coordinators.transactions.replay import TransactionalIds
+    from barnabas.replication.partition import Partition
     from barnabas.storage.memdisk import MemDisk
     from barnabas.storage.producers import Producer
     from barnabas.testing.simulation.node import Node

@@ -24,14 +24,20 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from barnabas.broker.cluster.topics import INTERNAL_TOPICS, TRANSACTION_TOPIC
-from barnabas.broker.transactions.records import TransactionRecord, decode_record
-from barnabas.broker.transactions.state import AT_REST, PREPARED, VALID_PREVIOUS_STATES, Producer, Recorded, Status
+from barnabas.coordinators.transactions.records import TransactionRecord, decode_record
+from barnabas.coordinators.transactions.state import (
+    AT_REST,
+    PREPARED,
+    VALID_PREVIOUS_STATES,
+    Producer,
+    Recorded,
+    Status,
+)
 from barnabas.testing.simulation import moments
 from barnabas.testing.simulation.log_transactions import LogTransactions, Marker, marker_of
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import BatchHeader, read_control_record, read_records
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.topics import INTERNAL_TOPICS, TRANSACTION_TOPIC, TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.testing.simulation.truth import Shadow, Truth

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import trio
 
-from barnabas.broker.transactions.state import NO_PRODUCER, Producer
+from barnabas.coordinators.transactions.state import NO_PRODUCER, Producer
 from barnabas.testing.simulation.history import ACKED, FAILED, Event, History
 from barnabas.testing.simulation.party import ANSWER_SECONDS, Answer, Link, Lost, Party
 from barnabas.testing.simulation.producers import BEFORE_APPEND, DELIVERED, PERHAPS_APPENDED, PRODUCE_TIMEOUT_MS

@@ -26,10 +26,8 @@ import trio
 import trio.testing
 
 from barnabas.broker.call import Broker
-from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.net import Net, Stream
 from barnabas.broker.serve import serve
-from barnabas.broker.world import World, run_inline
+from barnabas.config.live import BrokerConfig
 from barnabas.controller.store import paths
 from barnabas.controller.store.sqlitestore import STORE_MAX_BYTES, SqliteDatabase, open_sqlite_database
 from barnabas.controller.store.store import Create, Delete, SetData
@@ -40,6 +38,8 @@ from barnabas.wire.apis import APIS
 from barnabas.wire.asking import Question, key_of, read_response, request_frame
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.frame import LENGTH_BYTES
+from barnabas.world.net import Net, Stream
+from barnabas.world.world import World, run_inline
 from tests.broker.clock import now_ms
 from tests.broker.memnet import MemNet
 from tests.broker.requests import dotted, fetch_request, list_offsets_request, new_topics, produce_request, records_in

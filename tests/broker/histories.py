@@ -4,17 +4,16 @@ from dataclasses import dataclass, field
 
 import trio
 
-from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
-from barnabas.broker.groups.records import GroupMetadata, GroupMetadataRecord, RecordedMember, encode_record
-from barnabas.broker.transactions.records import TransactionRecord
-from barnabas.broker.transactions.records import encode_record as encode_transaction
-from barnabas.broker.transactions.state import Recorded, Status
+from barnabas.coordinators.groups.records import GroupMetadata, GroupMetadataRecord, RecordedMember, encode_record
+from barnabas.coordinators.transactions.records import TransactionRecord
+from barnabas.coordinators.transactions.records import encode_record as encode_transaction
+from barnabas.coordinators.transactions.state import Recorded, Status
 from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import build_batch
 from barnabas.wire.sentinels import ACKS_ALL
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC, TopicPartition
 from tests.broker.clock import now_ms
 from tests.broker.harness import Client, Machine
 from tests.broker.requests import produce_request

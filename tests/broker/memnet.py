@@ -5,8 +5,8 @@ from collections.abc import Callable
 import trio
 import trio.testing
 
-from barnabas.broker.net import ConnectionLost
 from barnabas.storage.disk import FileSlice
+from barnabas.world.net import ConnectionLost
 
 PIPE_BYTES = 1 << 16  # what fits between a sender and a reader that does not read
 SENDFILE_BYTES = 1 << 15

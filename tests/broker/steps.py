@@ -5,7 +5,7 @@
     meter.check()
 
 A step is what a task does between two times that it gives the loop back. Inside the block turns end by the clock
-(`broker/pacing.py`), as in a broker that serves; without a meter they end by the count of rows, so that a test is the
+(`world/pacing.py`), as in a broker that serves; without a meter they end by the count of rows, so that a test is the
 same in every run. Garbage that is collected during a step counts. It is collected as in `barnabas serve`: what was
 there before is not looked at, and full collections are rare (`broker/process/heap.py`).
 """
@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import trio
 
-from barnabas.broker.pacing import pace_of_run
 from barnabas.broker.process.heap import NO_FULL_COLLECTION, YOUNG_A_MIDDLE_COLLECTION
-from barnabas.broker.watchdog import where
+from barnabas.world.pacing import pace_of_run
+from barnabas.world.watchdog import where
 
 STEP_MAX_MS = 5.0  # on a quiet machine
 BUSY_FACTOR = 3  # other programs take caches and half of a processor's core

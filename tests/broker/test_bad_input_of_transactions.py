@@ -8,10 +8,8 @@ import struct
 import pytest
 import trio
 
-from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
-from barnabas.broker.pacing import portions
-from barnabas.broker.transactions.records import TransactionRecord
-from barnabas.broker.transactions.state import EPOCH_MAX, Status
+from barnabas.coordinators.transactions.records import TransactionRecord
+from barnabas.coordinators.transactions.state import EPOCH_MAX, Status
 from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS
@@ -19,6 +17,8 @@ from barnabas.wire.asking import key_of
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import TRANSACTIONAL, build_batch
 from barnabas.wire.sentinels import NO_PRODUCER_ID
+from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from barnabas.world.pacing import portions
 from tests.broker.clock import now_ms
 from tests.broker.clusters import until
 from tests.broker.harness import Client, Machine

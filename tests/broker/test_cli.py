@@ -14,9 +14,9 @@ import pytest
 
 from barnabas import __version__
 from barnabas.broker.cli import gather_settings
-from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.security.scram import MECHANISMS, make_credential, parse_credential, salted_password
+from barnabas.config.live import BrokerConfig
 from barnabas.form import FORM
+from barnabas.security.sasl.scram import MECHANISMS, make_credential, parse_credential, salted_password
 from barnabas.wire import messages as m
 from barnabas.wire.records import build_batch
 from barnabas.wire.versioned_records import versioned
@@ -325,7 +325,7 @@ def test_the_command_line_itself_imports_no_trio():
     code = "import sys, barnabas.broker.cli; print(*sys.modules)"
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "trio" not in imported
-    assert not any(name.startswith("barnabas.broker.config") for name in imported)
+    assert not any(name.startswith("barnabas.config") for name in imported)
 
 
 # -- store

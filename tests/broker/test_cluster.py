@@ -3,9 +3,9 @@
 import pytest
 import trio
 
-from barnabas.broker.metadata import FAREWELL_SECONDS
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.world.metadata import FAREWELL_SECONDS
 from tests.broker.clusters import cluster, controller_of, create_topic, leader_of, until
 
 

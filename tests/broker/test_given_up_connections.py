@@ -2,10 +2,10 @@
 
 import trio
 
-from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
-from barnabas.broker.replication.partition import Role
+from barnabas.replication.partition import Role
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from tests.broker.clusters import until
 from tests.broker.test_transactions import T0, T1, decided, one_broker
 from tests.broker.writers import Writer, committed

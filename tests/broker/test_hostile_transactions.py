@@ -6,18 +6,17 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.broker.handlers import markers
-from barnabas.broker.metadata import ClusterMetadata
-from barnabas.broker.transactions.connections import SENDER_CLIENT_ID
-from barnabas.broker.transactions.coordinator import _build, _replay_all
-from barnabas.broker.transactions.records import TransactionRecord
-from barnabas.broker.transactions.sender import MarkerSender
-from barnabas.broker.transactions.state import Recorded, Status
+from barnabas.coordinators.transactions.connections import SENDER_CLIENT_ID
+from barnabas.coordinators.transactions.coordinator import _build, _replay_all
+from barnabas.coordinators.transactions.records import TransactionRecord
+from barnabas.coordinators.transactions.sender import MarkerSender
+from barnabas.coordinators.transactions.state import Recorded, Status
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import NO_LEADER
-from barnabas.wire.topics import TopicPartition, partition_for
+from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC, TopicPartition, partition_for
+from barnabas.world.metadata import ClusterMetadata
 from tests.broker.clock import START_MS, now_ms
 from tests.broker.clusters import cluster, create_topic, until
 from tests.broker.harness import Machine

@@ -9,10 +9,10 @@ import pathlib
 import pytest
 import trio
 
-from barnabas.broker.cluster.topics import GROUP_TOPIC
-from barnabas.broker.transactions.state import Status
+from barnabas.coordinators.transactions.state import Status
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import GROUP_TOPIC
 from tests.broker.clusters import cluster, create_topic, until
 from tests.broker.harness import Machine
 from tests.broker.test_hostile_transactions import (
@@ -30,10 +30,11 @@ from tests.broker.writers import GONE, Writer, committed, stable_offset
 TESTS = pathlib.Path(__file__).parents[1]
 HERE = "broker/test_known_faults.py"
 STORIES = "broker/test_transactions.py"
-OWED = "broker/transactions/test_owed.py"
-SHARDS = "broker/shards/test_shards.py"
+DECISIONS = "coordinators/transactions/test_decisions.py"
+OWED = "coordinators/transactions/test_owed.py"
+SHARDS = "coordinators/runtime/test_shards.py"
 VERIFICATION = "storage/test_verification.py"
-FORGETTING = "broker/groups/test_forgetting.py"
+FORGETTING = "coordinators/groups/test_forgetting.py"
 ABORTED = "storage/test_aborted_transactions.py"
 
 # The fault -> (file, test)
@@ -71,10 +72,9 @@ FAULTS = {
     "a zombie that recovers aborts the transaction of its successor": (
         STORIES, "test_a_zombie_that_recovers_does_not_abort_the_transaction_of_its_successor"),
     "the repetition of the request that gave the last epoch fails": (
-        "broker/transactions/test_decisions.py",
-        "test_the_last_epoch_that_is_given_out_is_given_again_to_a_repeated_request"),
+        DECISIONS, "test_the_last_epoch_that_is_given_out_is_given_again_to_a_repeated_request"),
     "the epoch 32767 cannot be fenced": (
-        "broker/transactions/test_decisions.py", "test_the_highest_epoch_is_fenced_once_more_without_a_higher_one"),
+        DECISIONS, "test_the_highest_epoch_is_fenced_once_more_without_a_higher_one"),
     "an unexpected error of one marker leaves all of the answer undone": (
         OWED, "test_every_error_code_is_final_or_tried_again"),
     "so does a missing row": (OWED, "test_what_an_answer_does_not_name_is_tried_again"),
@@ -89,7 +89,7 @@ FAULTS = {
     "AddPartitionsToTxn of a broker without transactions is never answered": (
         HERE, "test_a_request_for_no_transaction_is_answered"),
     "verifications of one id throw each other out": (
-        "broker/transactions/test_verification.py",
+        "coordinators/transactions/test_verification.py",
         "test_a_question_in_the_name_of_an_id_does_not_refuse_its_owner"),
     "verifications that are asked together get the error that one of their clients knows": (
         HERE, "test_each_client_hears_the_error_that_it_knows"),
@@ -98,7 +98,7 @@ FAULTS = {
     "deleted offsets come back with the end of a transaction": (
         FORGETTING, "test_a_deleted_offset_does_not_come_back_with_the_end_of_a_transaction"),
     "and after a restart": (
-        "broker/groups/test_transactions.py",
+        "coordinators/groups/test_transactions.py",
         "test_a_tombstone_that_a_later_commit_hides_still_drops_what_was_pending"),
     "the list of aborted transactions ends with its segment": (
         ABORTED, "test_a_transaction_is_listed_whose_marker_is_segments_away"),

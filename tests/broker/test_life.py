@@ -5,10 +5,10 @@ import random
 import pytest
 import trio
 
-from barnabas.broker.logs.partition_logs import Logs
-from barnabas.broker.net import ConnectionLost
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import SessionExpired
+from barnabas.replication.logs.partition_logs import Logs
+from barnabas.world.net import ConnectionLost
 from tests.broker.harness import Machine
 from tests.broker.requests import batch_of, fetch_request, fetched, produce_request, records_in
 

@@ -6,10 +6,10 @@ from contextlib import AbstractContextManager, asynccontextmanager
 import pytest
 import trio
 
-from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import EARLIEST, LATEST, READ_COMMITTED
+from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from tests.broker.clock import START_MS
 from tests.broker.clusters import cluster, create_topic, leader_of, until
 from tests.broker.harness import Machine

@@ -1,8 +1,8 @@
 """Sequence numbers of transactional batches that are given again, or have a gap before them."""
 
-from barnabas.broker.cluster.topics import TRANSACTION_TOPIC
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TRANSACTION_TOPIC
 from tests.broker.test_transactions import T0, decided, one_broker
 from tests.broker.writers import Writer, committed
 

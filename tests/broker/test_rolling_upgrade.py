@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.broker.replication.partition import Partition
+from barnabas.replication.partition import Partition
 from tests.broker.clusters import cluster, controller_of, create_topic, until
 
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from barnabas.broker.cluster.identity import IdentityConflict
-from barnabas.broker.config.parse import ConfigError
-from barnabas.broker.logs.directory import LogDirectoryRefused
 from barnabas.broker.serve import STOP_SECONDS
+from barnabas.config.parse import ConfigError
+from barnabas.replication.logs.directory import LogDirectoryRefused
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.memdisk import MemDisk
 from barnabas.wire import messages as m

@@ -10,13 +10,13 @@ import pytest
 import trio
 
 from barnabas.broker.call import Call
-from barnabas.broker.net import ConnectionLost
 from barnabas.broker.server.dispatch import answer
 from barnabas.storage.checkpoint import OFFSET_CHECKPOINTS
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
+from barnabas.world.net import ConnectionLost
 from tests.broker.harness import Machine
 from tests.broker.histories import Scene, scene_of
 from tests.broker.steps import Step, StepMeter, step_max_ms

@@ -3,11 +3,11 @@
 import pytest
 import trio
 
-from barnabas.broker.cluster.topics import TRANSACTION_TOPIC
-from barnabas.broker.replication.replicas import Replicas
-from barnabas.broker.transactions.sender import MarkerSender
+from barnabas.coordinators.transactions.sender import MarkerSender
+from barnabas.replication.replicas import Replicas
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TRANSACTION_TOPIC
 from tests.broker.clusters import cluster, create_topic, leader_of, until
 from tests.broker.harness import Machine
 from tests.broker.requests import produce_many, producers_request

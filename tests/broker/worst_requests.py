@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from barnabas.broker.server.dispatch import HANDLERS
 from barnabas.wire import messages as m
-from barnabas.wire.apis import APIS, request_class
+from barnabas.wire.apis import APIS
 from barnabas.wire.compression import Codec
 from barnabas.wire.records import build_batch
 from barnabas.wire.schema import Field
@@ -116,7 +116,7 @@ class Filler:
         self.version = version
         self.meant = dict(MEANT)
         self.seed = 0  # other names, so that nothing is known of them
-        self._message = request_class(APIS[api_key])
+        self._message = m.request_class(APIS[api_key])
         self._schema = m.schemas()[self._message.__name__]
         self._path: Path = ()
         self._repeated: Path = ()

@@ -14,12 +14,11 @@ from collections.abc import Iterable, Sequence
 
 import trio
 
-from barnabas.broker.cluster.topics import GROUP_TOPIC, TRANSACTION_TOPIC
-from barnabas.broker.net import ConnectionLost
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import TRANSACTIONAL, read_all_records
-from barnabas.wire.topics import partition_for
+from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC, partition_for
+from barnabas.world.net import ConnectionLost
 from tests.broker.harness import Client, Machine
 from tests.broker.requests import batch_of, fetch_request, produce_request
 

@@ -2,8 +2,7 @@
 
 import contextlib
 
-from barnabas.storage.cleanable import cleanable_part
-from barnabas.storage.cleaner import Cleaning
+from barnabas.storage.cleaner import Cleaning, cleanable_part
 from barnabas.storage.producers import Origin
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import Batch, build_batch, read_all_records, read_batch_header, walk_entries

@@ -7,8 +7,7 @@ import pytest
 
 from barnabas.storage.check import check_directory, check_partition
 from barnabas.storage.checkpoint import write_checkpoint
-from barnabas.storage.cleanable import cleanable_part
-from barnabas.storage.cleaner import Cleaning
+from barnabas.storage.cleaner import Cleaning, cleanable_part
 from barnabas.storage.disk import StorageError
 from barnabas.storage.dump import NotDumped, read_rows
 from barnabas.storage.index import AbortedTransaction, format_transactions

@@ -5,13 +5,13 @@ import zlib
 
 import pytest
 
-from barnabas.broker.pacing import complete_inline
-from barnabas.storage.cleanable import cleanable_part
+from barnabas.storage.cleaner import cleanable_part
 from barnabas.storage.producers import decode_snapshot
 from barnabas.wire.compression import Codec
 from barnabas.wire.record_batch import CHECKSUM_START
 from barnabas.wire.record_sift import LONG_RECORD_BYTES
 from barnabas.wire.records import ABORT, COMMIT, DELETE_HORIZON, TRANSACTIONAL, CorruptRecords
+from barnabas.world.pacing import complete_inline
 from tests.storage.compacted import DAY, Compacted, fill, join_segments, view
 from tests.storage.contents import FIRST_LOG, findings, idempotent
 from tests.wire.bombs import header_bomb, memory_below

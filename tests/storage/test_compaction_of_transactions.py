@@ -10,8 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from barnabas.storage.check import check_partition
-from barnabas.storage.cleanable import cleanable_part
-from barnabas.storage.cleaner import Cleaning
+from barnabas.storage.cleaner import Cleaning, cleanable_part
 from barnabas.storage.disk import StorageError
 from barnabas.storage.dump import read_rows
 from barnabas.storage.index import AbortedTransaction

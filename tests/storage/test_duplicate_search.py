@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.broker.pacing import complete_inline
 from barnabas.storage import duplicate_search
 from barnabas.storage.duplicate_search import find_batch, fingerprint_of
 from barnabas.storage.producers import Duplicate, Origin, sequence_after
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import SEQUENCE_MAX
 from barnabas.wire.records import build_batch
+from barnabas.world.pacing import complete_inline
 
 LATER = tuple(range(100, 105))  # five batches that push the earlier ones out of what is remembered
 

@@ -4,9 +4,9 @@ import pytest
 
 from barnabas.storage.check import check_partition
 from barnabas.storage.dump import read_rows
-from barnabas.storage.internal_records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from barnabas.wire import messages as m
 from barnabas.wire.records import COMMIT, TRANSACTIONAL, build_batch, build_control_batch
+from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.wire.versioned_records import versioned
 
 SEGMENT = "00000000000000000000.log"
@@ -55,28 +55,28 @@ def rows(world, directory: str) -> list[dict]:
     ("topic", "key", "value", "row"),
     [
         (
-            TRANSACTION_STATE,
+            TRANSACTION_TOPIC,
             ID,
             versioned(ONGOING, 0),
             {"transactional_id": "payments-1", "producer_id": 5, "state": "Ongoing", "partitions": "a-0 a-2"},
         ),
-        (TRANSACTION_STATE, ID, versioned(transaction(0, None), 1), {"state": "Empty", "partitions": ""}),
-        (TRANSACTION_STATE, ID, None, {"transactional_id": "payments-1", "tombstone": True}),
+        (TRANSACTION_TOPIC, ID, versioned(transaction(0, None), 1), {"state": "Empty", "partitions": ""}),
+        (TRANSACTION_TOPIC, ID, None, {"transactional_id": "payments-1", "tombstone": True}),
         (
-            CONSUMER_OFFSETS,
+            GROUP_TOPIC,
             OFFSET,
             versioned(COMMITTED, 3),
             {"group": "readers", "topic": "letters", "partition": 3, "committed_offset": 42, "metadata": "m"},
         ),
-        (CONSUMER_OFFSETS, OFFSET, None, {"topic": "letters", "tombstone": True}),
+        (GROUP_TOPIC, OFFSET, None, {"topic": "letters", "tombstone": True}),
         (
-            CONSUMER_OFFSETS,
+            GROUP_TOPIC,
             GROUP,
             versioned(GENERATION, 3),
             {"group": "readers", "generation": 4, "protocol": "range", "members": "k-1"},
         ),
-        (CONSUMER_OFFSETS, GROUP, None, {"group": "readers", "tombstone": True}),
-        (CONSUMER_OFFSETS, NEWER, b"v", {"key": "\\x00\\tanything", "value": "v"}),
+        (GROUP_TOPIC, GROUP, None, {"group": "readers", "tombstone": True}),
+        (GROUP_TOPIC, NEWER, b"v", {"key": "\\x00\\tanything", "value": "v"}),
     ],
 )
 def test_records_of_internal_topics_are_dumped_decoded(world, topic, key, value, row):
@@ -89,7 +89,7 @@ def test_records_of_internal_topics_are_dumped_decoded(world, topic, key, value,
 
 def test_offsets_of_a_transaction_and_their_marker_are_readable(world):
     fields = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0, "attributes": TRANSACTIONAL}
-    directory = write(world, CONSUMER_OFFSETS, (OFFSET, versioned(COMMITTED, 3)), marker=True, **fields)
+    directory = write(world, GROUP_TOPIC, (OFFSET, versioned(COMMITTED, 3)), marker=True, **fields)
     dumped = rows(world, directory)
     assert [row.get("marker", row.get("committed_offset")) for row in dumped] == [42, "commit"]
     assert list(check_partition(world.disk, directory)) == []
@@ -98,16 +98,16 @@ def test_offsets_of_a_transaction_and_their_marker_are_readable(world):
 @pytest.mark.parametrize(
     ("topic", "key", "value", "why"),
     [
-        (TRANSACTION_STATE, None, b"", "a record without key"),
-        (TRANSACTION_STATE, ID[:-1], b"", ""),
-        (TRANSACTION_STATE, ID, versioned(transaction(6, []), 0), "there is no transaction state 6"),
-        (TRANSACTION_STATE, ID, b"\x00\x02", "has no version 2"),
-        (CONSUMER_OFFSETS, OFFSET, versioned(COMMITTED, 3)[:-1], ""),
-        (CONSUMER_OFFSETS, b"\x00", b"", "too short for a version"),
+        (TRANSACTION_TOPIC, None, b"", "a record without key"),
+        (TRANSACTION_TOPIC, ID[:-1], b"", ""),
+        (TRANSACTION_TOPIC, ID, versioned(transaction(6, []), 0), "there is no transaction state 6"),
+        (TRANSACTION_TOPIC, ID, b"\x00\x02", "has no version 2"),
+        (GROUP_TOPIC, OFFSET, versioned(COMMITTED, 3)[:-1], ""),
+        (GROUP_TOPIC, b"\x00", b"", "too short for a version"),
     ],
 )
 def test_a_record_that_no_coordinator_can_read_is_found(world, topic, key, value, why):
-    directory = write(world, topic, (ID if topic == TRANSACTION_STATE else GROUP, None), (key, value))
+    directory = write(world, topic, (ID if topic == TRANSACTION_TOPIC else GROUP, None), (key, value))
     (finding,) = check_partition(world.disk, directory)
     assert finding.what.startswith("the record at offset 1 is unreadable: ")
     assert why in finding.what

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.pacing import complete_inline
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import Appended
 from barnabas.storage.producers import decode_snapshot
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.records import ABORT, COMMIT, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, read_batch_header
+from barnabas.world.pacing import complete_inline
 
 EVERYTHING = 1 << 30
 

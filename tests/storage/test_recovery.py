@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.pacing import complete_inline
 from barnabas.storage import recovery
 from barnabas.storage.disk import StorageError
 from barnabas.storage.files import renew
 from barnabas.storage.producers import Origin
 from barnabas.wire.records import ABORT, CONTROL, TRANSACTIONAL, build_batch
+from barnabas.world.pacing import complete_inline
 from tests.storage.contents import DIRECTORY, FIRST_LOG, entries_of, findings, idempotent
 
 # -- clean stop

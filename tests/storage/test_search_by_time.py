@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.pacing import complete_inline
 from barnabas.storage.disk import StorageError
 from barnabas.storage.producers import Origin
 from barnabas.storage.segments import SearchDisturbed
 from barnabas.wire.records import Batch, Record, build_batch, read_all_records, read_batch_header
+from barnabas.world.pacing import complete_inline
 from tests.wire.bombs import header_bomb, memory_below
 
 timestamps = st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=4), min_size=1, max_size=20)

@@ -4,8 +4,7 @@ import contextlib
 
 import pytest
 
-from barnabas.storage.cleanable import cleanable_part
-from barnabas.storage.cleaner import Cleaning
+from barnabas.storage.cleaner import Cleaning, cleanable_part
 from barnabas.storage.index import IndexCorrupt
 from barnabas.wire.compression import CorruptRecords
 from barnabas.wire.records import ABORT, COMMIT, TRANSACTIONAL

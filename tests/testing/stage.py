@@ -20,7 +20,7 @@ from barnabas.controller.store import paths
 from barnabas.controller.store.paths import PartitionState
 from barnabas.storage.disk import parent_of
 from barnabas.testing.simulation.cluster import open_cluster
-from barnabas.testing.simulation.invariants import OFFSETS_TOPIC, Checks
+from barnabas.testing.simulation.invariants import Checks
 from barnabas.testing.simulation.observe import Observer, watch_tree
 from barnabas.testing.simulation.party import Link, Lost, Party
 from barnabas.testing.simulation.schedule import simulate
@@ -29,7 +29,7 @@ from barnabas.testing.simulation.transaction_rules import TransactionRules
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import build_batch, read_all_records
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.topics import GROUP_TOPIC, TopicPartition
 
 STORE = "store"
 PATIENCE_SECONDS = 60.0
@@ -179,7 +179,7 @@ class Stage:
     def leads_offsets(self, broker_id: int) -> bool:
         """Whether this broker leads the partition of committed offsets: it loads them, or serves them."""
         broker = self.cluster.nodes[broker_id].broker
-        found = None if broker is None else broker.replicas.get(OFFSETS_TOPIC, 0)
+        found = None if broker is None else broker.replicas.get(GROUP_TOPIC, 0)
         return found is not None and not isinstance(found, ErrorCode) and found.is_leader
 
     def known_id(self, broker_id: int) -> bytes | None:

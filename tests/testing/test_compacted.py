@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.broker.transactions.state import Producer
+from barnabas.coordinators.transactions.state import Producer
 from barnabas.storage.index import AbortedTransaction
 from barnabas.testing.simulation.compacted import check_table, committed_records
 from barnabas.testing.simulation.log_transactions import Ended

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from barnabas.broker.config.live import BrokerConfig
+from barnabas.config.live import BrokerConfig
 from barnabas.testing.child import BrokerChild
 from barnabas.testing.errors import LocalBrokerError
 from barnabas.testing.local import LocalBroker

@@ -4,11 +4,11 @@ import pytest
 import trio
 
 from barnabas.testing.simulation.bugs import planted
-from barnabas.testing.simulation.invariants import OFFSETS_TOPIC
 from barnabas.testing.simulation.offset_bugs import OFFSET_BUGS
 from barnabas.testing.simulation.party import Lost
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import GROUP_TOPIC
 from tests.testing.stage import play, watch
 
 GROUP = "g"
@@ -72,7 +72,7 @@ async def a_deletion_during_a_load(stage):
     place, second = (each for each in (1, 2, 3) if each != first)
     await stage.reassign([place])
     await stage.until(lambda: stage.in_sync == [place])
-    stage.topic = OFFSETS_TOPIC
+    stage.topic = GROUP_TOPIC
     await stage.reassign([first, second])
     await stage.until(lambda: stage.in_sync == sorted([first, second]))
     stage.topic = "t"

@@ -2,16 +2,15 @@
 
 import pytest
 
-from barnabas.broker.cluster.topics import TRANSACTION_TOPIC
-from barnabas.broker.transactions.records import TransactionRecord
-from barnabas.broker.transactions.state import NO_PRODUCER, Producer, Recorded, Status
+from barnabas.coordinators.transactions.records import TransactionRecord
+from barnabas.coordinators.transactions.state import NO_PRODUCER, Producer, Recorded, Status
 from barnabas.testing.simulation.committed_readers import filter_batches
 from barnabas.testing.simulation.log_transactions import Ended, LogTransactions, Marker
 from barnabas.testing.simulation.transaction_rules import Attempt, TransactionRules
 from barnabas.testing.simulation.truth import Shadow, Truth
 from barnabas.wire import messages as m
 from barnabas.wire.records import ABORT, CONTROL, TRANSACTIONAL, BatchHeader, build_batch, build_control_batch
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.topics import TRANSACTION_TOPIC, TopicPartition
 
 T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
 ONE, TWO = Producer(7, 0), Producer(7, 1)

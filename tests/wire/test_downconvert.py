@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
-from barnabas.broker.pacing import complete_inline
 from barnabas.wire import downconvert
 from barnabas.wire.compression import BeyondLimits, Codec, CorruptRecords
 from barnabas.wire.downconvert import MESSAGE_MAX_BYTES, Unconvertible
 from barnabas.wire.record_batch import LOG_APPEND_TIME, rewrite_times
 from barnabas.wire.record_reader import read_all_records
 from barnabas.wire.record_writer import build_batch, build_control_batch
+from barnabas.world.pacing import complete_inline
 from tests.wire.bombs import header_bomb, memory_below, value_bomb
 
 NOW = 1_700_000_000_000

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.pacing import complete_inline
 from barnabas.wire import record_cursor
 from barnabas.wire.compression import CHUNK_BYTES, Codec, open_stream
 from barnabas.wire.errors import ErrorCode
@@ -26,6 +25,7 @@ from barnabas.wire.records import (
     find_time,
     read_records,
 )
+from barnabas.world.pacing import complete_inline
 from tests.wire.bombs import bomb, header_bomb, memory_below, record_of, value_bomb
 from tests.wire.test_records import HERE, NOW_MS, Rules, raw_record, varint
 

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
-from barnabas.broker.pacing import complete_inline
 from barnabas.wire.compression import CHUNK_BYTES, Codec
 from barnabas.wire.compressors import compress
 from barnabas.wire.records import (
@@ -28,6 +27,7 @@ from barnabas.wire.records import (
     read_control_record,
     read_records,
 )
+from barnabas.world.pacing import complete_inline
 from tests.wire.test_records import varint
 
 NOW_MS = 1_700_000_000_000

@@ -12,7 +12,6 @@ from crc32c import crc32c
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from barnabas.broker.pacing import complete_inline
 from barnabas.wire.compression import CHUNK_BYTES, Codec
 from barnabas.wire.compressors import compress
 from barnabas.wire.errors import ErrorCode
@@ -34,6 +33,7 @@ from barnabas.wire.records import (
     stamp,
 )
 from barnabas.wire.topics import TopicPartition
+from barnabas.world.pacing import complete_inline
 from tests.wire.bombs import memory_below
 from tests.wire.topic_rules import LONG_MAX, Rules
 

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from barnabas.wire import messages as m
-from barnabas.wire.apis import APIS, request_class, response_class
+from barnabas.wire.apis import APIS
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.runtime import STEP_BYTES, STEP_ROWS, TAGS_MAX
 
@@ -13,7 +13,7 @@ VERSIONS = [
     (make(api), version)
     for api in APIS.values()
     if api.served
-    for make in (request_class, response_class)
+    for make in (m.request_class, m.response_class)
     for version in (api.min_version, api.max_version)
 ]
 ELEMENT_BYTES_MAX = 4 * 32767 + 2000  # the longest string, of the widest characters, in a struct of many fields

@@ -4,7 +4,7 @@ The names are those of our table; `what_is_described` shows that they are Kafka'
 properties, chosen at the edges of the validators that Kafka has.
 """
 
-from barnabas.broker.config.table import BROKER_TABLE, TOPIC_TABLE
+from barnabas.config.table import BROKER_TABLE, TOPIC_TABLE
 from barnabas.wire import messages as m
 from compat_tests.differential.asking import new_topic
 from compat_tests.differential.scenario import scenario

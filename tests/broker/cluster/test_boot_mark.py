@@ -6,10 +6,10 @@ import pytest
 import trio
 
 from barnabas.broker.cluster.boot_mark import BOOT_MARK
-from barnabas.broker.logs.directory import FAILURE_MARK
 from barnabas.controller.admin.registration import CannotRegister
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import Create, Delete, SetData
+from barnabas.replication.logs.directory import FAILURE_MARK
 from barnabas.storage.memdisk import MemDisk
 from tests.broker.clock import now_ms
 from tests.broker.clusters import cluster, create_topic, leader_of

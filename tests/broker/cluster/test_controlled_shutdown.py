@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from barnabas.broker.cluster.controlled_shutdown import controlled_shutdown
-from barnabas.broker.config.live import BrokerConfig
+from barnabas.config.live import BrokerConfig
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, PeerLost
 from tests.broker.harness import Machine

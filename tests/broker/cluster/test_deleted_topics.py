@@ -2,8 +2,8 @@
 
 import trio
 
-from barnabas.broker.cluster.topics import GROUP_TOPIC
 from barnabas.controller.store import paths
+from barnabas.wire.topics import GROUP_TOPIC
 from tests.broker.clusters import cluster, create_topic, until
 
 

@@ -3,12 +3,12 @@
 import pytest
 import trio
 
-from barnabas.broker.logs.partition_logs import Logs
-from barnabas.broker.replication.replicas import Replicas
 from barnabas.controller.admin.entity_configs import change_entity
 from barnabas.controller.store import paths
 from barnabas.controller.store.sqlitestore import SqliteStore
 from barnabas.controller.store.store import SessionExpired, StoreUnavailable
+from barnabas.replication.logs.partition_logs import Logs
+from barnabas.replication.replicas import Replicas
 from tests.broker.harness import Machine
 
 MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"

@@ -3,8 +3,8 @@
 import pytest
 
 from barnabas.broker.fetching.preferred_replica import choose_replica
-from barnabas.broker.metadata import BrokerInfo
-from barnabas.broker.replication.isr import Follower
+from barnabas.replication.isr import Follower
+from barnabas.world.metadata import BrokerInfo
 
 RACKS = {1: "r1", 2: "r2", 3: "r2", 4: None}
 BROKERS = {each: BrokerInfo(each, {}, rack) for each, rack in RACKS.items()}

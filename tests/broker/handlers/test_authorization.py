@@ -9,8 +9,8 @@ import logging
 import pytest
 import trio
 
-from barnabas.broker.security.acls import AccessControlEntry, AclBinding, AclFilter, ResourcePattern, encode_entries
 from barnabas.broker.server.dispatch import HANDLERS
+from barnabas.security.acls.acls import AccessControlEntry, AclBinding, AclFilter, ResourcePattern, encode_entries
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import build_batch

@@ -5,7 +5,7 @@ import logging
 import pytest
 import trio
 
-from barnabas.broker.config.alter import Operation
+from barnabas.config.alter import Operation
 from barnabas.controller.admin.entity_configs import change_entity, read_entity
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import ConfigChange

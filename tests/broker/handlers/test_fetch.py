@@ -3,7 +3,6 @@
 import pytest
 import trio
 
-from barnabas.broker.net import OsNet, SocketBuffers
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.memdisk import MemDisk
 from barnabas.storage.osdisk import OsDisk
@@ -19,6 +18,7 @@ from barnabas.wire.records import (
     build_batch,
     build_control_batch,
 )
+from barnabas.world.net import OsNet, SocketBuffers
 from tests.broker.clock import now_ms
 from tests.broker.harness import Machine
 from tests.broker.requests import batch_of, fetch_request, fetched, produce_many, records_in, values_in

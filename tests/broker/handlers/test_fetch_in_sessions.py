@@ -5,7 +5,7 @@ import random
 import pytest
 import trio
 
-from barnabas.broker.replication.fetch_sessions import PARTITIONS_PER_SLOT
+from barnabas.replication.fetch_sessions import PARTITIONS_PER_SLOT
 from barnabas.wire.errors import ErrorCode
 from tests.broker.handlers.test_fetch import only_row, with_records, with_topic
 from tests.broker.harness import Machine

@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.broker.logs import placement
+from barnabas.replication.logs import placement
 from barnabas.storage.memdisk import MemDisk
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode

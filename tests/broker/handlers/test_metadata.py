@@ -7,11 +7,11 @@ import trio
 
 from barnabas.broker.call import Call
 from barnabas.broker.handlers.metadata import metadata
-from barnabas.broker.metadata import FAREWELL_SECONDS, ClusterMetadata
 from barnabas.broker.server.dispatch import answer
 from barnabas.controller.store import paths
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.world.metadata import FAREWELL_SECONDS, ClusterMetadata
 from tests.broker.harness import Machine
 from tests.broker.steps import StepMeter
 

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from barnabas.broker.config.alter import Operation
-from barnabas.broker.config.parse import ConfigError
-from barnabas.broker.security.encoder import Encoding, decode, encode
+from barnabas.config.alter import Operation
+from barnabas.config.parse import ConfigError
 from barnabas.controller.admin.entity_configs import change_entity, read_entity
+from barnabas.security.encoder import Encoding, decode, encode
 from barnabas.wire.errors import ErrorCode
 from tests.broker.handlers.test_configs import BROKER, alter, describe, replacing
 from tests.broker.harness import Machine

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 import trio
 
-from barnabas.broker.config.property import Effect, Update
-from barnabas.broker.config.table import BROKER_TABLE, TOPIC_TABLE
+from barnabas.config.property import Effect, Update
+from barnabas.config.table import BROKER_TABLE, TOPIC_TABLE
 from barnabas.controller.store import paths
 from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode
@@ -224,8 +224,8 @@ PROOFS = {
         "false", error_of_an_old_fetch, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.NONE
     ),
 }
-CLEANER = "broker/logs/test_cleaner_schedule.py"
-THROTTLED = "broker/replication/test_throttled_replication.py::test_a_follower_out_of_sync_gets_what_the_rate_allows"
+CLEANER = "replication/logs/test_cleaner_schedule.py"
+THROTTLED = "replication/test_throttled_replication.py::test_a_follower_out_of_sync_gets_what_the_rate_allows"
 ELSEWHERE = {
     "leader.replication.throttled.replicas": THROTTLED,
     "follower.replication.throttled.replicas": THROTTLED,

@@ -5,11 +5,11 @@ from itertools import pairwise
 import pytest
 import trio
 
-from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.metadata import ClusterMetadata
 from barnabas.broker.peers.controller_peer import ControllerPeer
+from barnabas.config.live import BrokerConfig
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, PeerLost
+from barnabas.world.metadata import ClusterMetadata
 
 BLOCK = m.AllocateProducerIdsResponse(producer_id_start=0, producer_id_len=1000)
 MOVED = m.AllocateProducerIdsResponse(error_code=ErrorCode.NOT_CONTROLLER)

@@ -7,13 +7,13 @@ from contextlib import closing, suppress
 import pytest
 import trio
 
-from barnabas.broker.net import ConnectionLost, OsNet
 from barnabas.broker.peers.peer import Bounds, RemotePeer
 from barnabas.controller.store.paths import Endpoint
 from barnabas.wire import messages as m
-from barnabas.wire.apis import API_VERSIONS_KEY, APIS, request_class, response_header_version
+from barnabas.wire.apis import API_VERSIONS_KEY, APIS, response_header_version
 from barnabas.wire.errors import PeerLost
 from barnabas.wire.frame import FrameReader, read_request_header
+from barnabas.world.net import ConnectionLost, OsNet
 from tests.broker.memnet import MemNet
 
 HERE = Endpoint("PLAINTEXT", "127.0.0.1", 9092)
@@ -77,7 +77,7 @@ class Other:
             reader.feed(data)
             while (frame := reader.next_frame()) is not None:
                 header = read_request_header(frame)
-                request = m.decode(request_class(APIS[header.api_key]), header.api_version, frame, header.position)
+                request = m.decode(m.request_class(APIS[header.api_key]), header.api_version, frame, header.position)
                 self.asked.append((getattr(request, "broker_id", None), header.api_version))
                 answer = self.answer(request, header)
                 if not isinstance(answer, bytes):

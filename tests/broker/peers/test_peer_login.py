@@ -8,22 +8,22 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from barnabas.broker.net import ConnectionLost
 from barnabas.broker.peers.login import OwnLogin
 from barnabas.broker.peers.peer import RemotePeer
-from barnabas.broker.security.authenticator import Authenticator, SaslMechanism, SaslSettings
-from barnabas.broker.security.client import Credentials
-from barnabas.broker.security.oauth import OAuthServer, UnsecuredValidator, unsecured_token
-from barnabas.broker.security.oauth_login import AccessTokens
-from barnabas.broker.security.plain import PlainServer
-from barnabas.broker.security.scram import MECHANISMS, make_credential, salted_password
-from barnabas.broker.security.scram_exchange import ScramServer
 from barnabas.broker.server.before_login import AnswersBeforeLogin
 from barnabas.broker.server.login import FailedAuthentication, Login
 from barnabas.controller.store.paths import Endpoint
+from barnabas.security.sasl.authenticator import Authenticator, SaslMechanism, SaslSettings
+from barnabas.security.sasl.client import Credentials
+from barnabas.security.sasl.oauth import OAuthServer, UnsecuredValidator, unsecured_token
+from barnabas.security.sasl.oauth_login import AccessTokens
+from barnabas.security.sasl.plain import PlainServer
+from barnabas.security.sasl.scram import MECHANISMS, make_credential, salted_password
+from barnabas.security.sasl.scram_exchange import ScramServer
 from barnabas.wire import messages as m
 from barnabas.wire.errors import PeerLost
 from barnabas.wire.frame import FrameReader, read_request_header, response_prefix
+from barnabas.world.net import ConnectionLost
 from tests.broker.clock import now_ms
 from tests.broker.memnet import MemNet
 

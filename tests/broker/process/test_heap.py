@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from barnabas.broker.process import heap
-from barnabas.broker.world import NO_THREAD
+from barnabas.world.world import NO_THREAD
 
 REAL_SECONDS_MAX = 60.0
 

@@ -3,9 +3,9 @@
 import pytest
 
 from barnabas.broker.quotas import clients
+from barnabas.broker.quotas.client_quotas import Entity
 from barnabas.broker.quotas.clients import BucketKey, ClientMutations, ClientRates, QuotaTable
 from barnabas.broker.quotas.rates import Window
-from barnabas.broker.security.client_quotas import Entity
 
 # In the order in which they are looked for: `u` and `c` are the client's own, None a default.
 LEVELS = [

@@ -5,10 +5,10 @@ import struct
 import pytest
 import trio
 
-from barnabas.broker.net import ConnectionLost
 from barnabas.broker.server import dispatch
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.world.net import ConnectionLost
 from tests.broker.harness import Machine
 from tests.broker.requests import fetch_request, fetched, records_in, values_in
 from tests.broker.steps import StepMeter

@@ -5,7 +5,7 @@ import trio
 
 from barnabas.broker.server import dispatch
 from barnabas.wire import messages as m
-from barnabas.wire.apis import APIS, request_class, response_class
+from barnabas.wire.apis import APIS
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, Refuse
 from barnabas.wire.schema import Field
 from tests.broker.harness import Machine
@@ -54,7 +54,7 @@ def codes_in(value) -> list[int]:
 
 def asking(key: int, version: int) -> m.Message:
     """A request with one element in every list."""
-    message = request_class(APIS[key])
+    message = m.request_class(APIS[key])
     schema = m.schemas()[message.__name__]
 
     def filled(cls: type, fields: tuple[Field, ...]):
@@ -73,14 +73,14 @@ def asking(key: int, version: int) -> m.Message:
 
 @pytest.mark.parametrize("api", SERVED, ids=lambda api: api.name)
 def test_every_api_can_refuse_a_whole_request_in_every_version(api):
-    assert dispatch.HANDLERS[api.key].refuse is not None or hasattr(response_class(api), "error_code"), (
+    assert dispatch.HANDLERS[api.key].refuse is not None or hasattr(m.response_class(api), "error_code"), (
         f"{api.name}Response has no error_code for the whole request: {HOW_TO_REFUSE}"
     )
     for version in range(api.min_version, api.max_version + 1):
         asked = m.encode(asking(api.key, version), version)
-        request = m.decode(request_class(api), version, asked)
+        request = m.decode(m.request_class(api), version, asked)
         refused = dispatch.refused(api.key, request, version, ErrorCode.UNKNOWN_SERVER_ERROR)
-        again = m.decode(response_class(api), version, m.encode(refused, version))
+        again = m.decode(m.response_class(api), version, m.encode(refused, version))
         expected = set() if (api.key, version) in CANNOT_REFUSE else {ErrorCode.UNKNOWN_SERVER_ERROR}
         refusal = f"{api.name} v{version} is refused with {again}: {HOW_TO_REFUSE}"
         assert set(codes_in(again)) - {ErrorCode.NONE} == expected, refusal

@@ -5,25 +5,25 @@ from hashlib import pbkdf2_hmac
 import pytest
 import trio
 
-from barnabas.broker.config.parse import ConfigError
-from barnabas.broker.net import ConnectionLost
 from barnabas.broker.peers.login import log_in
-from barnabas.broker.security.client import Credentials
-from barnabas.broker.security.contexts import client_context, load_stores
-from barnabas.broker.security.exchange import LoginFailed
-from barnabas.broker.security.stores import KeyStoreSettings, TrustStoreSettings
 from barnabas.broker.server.connections import STRANGERS_SHARE
 from barnabas.broker.server.entry import HANDSHAKE_SECONDS
-from barnabas.broker.tls import ALERT, connect_tls
-from barnabas.broker.world import run_inline
+from barnabas.config.parse import ConfigError
 from barnabas.controller.store.store import Delete
+from barnabas.security.sasl.client import Credentials
+from barnabas.security.sasl.exchange import LoginFailed
+from barnabas.security.tls.contexts import client_context, load_stores
+from barnabas.security.tls.stores import KeyStoreSettings, TrustStoreSettings
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.world.net import ConnectionLost
+from barnabas.world.tls import ALERT, connect_tls
+from barnabas.world.world import run_inline
 from tests.broker.clock import now_ms
 from tests.broker.harness import Machine
 from tests.broker.requests import fetch_request, produce_request
-from tests.broker.security.key_material import BOTH_VERSIONS, authority_pem, chain_pem, key_pem, leaf
-from tests.broker.security.test_jwks import key_set, public, token
+from tests.security.key_material import BOTH_VERSIONS, authority_pem, chain_pem, key_pem, leaf
+from tests.security.sasl.test_jwks import key_set, public, token
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"

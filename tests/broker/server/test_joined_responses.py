@@ -6,9 +6,9 @@ import pytest
 import trio
 
 from barnabas.broker.handlers import produce as handler
-from barnabas.broker.pacing import calling_before_wait
 from barnabas.wire import messages as m
 from barnabas.wire.records import SMALL_BYTES_MAX
+from barnabas.world.pacing import calling_before_wait
 from tests.broker.harness import Machine
 from tests.broker.memnet import MemStream
 from tests.broker.requests import batch_of, produce_request

@@ -6,21 +6,21 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from barnabas.broker.net import ConnectionLost
 from barnabas.broker.peers.login import log_in
-from barnabas.broker.security.authenticator import Authenticator, Identity, SaslMechanism, SaslSettings
-from barnabas.broker.security.client import Credentials, LoggedIn
-from barnabas.broker.security.exchange import LoginFailed
-from barnabas.broker.security.plain import PlainServer
-from barnabas.broker.security.principals import KafkaPrincipal
-from barnabas.broker.security.scram import MECHANISMS
-from barnabas.broker.security.scram_exchange import ScramServer
-from barnabas.broker.security.tokens import DelegationTokens, TokenRules, create_token
 from barnabas.broker.server.before_login import AnswersBeforeLogin
 from barnabas.broker.server.login import FailedAuthentication, Login
+from barnabas.security.principals import KafkaPrincipal
+from barnabas.security.sasl.authenticator import Authenticator, Identity, SaslMechanism, SaslSettings
+from barnabas.security.sasl.client import Credentials, LoggedIn
+from barnabas.security.sasl.exchange import LoginFailed
+from barnabas.security.sasl.plain import PlainServer
+from barnabas.security.sasl.scram import MECHANISMS
+from barnabas.security.sasl.scram_exchange import ScramServer
+from barnabas.security.sasl.tokens import DelegationTokens, TokenRules, create_token
 from barnabas.wire import messages as m
 from barnabas.wire.asking import Question, key_of, read_response, request_frame
 from barnabas.wire.frame import FrameReader, read_request_header
+from barnabas.world.net import ConnectionLost
 from tests.broker.clock import now_ms
 from tests.broker.memnet import MemStream, Pipe
 

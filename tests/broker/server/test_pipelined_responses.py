@@ -8,9 +8,9 @@ import math
 import pytest
 import trio
 
-from barnabas.broker.replication.waiting import ACTING_MAX, Decisions, DelayedResponse, wake
 from barnabas.broker.server.pipelined_responses import PIPELINED_MAX, PipelinedResponses
 from barnabas.wire.errors import ErrorCode
+from barnabas.world.waiting import ACTING_MAX, Decisions, DelayedResponse, wake
 from tests.broker.harness import Machine
 from tests.broker.memnet import PIPE_BYTES, MemStream, Pipe
 from tests.broker.requests import fetch_request, list_offsets_request, produce_request

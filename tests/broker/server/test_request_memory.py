@@ -8,15 +8,15 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from barnabas.broker.config.live import BrokerConfig
-from barnabas.broker.net import ConnectionLost
 from barnabas.broker.server import decoding, dispatch
 from barnabas.broker.server.connections import Connections
 from barnabas.broker.server.sending import SENT_AT_A_TIME_BYTES, send
-from barnabas.broker.turns import LARGE_AT_A_TIME
+from barnabas.config.live import BrokerConfig
 from barnabas.storage.disk import FileSlice
 from barnabas.wire import compression
 from barnabas.wire import messages as m
+from barnabas.world.net import ConnectionLost
+from barnabas.world.turns import LARGE_AT_A_TIME
 from tests.broker.harness import Machine
 from tests.broker.memnet import MemStream, Pipe
 from tests.broker.requests import fetch_request, produce_request

@@ -44,7 +44,7 @@ def test_a_password_is_not_shown():
 
 def test_what_kazoo_says_of_its_requests_is_not_logged_whatever_level_is_set():
     """At DEBUG it logs the data of nodes, with the keys of users."""
-    from barnabas.broker.config.log_levels import levels
+    from barnabas.config.log_levels import levels
     from barnabas.controller.store.zkclient import kazoo_logger
 
     assert kazoo_logger.name not in levels()

@@ -6,7 +6,8 @@ import pytest
 import trio
 
 from barnabas.testing.simulation.cluster import open_cluster
-from barnabas.testing.simulation.faults import EXTRAORDINARY, KINDS, Fault, Harm, Plan, draw_plan
+from barnabas.testing.simulation.faults import EXTRAORDINARY, KINDS, draw_plan
+from barnabas.testing.simulation.harm import Fault, Harm, Plan
 from barnabas.testing.simulation.schedule import simulate
 from barnabas.testing.simulation.store import STORE
 
@@ -24,7 +25,7 @@ def harmed(plan, check=None, seed=1, **properties):
     async def main(simulation):
         async with open_cluster(simulation, **properties) as cluster:
             await cluster.start()
-            harm = Harm(cluster, plan)
+            harm = Harm(cluster, plan, KINDS)
             with trio.fail_after(plan.seconds + PATIENCE_SECONDS):
                 await harm.run()
             assert cluster.bugs == []

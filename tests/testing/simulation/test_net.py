@@ -3,10 +3,10 @@
 import pytest
 import trio
 
-from barnabas.broker.net import ConnectionLost
 from barnabas.testing.simulation.links import GIVE_UP_SECONDS_MAX, GIVE_UP_SECONDS_MIN
 from barnabas.testing.simulation.net import BUFFER_BYTES, LATE_SECONDS_MAX, SimNet
 from barnabas.testing.simulation.schedule import simulate
+from barnabas.world.net import ConnectionLost
 
 PORT = 9092
 

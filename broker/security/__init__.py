@@ -1,1 +1,0 @@
-"""Principals, credentials, ACLs, and the entities of client quotas."""

@@ -1,1 +1,0 @@
-"""Producer ids; the transaction coordinator's room."""

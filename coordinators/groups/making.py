@@ -1,0 +1,110 @@
+"""Large batches are made in a thread before the step that appends them (shell).
+
+A step decides, appends and replays without a pause, and must be short. So what it will append, if nothing changes
+meanwhile, is listed, encoded, compressed and checksummed before. The step decides again, and uses the batch only if it
+decides on the same records.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+
+import trio
+
+from barnabas.coordinators.groups.batches import RECORDS_INLINE_MAX, build, is_small
+from barnabas.coordinators.groups.events import Commits, Join, Made, Sync, Transaction
+from barnabas.coordinators.groups.forgetting import deletion_records
+from barnabas.coordinators.groups.joining import new_member_id, replacement_record
+from barnabas.coordinators.groups.offsets import commit_records
+from barnabas.coordinators.groups.ports import GroupConfig, GroupWorld
+from barnabas.coordinators.groups.records import GroupRecord, OffsetRecord
+from barnabas.coordinators.groups.replay import Groups
+from barnabas.coordinators.groups.state import Group, Member
+from barnabas.coordinators.groups.syncing import assignment_record
+from barnabas.coordinators.runtime.shard import Shard
+from barnabas.wire.compression import Codec
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TopicPartition
+from barnabas.world.resting import resting
+
+RecordsAndTooLarge = tuple[list[GroupRecord], frozenset[TopicPartition]]
+
+
+class Making:
+    """Makes batches. Each method returns None for a batch that is small enough to be made within the step."""
+
+    def __init__(self, world: GroupWorld, config: GroupConfig) -> None:
+        self._world = world
+        self._config = config
+        self._codec = Codec(config.offsets_topic_compression_codec)
+        self._returns: dict[Group, trio.Lock] = {}  # of groups to which static members return at this moment
+
+    async def of_commit(
+        self, shard: Shard[Groups] | ErrorCode, group_id: str, commit: Commits, transaction: Transaction | None = None
+    ) -> Made | None:
+        """The records of a commit; nothing if the group has no shard."""
+        offsets = commit.offsets
+        few = len(offsets) <= RECORDS_INLINE_MAX and (
+            is_small((OffsetRecord(group_id, *each) for each in offsets.items()), self._codec)
+        )
+        if few or isinstance(shard, ErrorCode):
+            return None
+        limit = self._config.offset_metadata_max_bytes
+        return await self._made(shard, partial(commit_records, group_id, offsets, limit), transaction)
+
+    async def of_deletion(self, shard: Shard[Groups], group: Group) -> Made | None:
+        """The tombstones of a group."""
+        # Listed here, as the group may change while the thread runs.
+        records = deletion_records(group)
+        if len(records) <= RECORDS_INLINE_MAX and is_small(records, self._codec):
+            return None
+        return await self._made(shard, lambda: (records, frozenset()))
+
+    async def of_assignments(self, shard: Shard[Groups], group: Group, sync: Sync) -> Made | None:
+        """The record of a generation. No member of a generation changes while it waits for its assignments."""
+        record = partial(assignment_record, group, list(group.members.values()), sync)
+        if len(group.members) <= RECORDS_INLINE_MAX and is_small([record()], self._codec):
+            return None
+        return await self._made(shard, lambda: ([record()], frozenset()))
+
+    async def of_return(self, shard: Shard[Groups], group: Group, member: Member, join: Join) -> Join:
+        """The JoinGroup with which this static member returns to a Stable group, with its new id and its batch."""
+        new_id = join.new_member_id or new_member_id(join, self._world.rng)
+        record = partial(replacement_record, group, group.recorded.metadata, member, member.member_id, join, new_id)
+        if len(group.members) <= RECORDS_INLINE_MAX and is_small([record()], self._codec):
+            made = None
+        else:
+            made = await self._made(shard, lambda: ([record()], frozenset()))
+        return join._replace(new_member_id=new_id, made=made)
+
+    @asynccontextmanager
+    async def return_to(self, group: Group) -> AsyncIterator[None]:
+        """One static member at a time returns to a group: the record of each has what the one before has changed."""
+        lock = self._returns.setdefault(group, trio.Lock())
+        with resting():
+            await lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+            if not lock.locked():
+                del self._returns[group]
+
+    async def _made(
+        self, shard: Shard[Groups], listed: Callable[[], RecordsAndTooLarge], transaction: Transaction | None = None
+    ) -> Made | None:
+        limit = shard.partition.config.max_message_bytes
+        now_ms = self._world.now_ms()
+        return await self._world.in_request_thread(_make, listed, now_ms, self._codec, limit, transaction)
+
+
+def _make(
+    listed: Callable[[], RecordsAndTooLarge],
+    now_ms: int,
+    codec: Codec,
+    max_bytes: int,
+    transaction: Transaction | None,
+) -> Made | None:
+    records, too_large = listed()
+    # No records if the metadata of all partitions of a commit are too long.
+    return Made(records, build(records, now_ms, codec, max_bytes, transaction), too_large) if records else None

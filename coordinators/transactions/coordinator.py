@@ -1,0 +1,579 @@
+"""The transaction coordinator (shell): how requests of transactional producers are answered (reference transactions).
+
+A transactional id belongs to one partition of `__transaction_state`, by its hash. The leader of that partition is its
+coordinator. Each event is one synchronous step: decide -> append -> replay. An answer waits until the newest record of
+the id is committed, because it rests on it; and a decision is carried out only then (`_act`).
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
+
+import trio
+
+from barnabas.coordinators.runtime.placement import Placement
+from barnabas.coordinators.runtime.ports import ShardPartition, ShardWorld
+from barnabas.coordinators.runtime.shard import Shard, Stored
+from barnabas.coordinators.runtime.shards import Shards
+from barnabas.coordinators.runtime.watch import HighWatermarks
+from barnabas.coordinators.transactions.connections import is_overtaken, is_unproved, note_connection
+from barnabas.coordinators.transactions.decisions import TRANSACTION_NOT_STORED, decide
+from barnabas.coordinators.transactions.descriptions import (
+    Description,
+    Filters,
+    Overview,
+    describe,
+    is_listed,
+    overview,
+)
+from barnabas.coordinators.transactions.events import (
+    AddPartitions,
+    Answer,
+    Decision,
+    EndTransaction,
+    Event,
+    InitProducer,
+    MarkersWritten,
+    NeedsProducerId,
+    TimeoutPassed,
+    Tombstone,
+    Unused,
+    VerifyPartitions,
+)
+from barnabas.coordinators.transactions.loader import TransactionLoader
+from barnabas.coordinators.transactions.owed import Debt
+from barnabas.coordinators.transactions.records import TransactionRecord, encode_record
+from barnabas.coordinators.transactions.replay import TransactionalIds, replay
+from barnabas.coordinators.transactions.sender import Deleted, MarkerSender, OpenPeer
+from barnabas.coordinators.transactions.state import PREPARED, Producer, Status, TransactionalId
+from barnabas.wire.errors import ErrorCode, InvariantBroken
+from barnabas.wire.records import Batch, build_batch
+from barnabas.wire.sentinels import NO_OFFSET
+from barnabas.wire.topics import TRANSACTION_TOPIC, TopicPartition
+from barnabas.world.containment import contained
+from barnabas.world.pacing import pace_of_run, paced, portions
+from barnabas.world.resting import release, resting
+
+if TYPE_CHECKING:
+    from barnabas.storage.disk import InThread
+    from barnabas.world.metadata import ClusterMetadata
+
+logger = logging.getLogger(__name__)
+
+# A request that meets the markers of the transaction before waits for them so long. An error would cost the client a
+# pause, of 20 ms as a rule, and a busy broker the same request again.
+COMPLETION_WAIT_SECONDS = 0.2
+PARTITIONS_INLINE_MAX = 1000  # of a transaction; a record with more is made in a thread
+IDS_AT_A_TIME = 200  # that are removed in one step, and so in one batch
+CONFIRMED_MS = 1000  # for an answer without a record
+
+TransactionShard = Shard[TransactionalIds]
+
+
+class TransactionConfig(Protocol):
+    """Kafka's properties of transactions, under their names in Kafka."""
+
+    @property
+    def request_timeout_ms(self) -> int: ...
+    @property
+    def transaction_abort_timed_out_transaction_cleanup_interval_ms(self) -> int: ...
+    @property
+    def transaction_remove_expired_transaction_cleanup_interval_ms(self) -> int: ...
+    @property
+    def transaction_state_log_load_buffer_size(self) -> int: ...
+    @property
+    def transaction_state_log_num_partitions(self) -> int: ...
+    @property
+    def transactional_id_expiration_ms(self) -> int: ...
+
+
+class TransactionWorld(ShardWorld, Protocol):
+    """Wall clock and threads (`broker.world.World`)."""
+
+    @property
+    def in_request_thread(self) -> "InThread": ...
+    @property
+    def now_ms(self) -> Callable[[], int]: ...
+
+
+class Overtaken(Exception):
+    """The request came on a connection that its client has given up: it is not executed, and not answered."""
+
+
+class _Made(NamedTuple):
+    """A decision that was made in a thread, for the state that the id had then (`_seen`)."""
+
+    seen: int
+    is_pending: bool
+    decision: Decision
+    batch: Batch | None
+
+
+class _Outcome(NamedTuple):
+    """What a request gets when the record at `after_offset` is committed."""
+
+    answer: Answer | NeedsProducerId
+    after_offset: int
+    rests_on_memory: bool = False  # no record was written for it
+
+
+UNPROVED_OUTCOME = _Outcome(Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), NO_OFFSET)  # see `connections.is_unproved`
+
+
+class TransactionCoordinator:
+    """The transactional ids that this broker coordinates. Requests are answered with an `Answer` or an error code.
+
+    `next_producer_id()` gives an id that no producer has, or None; `deleted(partitions)` those that do not exist.
+    """
+
+    def __init__(
+        self,
+        world: TransactionWorld,
+        config: TransactionConfig,
+        metadata: "ClusterMetadata",
+        open_peer: OpenPeer,
+        next_producer_id: Callable[[], Awaitable[int | None]],
+        deleted: Deleted,
+    ) -> None:
+        self._world = world
+        self._config = config
+        self._next_producer_id = next_producer_id
+        self.placement = Placement(TRANSACTION_TOPIC, metadata, lambda: config.transaction_state_log_num_partitions)
+        self._shards = Shards(TRANSACTION_TOPIC, self, world, lambda: config.transaction_state_log_load_buffer_size)
+        self._sender = MarkerSender(metadata, open_peer, lambda: config.request_timeout_ms, self._complete, deleted)
+        self._watermarks: HighWatermarks[TransactionalIds] = HighWatermarks()
+        # For requests that wait for the last marker. Weak, as ids are dropped with their shard.
+        self._completions: WeakKeyDictionary[TransactionalId, trio.Event] = WeakKeyDictionary()
+
+    # -- leadership
+
+    def on_elected(self, partition: ShardPartition) -> None:
+        """This broker leads the partition in `partition.leader_epoch`: load its ids, unless it led it before."""
+        self._shards.on_elected(partition)
+
+    def on_resigned(self, partition_index: int, leader_epoch: int) -> None:
+        """This broker no longer leads the partition: drop its ids, and send none of their markers any more."""
+        self._shards.on_resigned(partition_index, leader_epoch)
+
+    def on_deleted(self, partition_index: int) -> None:
+        """Drop the partition's leader epoch, as its log was deleted: a topic created again begins at epoch 0."""
+        self._shards.on_deleted(partition_index)
+
+    def on_partitions_deleted(self, deleted: Sequence[TopicPartition]) -> None:
+        """These partitions were deleted. They need no markers, which `MarkerSender` sees in the store."""
+        # A topic that is created again may have another number of partitions.
+        if any(each.topic == TRANSACTION_TOPIC for each in deleted):
+            self.placement.expect_partitions(0)
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Load ids, send markers, abort transactions that take too long, and forget unused ids, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._shards.load)
+            await nursery.start(self._sender.run)
+            nursery.start_soon(self._act_on_commits)
+            nursery.start_soon(self._abort_overdue)
+            nursery.start_soon(self._forget_unused)
+            task_status.started()
+
+    # -- as the owner of the shards
+
+    def new_state(self) -> TransactionalIds:
+        """No ids."""
+        return TransactionalIds()
+
+    def new_loader(self) -> TransactionLoader:
+        """What makes the ids of a log."""
+        return TransactionLoader()
+
+    async def before_serving(self, shard: TransactionShard) -> None:
+        """Nothing is to be prepared: the log says all that counts."""
+
+    def on_serving(self, shard: TransactionShard) -> None:
+        """Carry out the decisions that the former coordinator has left."""
+        # The first transaction elects this broker for fifty empty partitions at once.
+        if shard.state.by_name:
+            count = len(shard.state.by_name)
+            logger.info("coordinates %d transactional ids of %s-%d", count, TRANSACTION_TOPIC, shard.index)
+        self._act(shard)
+
+    def on_unloaded(self, shard: TransactionShard, error: ErrorCode) -> None:
+        """Requests that wait see for themselves that the shard is gone; so do the markers (`Debt.is_open`)."""
+        self._watermarks.leave(shard)
+
+    # -- requests
+
+    async def init_producer(
+        self, name: str, event: InitProducer, connection: int, has_hung_up: Callable[[], bool]
+    ) -> Answer:
+        """InitProducerId. COORDINATOR_LOAD_IN_PROGRESS also if there is no producer id to be had.
+
+        Raises Overtaken if the client `has_hung_up`: it has repeated its request, and this one would fence it.
+        """
+        while True:
+            outcome = await self._ask(name, event, waits=True, has_hung_up=has_hung_up)
+            if isinstance(outcome, Answer):
+                break
+            fresh_id = await self._next_producer_id()
+            # The client repeats the request on this error.
+            if fresh_id is None:
+                return Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            event = event._replace(fresh_id=fresh_id)
+        shard = self._shards.find(self.placement.partition_of(name))
+        known = None if isinstance(shard, ErrorCode) else shard.state.by_name.get(name)
+        if known is not None:
+            note_connection(known, outcome.producer, connection)
+        return outcome
+
+    async def add_partitions(self, name: str, event: AddPartitions, connection: int | None) -> ErrorCode:
+        """AddPartitionsToTxn, AddOffsetsToTxn. Raises Overtaken.
+
+        `connection` None: a broker asks in the producer's name, for several at once. It does not wait for markers.
+        """
+        return await self._ask_in_order(name, event, connection, waits=connection is not None)
+
+    async def end(
+        self, name: str, event: EndTransaction, connection: int, has_hung_up: Callable[[], bool]
+    ) -> ErrorCode:
+        """EndTxn: waits until the decision is committed, and not for its markers.
+
+        Raises Overtaken, also if the client `has_hung_up`: it asks again on another connection, maybe when it has begun
+        the next transaction.
+        """
+        return await self._ask_in_order(name, event, connection, waits=False, has_hung_up=has_hung_up)
+
+    async def verify(self, name: str, event: VerifyPartitions, deadline: float) -> Answer:
+        """AddPartitionsToTxn of a partition leader.
+
+        COORDINATOR_LOAD_IN_PROGRESS if the newest record of the id is not committed by then (trio's clock, s).
+        """
+        with trio.move_on_at(deadline) as scope:
+            outcome = await self._ask(name, event, waits=False)
+        # Not CONCURRENT_TRANSACTIONS: it reaches a client that commits offsets as it is, and ends a Java producer.
+        if scope.cancelled_caught:
+            return Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        if isinstance(outcome, NeedsProducerId):
+            raise InvariantBroken(f"{event} needs no producer id")
+        return outcome
+
+    async def describe(self, name: str) -> Description | ErrorCode:
+        """DescribeTransactions. Error for an unknown id: TRANSACTIONAL_ID_NOT_FOUND."""
+        shard = self._shards.find(self.placement.partition_of(name))
+        if isinstance(shard, ErrorCode):
+            return shard
+        known = shard.state.by_name.get(name)
+        shown = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if known is None else describe(known)
+        after_offset = shard.state.forgotten_offset if known is None else known.offset
+        return await self._shards.await_readable(shard, after_offset, self._config.request_timeout_ms) or shown
+
+    async def list(self, filters: Filters) -> Sequence[Overview] | ErrorCode:
+        """ListTransactions. COORDINATOR_LOAD_IN_PROGRESS while any shard of this broker is being loaded."""
+        listed: list[Overview] = []
+        now_ms = self._world.now_ms()
+        for shard in self._shards:
+            if shard.refusal is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                return shard.refusal
+            # Of a shard that cannot be loaded nothing is known.
+            if shard.refusal:
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            after_offset = NO_OFFSET
+            # A copy, because ids come and go at the checkpoints.
+            async for known in paced(list(shard.state.by_name.values())):
+                if is_listed(known, filters, now_ms):
+                    listed.append(overview(known))
+                    after_offset = max(after_offset, known.offset)
+            if not_readable := await self._shards.await_readable(shard, after_offset, self._config.request_timeout_ms):
+                return not_readable
+        return listed
+
+    # -- from an event to its consequences
+
+    async def _ask_in_order(
+        self,
+        name: str,
+        event: AddPartitions | EndTransaction,
+        connection: int | None,
+        *,
+        waits: bool,
+        has_hung_up: Callable[[], bool] = lambda: False,
+    ) -> ErrorCode:
+        used = None if connection is None else (event.producer, connection)
+        outcome = await self._ask(name, event, waits=waits, used=used, has_hung_up=has_hung_up)
+        if isinstance(outcome, NeedsProducerId):
+            raise InvariantBroken(f"{event} needs no producer id")
+        return outcome.error
+
+    async def _ask(
+        self,
+        name: str,
+        event: Event,
+        *,
+        waits: bool,
+        used: tuple[Producer, int] | None = None,
+        has_hung_up: Callable[[], bool] = lambda: False,
+    ) -> Answer | NeedsProducerId:
+        """Decide about a request, and wait until its answer may be sent.
+
+        With `waits` a request that comes too early waits a moment for the end of the transaction before. `used` is the
+        producer and its connection, where their order counts; raises Overtaken, also if the client `has_hung_up`.
+        """
+        deadline = trio.current_time() + COMPLETION_WAIT_SECONDS
+        while True:
+            shard = self._shards.find(self.placement.partition_of(name))
+            if isinstance(shard, ErrorCode):
+                return Answer(shard)
+            outcome = await self._happen(shard, name, event, used, has_hung_up)
+            # The shard was dropped meanwhile.
+            if outcome is None:
+                continue
+            answer = outcome.answer
+            if isinstance(answer, NeedsProducerId):
+                return answer
+            if answer.error is not ErrorCode.CONCURRENT_TRANSACTIONS:
+                return await self._held(shard, answer, outcome)
+            # Needs no wait for the record: the client asks again, whatever the state will be then.
+            if not waits or not await self._settled(shard, name, deadline):
+                return answer
+
+    async def _happen(
+        self,
+        shard: TransactionShard,
+        name: str,
+        event: Event,
+        used: tuple[Producer, int] | None = None,
+        has_hung_up: Callable[[], bool] = lambda: False,
+    ) -> _Outcome | None:
+        """Decide, append and replay, in one step; None if the shard is dropped before. The rest as in `_ask`."""
+        while not shard.refusal:
+            made = await self._make(shard, name, event)
+            # It was made in a thread.
+            if shard.refusal:
+                break
+            known = shard.state.by_name.get(name)
+            # In the step that appends, because the request may have waited.
+            if has_hung_up():
+                raise Overtaken
+            if used is not None and known is not None:
+                if is_overtaken(known, *used):
+                    raise Overtaken
+                is_to_prove = shard.is_again and is_unproved(known, *used)
+                note_connection(known, *used)
+                if is_to_prove:
+                    return UNPROVED_OUTCOME
+            outcome = self._shards.step(shard, self._follow, shard, name, event, made)
+            if outcome is not None:
+                return outcome
+        return None
+
+    async def _held(self, shard: TransactionShard, answer: Answer, outcome: _Outcome) -> Answer:
+        """The answer when the record is committed, or why it cannot be given."""
+        # From memory alone: a successor that this coordinator has not heard of may know a later transaction, which is
+        # lost if its EndTxn gets the answer for the one before.
+        if outcome.rests_on_memory:
+            error = await self._shards.await_confirmed(shard, CONFIRMED_MS)
+            if error:
+                return Answer(error)
+        after_offset = outcome.after_offset
+        if shard.is_committed(after_offset):
+            return answer
+        # The record stays in the log even if it is not committed in time, so it may take effect after an error.
+        error = await self._shards.await_committed(shard, after_offset, self._config.request_timeout_ms)
+        return Answer(TRANSACTION_NOT_STORED.get(error, error)) if error else answer
+
+    async def _settled(self, shard: TransactionShard, name: str, deadline: float) -> bool:
+        """Wait until the id has no pending record and no markers under way; False if that takes too long."""
+        while trio.current_time() < deadline:
+            known = shard.state.by_name.get(name)
+            if known is None or shard.refusal:
+                return True
+            if not shard.is_committed(known.offset):
+                left_ms = int(1000 * (deadline - trio.current_time()))
+                if await self._shards.await_committed(shard, known.offset, left_ms):
+                    return False
+            elif known.recorded.status in PREPARED:
+                event = self._completions.setdefault(known, trio.Event())
+                with trio.move_on_at(deadline), resting():
+                    await event.wait()
+            else:
+                return True
+        return False
+
+    async def _make(self, shard: TransactionShard, name: str, event: Event) -> _Made | None:
+        """Decide and encode in a thread, where the record has so many partitions that it takes long."""
+        known = shard.state.by_name.get(name)
+        count = len(event.partitions) if isinstance(event, AddPartitions | VerifyPartitions) else 0
+        # To look partitions up takes no longer if there are many.
+        if known is not None and not isinstance(event, VerifyPartitions):
+            count += len(known.recorded.partitions)
+        if count <= PARTITIONS_INLINE_MAX:
+            return None
+        is_pending = self._is_pending(shard, known)
+        seen = _seen(known)
+        now_ms = self._world.now_ms()
+        decision, batch = await self._world.in_request_thread(_decide_and_build, known, name, event, now_ms, is_pending)
+        return _Made(seen, is_pending, decision, batch)
+
+    def _follow(self, shard: TransactionShard, name: str, event: Event, made: _Made | None = None) -> _Outcome | None:
+        """Decide, append and replay, in one step; None where `made` is out of date."""
+        state = shard.state
+        known = state.by_name.get(name)
+        is_pending = self._is_pending(shard, known)
+        batch: Batch | None = None
+        if made is None:
+            decision = decide(known, event, self._world.now_ms(), pending=is_pending)
+        else:
+            if _seen(known) != made.seen or is_pending != made.is_pending:
+                return None
+            decision, batch = made.decision, made.batch
+        answer = decision.answer or Answer(ErrorCode.NONE)
+        if decision.record is None:
+            after_offset = state.forgotten_offset if known is None else known.offset
+            # A leader's question comes with the first batch of a transaction in a partition, too often to be confirmed.
+            return _Outcome(answer, after_offset, rests_on_memory=not isinstance(event, VerifyPartitions))
+        stored = self._store(shard, name, decision, batch)
+        if stored.error_code:
+            return _Outcome(Answer(TRANSACTION_NOT_STORED.get(stored.error_code, stored.error_code)), NO_OFFSET)
+        return _Outcome(answer, stored.last_offset)
+
+    def _is_pending(self, shard: TransactionShard, known: TransactionalId | None) -> bool:
+        return known is not None and not shard.is_committed(known.offset)
+
+    def _store(self, shard: TransactionShard, name: str, decision: Decision, batch: Batch | None) -> Stored:
+        record = _record_of(name, decision)
+        build = partial(_build, [record], self._world.now_ms()) if batch is None else lambda: batch
+        stored = self._shards.store(shard, build, partial(_replay_all, [record]))
+        known = shard.state.by_name.get(name)
+        if stored.error_code or known is None:
+            return stored
+        known.previous = decision.previous
+        # Only then: `_act` stores the completion of transactions without markers, and must not be called from there.
+        if known.recorded.status in PREPARED:
+            self._act(shard)
+        else:
+            completion = self._completions.pop(known, None)
+            if completion is not None:
+                release(completion.set)
+        return stored
+
+    # -- decisions
+
+    def _act(self, shard: TransactionShard) -> None:
+        """Send the markers of the decisions that are committed. The rest of very many follows in later steps."""
+        decided, pace = shard.state.decided, pace_of_run()
+        while decided:
+            name, known = next(iter(decided.items()))
+            # A later coordinator may not have this record, and decide otherwise.
+            if not shard.is_committed(known.offset):
+                self._watermarks.watch(shard)
+                return
+            del decided[name]
+            self._sender.owe(Debt(shard, known))
+            if pace.is_over():
+                self._watermarks.look_again(shard)
+                return
+        self._watermarks.leave(shard)
+
+    async def _act_on_commits(self) -> None:
+        while True:
+            for shard in await self._watermarks.moved():
+                if not shard.refusal:
+                    self._act(shard)
+                await pace_of_run().give_way()
+
+    def _complete(self, debt: Debt) -> None:
+        """Each partition has its marker: the next transaction of the id may begin."""
+        if not debt.is_open:
+            return
+        shard, name = debt.shard, debt.known.name
+        with contained(logger, "%s-%d is loaded again", TRANSACTION_TOPIC, shard.index):
+            self._shards.step(shard, self._follow, shard, name, MarkersWritten())
+        # Too few replicas are in sync, for example.
+        if debt.is_open:
+            self._sender.try_later(debt)
+
+    # -- time
+
+    async def _abort_overdue(self) -> None:
+        while True:
+            await trio.sleep(self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms / 1000)
+            for shard in self._shards.serving():
+                await self._abort_overdue_of(shard)
+
+    async def _abort_overdue_of(self, shard: TransactionShard) -> None:
+        # Its newest record is not committed, or the abort could not be stored.
+        again: list[TransactionalId] = []
+        async for known in paced(shard.state.overdue.pop(self._world.now_ms())):
+            if shard.refusal:
+                return
+            logger.info("transactional id %.300r: its transaction has taken too long and is aborted", known.name)
+            # In this shard, whatever `placement` says, and without waiting for the commit: others are overdue, too.
+            with contained(logger, "%s-%d is loaded again", TRANSACTION_TOPIC, shard.index):
+                await self._happen(shard, known.name, TimeoutPassed())
+            if known.recorded.status is Status.ONGOING:
+                again.append(known)
+        for known in again:
+            shard.state.overdue.watch(known)
+
+    async def _forget_unused(self) -> None:
+        while True:
+            await trio.sleep(self._config.transaction_remove_expired_transaction_cleanup_interval_ms / 1000)
+            for shard in self._shards.serving():
+                for names in portions(list(shard.state.by_name), IDS_AT_A_TIME):
+                    if shard.refusal:
+                        break
+                    with contained(logger, "%s-%d is loaded again", TRANSACTION_TOPIC, shard.index):
+                        self._shards.step(shard, self._forget, shard, names)
+                    await trio.lowlevel.checkpoint()
+
+    def _forget(self, shard: TransactionShard, names: Sequence[str]) -> None:
+        """Remove those of the ids that are unused for too long."""
+        unused, now_ms = Unused(self._config.transactional_id_expiration_ms), self._world.now_ms()
+        records: list[TransactionRecord] = []
+        for name in names:
+            known = shard.state.by_name.get(name)
+            decision = decide(known, unused, now_ms, pending=self._is_pending(shard, known))
+            if decision.record is not None:
+                records.append(_record_of(name, decision))
+        if records:
+            self._store_tombstones(shard, records, now_ms)
+
+    def _store_tombstones(self, shard: TransactionShard, records: Sequence[TransactionRecord], now_ms: int) -> None:
+        stored = self._shards.store(shard, partial(_build, records, now_ms), partial(_replay_all, records))
+        # Ids may have 32 kB each.
+        if stored.error_code is ErrorCode.MESSAGE_TOO_LARGE and len(records) > 1:
+            for some in portions(records, (len(records) + 1) // 2):
+                self._store_tombstones(shard, some, now_ms)
+        elif stored.error_code:
+            logger.info(
+                "unused ids of %s-%d are not removed: %s", TRANSACTION_TOPIC, shard.index, stored.error_code.name
+            )
+
+
+def _seen(known: TransactionalId | None) -> int:
+    """The offset of the id's newest record: its state is the same as long as that is."""
+    return NO_OFFSET if known is None else known.offset
+
+
+def _record_of(name: str, decision: Decision) -> TransactionRecord:
+    recorded = decision.record
+    return TransactionRecord(name, None if recorded is None or isinstance(recorded, Tombstone) else recorded)
+
+
+def _build(records: Sequence[TransactionRecord], now_ms: int) -> Batch:
+    return build_batch([encode_record(record) for record in records], timestamp_ms=now_ms)
+
+
+def _replay_all(records: Sequence[TransactionRecord], state: TransactionalIds, base_offset: int) -> None:
+    for offset, record in enumerate(records, base_offset):
+        replay(state, record, offset)
+
+
+def _decide_and_build(
+    known: TransactionalId | None, name: str, event: Event, now_ms: int, is_pending: bool
+) -> tuple[Decision, Batch | None]:
+    """In a thread: the decision, and the batch of its record. The caller compares the state with what it was."""
+    decision = decide(known, event, now_ms, pending=is_pending)
+    if decision.record is None:
+        return decision, None
+    return decision, _build([_record_of(name, decision)], now_ms)

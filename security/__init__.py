@@ -1,0 +1,1 @@
+"""TLS, logins, principals and ACLs, delegation tokens, stored passwords, and the settings of all of them."""

@@ -1,0 +1,1 @@
+"""Key stores and trust stores, and the contexts that TLS makes of them."""
