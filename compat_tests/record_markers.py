@@ -1,8 +1,8 @@
 """Records what brokers of Apache Kafka exchange about markers of transactions, for unit tests.
 
 `python -m compat_tests.record_markers` writes `tests/coordinators/transactions/markers.json` again. An Apache Kafka
-3.9.1 sends its markers to itself as to any other broker; its address for brokers is that of a proxy here, which takes a copy
-of each request and its answer. Further requests come from a client: those whose answers have errors.
+3.9.1 sends its markers to itself as to any other broker; its address for brokers is that of a proxy here, which takes a
+copy of each request and its answer. Further requests come from a client: those whose answers have errors.
 """
 
 import json

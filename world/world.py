@@ -60,10 +60,10 @@ class OpenStore(Protocol):
 class World(NamedTuple):
     """Time, randomness, disk, network, store and threads.
 
-    `in_thread` is for the disk and the store; it never waits behind work that clients cause. `in_request_thread` is for
-    work whose cost a client chooses (checking, decoding, encoding, searching). It has few threads, first come first
-    served, so such work waits only for work of its kind. Long work goes there in slices (`pacing.complete`), so that
-    one client's work does not delay that of all others.
+    `in_thread` is for the disk, the store and requests of the controller; it never waits behind work that clients
+    cause. `in_request_thread` is for work whose cost a client chooses (checking, decoding, encoding, searching). It has
+    few threads, first come first served, so such work waits only for work of its kind. Long work goes there in slices
+    (`pacing.complete`), so that one client's work does not delay that of all others.
     `processor_seconds` is the processor time of the thread that calls it; in virtual time steps take none.
     `boot_id` identifies the current boot of the machine; None if unknown (`boot_mark.py`).
     `memory_bytes` is what the machine, or its container, has of memory; limits are shares of it (`memory.py`).

@@ -9,9 +9,10 @@ ListOffsets answers the offset for a timestamp, or for one of these special time
     A real timestamp finds the first record that is not older; where there is none the row has offset and timestamp -1
     without an error. Any other negative timestamp, or one newer than the request's version, is UNSUPPORTED_VERSION. A
     partition named twice is INVALID_REQUEST. A search by time reads the log in slices in threads
-    (`replication/logs/gate.py`). A consumer with read_committed may take the end for all that was committed: Kafka Streams restores its state up to
-    there. A leader of the past knows an earlier end. So this broker first makes sure that it has no successor
-    (`replication/confirmation.py`): else NOT_LEADER_OR_FOLLOWER. Where a log begins may be an old answer.
+    (`replication/logs/gate.py`). A consumer with read_committed may take the end for all that was committed: Kafka
+    Streams restores its state up to there. A leader of the past knows an earlier end. So this broker first makes sure
+    that it has no successor (`replication/confirmation.py`): else NOT_LEADER_OR_FOLLOWER. Where a log begins may be an
+    old answer.
 OffsetForLeaderEpoch answers the largest leader epoch up to the requested one, and its end offset (reference C.3); -1
     and -1, without an error, outside the known epochs. A consumer then takes its offset for lost and begins elsewhere,
     so this broker first makes sure that it is no leader of the past, which has not heard of the requested epoch: else

@@ -12,8 +12,9 @@ Behaviour: each partition succeeds or fails on its own. A batch is validated (CR
 Versions: 0-2 carry messages of formats 0 and 1, stored as one batch of format 2 (`wire/upconvert.py`). 3-11 carry one
     batch of format 2 per partition; 8+ say which record was refused; 10+ name the new leader (KIP-951).
 Transactions: a batch that begins a transaction in its partition is verified first
-    (`coordinators/transactions/verification.py`), unless `transaction.partition.verification.enable` is off. Errors of the coordinator that a producer may retry
-    become NOT_ENOUGH_REPLICAS, which every client retries. 11+ know TRANSACTION_ABORTABLE.
+    (`coordinators/transactions/verification.py`), unless `transaction.partition.verification.enable` is off. Errors of
+    the coordinator that a producer may retry become NOT_ENOUGH_REPLICAS, which every client retries. 11+ know
+    TRANSACTION_ABORTABLE.
 """
 
 import logging

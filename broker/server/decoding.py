@@ -119,14 +119,10 @@ async def decoded(decoding: Decoding, charged: Charged, in_thread: InThread) -> 
             return
 
         async with charged.turns.turn():
-            # The request has changed nothing yet, so its connection may be closed for the memory that it takes.
-            charged.connection.rests += 1
-            try:
-                while not decoding.is_whole:
-                    await in_thread(decoding.advance, STEPS_AT_A_TIME)
-                    charged.hold(decoding.decoded_bytes)
-            finally:
-                charged.connection.rests -= 1
+            while not decoding.is_whole:
+                await in_thread(decoding.advance, STEPS_AT_A_TIME)
+                charged.hold(decoding.decoded_bytes)
+
             yield decoding.message
     finally:
         await decoding.end(charged, in_thread)

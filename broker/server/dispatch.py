@@ -181,9 +181,12 @@ async def respond(
     decoding.advance(1)
     if not decoding.needs_account:
         return await _respond_to(broker, call, header, decoding.message, len(frame))
+    in_thread = broker.world.in_request_thread
+    # A controller waits neither for the turns of clients nor for threads that do their work.
     if is_control:
         charged = charged._replace(turns=broker.turns.of_controllers)
-    async with decoded(decoding, charged, broker.world.in_request_thread) as request:
+        in_thread = broker.world.in_thread
+    async with decoded(decoding, charged, in_thread) as request:
         # Handled and encoded inside the block: at its end the request may be taken apart.
         return await _respond_to(broker, call, header, request, len(frame))
 
@@ -391,7 +394,8 @@ async def _encode(broker: Broker, call: Call, correlation_id: int, response: m.M
 
 async def _encode_on(broker: Broker, call: Call, response: m.Message, begun: Steps[int]) -> int:
     """Complete the encoding of a response with many rows; its size in bytes."""
-    in_thread = broker.world.in_request_thread
+    is_control = call.api_key in CONTROLLER_KEYS
+    in_thread = broker.world.in_thread if is_control else broker.world.in_request_thread
     try:
         # Its file slices would stay open if it were cancelled here. It limits the bytes that it holds itself.
         if isinstance(response, m.FetchResponse):
@@ -399,7 +403,7 @@ async def _encode_on(broker: Broker, call: Call, response: m.Message, begun: Ste
                 size_bytes = await complete(begun, in_thread, enters_rooms=False)
         # A controller does not wait while clients are sent large responses.
         else:
-            size_bytes = await complete(begun, in_thread, enters_rooms=call.api_key not in CONTROLLER_KEYS)
+            size_bytes = await complete(begun, in_thread, enters_rooms=not is_control)
     finally:
         # The interpreter would free many rows in one step.
         if call.api_key in NOT_KEPT_KEYS:

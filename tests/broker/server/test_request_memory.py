@@ -168,6 +168,23 @@ async def assert_others_are_served(machine, count=1500):
             await client.ask(request)
 
 
+async def test_a_controller_does_not_wait_for_threads_that_work_for_clients(nursery, autojump_clock):
+    machine = await Machine(nursery).start()
+    client, controller = await machine.connect(), await machine.connect()
+
+    async def busy(function, /, *args):
+        await trio.sleep_forever()
+
+    object.__setattr__(machine.broker, "world", machine.broker.world._replace(in_request_thread=busy))
+    update, leader_and_isr = await of_controller(machine, 3000)
+    for request in (update, leader_and_isr):
+        with trio.fail_after(1):
+            await controller.ask(request)
+    await client.send_frame(metadata_of(30_000))
+    assert await client.is_quiet(10)
+    client.close()
+
+
 async def test_large_requests_that_wait_for_others_delay_no_request(nursery, autojump_clock, monkeypatch):
     monkeypatch.setattr(decoding, "LARGE_BYTES", SMALL)
     machine = await Machine(nursery, group_initial_rebalance_delay_ms="1000000").start()
