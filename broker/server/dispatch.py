@@ -48,7 +48,7 @@ from barnabas.broker.server.decoding import (
     Decoding,
     decoded,
 )
-from barnabas.storage.disk import FileSlice
+from barnabas.storage.disk import FileSlice, InThread
 from barnabas.wire import messages as m
 from barnabas.wire.apis import API_VERSIONS_KEY, APIS, response_header_version
 from barnabas.wire.asking import key_of
@@ -175,18 +175,15 @@ async def respond(
     if len(frame) <= SMALL_FRAME_BYTES:
         request = m.decode(cls, call.version, frame, header.position)
         return await _respond_to(broker, call, header, request, len(frame))
-    is_control = call.api_key in CONTROLLER_KEYS and call.authorize("ClusterAction", "Cluster", is_filter=True)
+    is_control = _is_control(call)
     decoding = Decoding(cls(), call.version, frame, header.position, is_control=is_control)
     # One step decodes an ordinary Produce, whose bytes are records. The block below costs more than the step.
     decoding.advance(1)
     if not decoding.needs_account:
         return await _respond_to(broker, call, header, decoding.message, len(frame))
-    in_thread = broker.world.in_request_thread
-    # A controller waits neither for the turns of clients nor for threads that do their work.
     if is_control:
         charged = charged._replace(turns=broker.turns.of_controllers)
-        in_thread = broker.world.in_thread
-    async with decoded(decoding, charged, in_thread) as request:
+    async with decoded(decoding, charged, _threads_of(broker, call)) as request:
         # Handled and encoded inside the block: at its end the request may be taken apart.
         return await _respond_to(broker, call, header, request, len(frame))
 
@@ -342,7 +339,17 @@ async def _handle(
     # A large request has many rows, and its refusal as many: too long for one step of the event loop.
     if route.refuse is None or request_bytes <= REFUSED_INLINE_BYTES_MAX:
         return refused(call.api_key, request, call.version, code)
-    return await broker.world.in_request_thread(refused, call.api_key, request, call.version, code)
+    return await _threads_of(broker, call)(refused, call.api_key, request, call.version, code)
+
+
+def _is_control(call: Call) -> bool:
+    """Whether a controller may have sent this request: it waits for no work of clients."""
+    return call.api_key in CONTROLLER_KEYS and call.authorize("ClusterAction", "Cluster", is_filter=True)
+
+
+def _threads_of(broker: Broker, call: Call) -> InThread:
+    """The threads that do the work of this request which is too long for the event loop."""
+    return broker.world.in_thread if _is_control(call) else broker.world.in_request_thread
 
 
 def refused(api_key: int, request: m.Message, version: int, code: ErrorCode) -> m.Message | None:
@@ -394,8 +401,7 @@ async def _encode(broker: Broker, call: Call, correlation_id: int, response: m.M
 
 async def _encode_on(broker: Broker, call: Call, response: m.Message, begun: Steps[int]) -> int:
     """Complete the encoding of a response with many rows; its size in bytes."""
-    is_control = call.api_key in CONTROLLER_KEYS
-    in_thread = broker.world.in_thread if is_control else broker.world.in_request_thread
+    in_thread = _threads_of(broker, call)
     try:
         # Its file slices would stay open if it were cancelled here. It limits the bytes that it holds itself.
         if isinstance(response, m.FetchResponse):
@@ -403,7 +409,7 @@ async def _encode_on(broker: Broker, call: Call, response: m.Message, begun: Ste
                 size_bytes = await complete(begun, in_thread, enters_rooms=False)
         # A controller does not wait while clients are sent large responses.
         else:
-            size_bytes = await complete(begun, in_thread, enters_rooms=not is_control)
+            size_bytes = await complete(begun, in_thread, enters_rooms=not _is_control(call))
     finally:
         # The interpreter would free many rows in one step.
         if call.api_key in NOT_KEPT_KEYS:
