@@ -10,7 +10,7 @@ import trio
 
 from barnabas.broker.call import ANONYMOUS
 from barnabas.broker.server.pipelined_responses import PipelinedResponses
-from barnabas.world.memory import Account, request_limit_bytes
+from barnabas.world.memory import EVICTED_BYTES_MIN, Account, request_limit_bytes
 from barnabas.world.net import ConnectionLost, Stream
 from barnabas.world.pacing import pause_after
 
@@ -225,8 +225,13 @@ class Connections:
 
     def hold_frame(self, connection: Connection, frame_bytes: int) -> None:
         """Set how many bytes of requests this connection holds."""
-        if frame_bytes != connection.frame_bytes:
-            connection.frame_bytes = frame_bytes
+        if frame_bytes == connection.frame_bytes:
+            return
+        connection.frame_bytes = frame_bytes
+
+        # An ordinary request, of a connection that holds nothing else: it would not be evicted, and counting it takes
+        # longer than reading it.
+        if frame_bytes >= EVICTED_BYTES_MIN or connection.held_bytes:
             self._hold(connection)
 
     def hold_decoded(self, connection: Connection, decoded_bytes: int) -> None:
