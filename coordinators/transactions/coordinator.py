@@ -19,7 +19,7 @@ from barnabas.coordinators.runtime.shard import Shard, Stored
 from barnabas.coordinators.runtime.shards import Shards
 from barnabas.coordinators.runtime.watch import HighWatermarks
 from barnabas.coordinators.transactions.connections import is_overtaken, is_unproved, note_connection
-from barnabas.coordinators.transactions.decisions import TRANSACTION_NOT_STORED, decide
+from barnabas.coordinators.transactions.decide import TRANSACTION_NOT_STORED, decide
 from barnabas.coordinators.transactions.descriptions import (
     Description,
     Filters,
@@ -42,12 +42,18 @@ from barnabas.coordinators.transactions.events import (
     Unused,
     VerifyPartitions,
 )
-from barnabas.coordinators.transactions.loader import TransactionLoader
 from barnabas.coordinators.transactions.owed import Debt
-from barnabas.coordinators.transactions.records import TransactionRecord, encode_record
-from barnabas.coordinators.transactions.replay import TransactionalIds, replay
+from barnabas.coordinators.transactions.records import TransactionLoader, encode_record
 from barnabas.coordinators.transactions.sender import Deleted, MarkerSender, OpenPeer
-from barnabas.coordinators.transactions.state import PREPARED, Producer, Status, TransactionalId
+from barnabas.coordinators.transactions.state import (
+    PREPARED,
+    Producer,
+    Status,
+    TransactionalId,
+    TransactionalIds,
+    TransactionRecord,
+    replay,
+)
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.records import Batch, build_batch
 from barnabas.wire.sentinels import NO_OFFSET

@@ -1,6 +1,6 @@
 """The events of a transactional id, and the decisions that follow from them: the types of the pure part.
 
-An event is a request of a producer, the end of a timeout, or the last confirmed marker. `decide` (`decisions.py`) turns
+An event is a request of a producer, the end of a timeout, or the last confirmed marker. `decide` (`decide.py`) turns
 it into a `Decision`: the answer, and the record to store, if any. An answer is sent when the newest record of the id is
 committed, because it rests on that record.
 """

@@ -11,8 +11,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from barnabas.coordinators.runtime.shard import Shard
-from barnabas.coordinators.transactions.replay import TransactionalIds
-from barnabas.coordinators.transactions.state import PREPARED, TransactionalId
+from barnabas.coordinators.transactions.state import PREPARED, TransactionalId, TransactionalIds
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, error_of
 from barnabas.wire.topics import TopicPartition

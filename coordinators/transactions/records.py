@@ -1,27 +1,31 @@
-"""Records of `__transaction_state`: typed values <-> keys and values in bytes (pure; reference transactions, T.2).
+"""Records of `__transaction_state`: typed values <-> keys and values in bytes, and what a whole log of them says (pure;
+reference transactions, T.2).
 
 A key and a value begin with an int16, the version of their schema. The key is the transactional id. A null value is a
 tombstone. Value version 1, which a broker of a KRaft cluster writes, is read; version 0 is written.
 """
 
-from typing import NamedTuple
+import logging
 
-from barnabas.coordinators.transactions.state import NO_PARTITIONS, Partitions, Recorded, Status
+from barnabas.coordinators.transactions.state import (
+    NO_PARTITIONS,
+    Partitions,
+    Recorded,
+    Status,
+    TransactionalIds,
+    TransactionRecord,
+    replay,
+)
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.topics import TopicPartition
 from barnabas.wire.versioned_records import VERSION_BYTES, MalformedRecord, supported_version, version_of, versioned
 
+logger = logging.getLogger(__name__)
+
 KEY_VERSION = 0  # for ever: log compaction compares the bytes of keys
 VALUE_VERSION = 0
 TEXT_BYTES_MAX = (1 << 15) - 1  # of the int16 length of a string
-
-
-class TransactionRecord(NamedTuple):
-    """The newest state of a transactional id; `recorded` None: a tombstone."""
-
-    name: str
-    recorded: Recorded | None
 
 
 def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:
@@ -83,3 +87,28 @@ def _decode_value(value: bytes) -> Recorded:
         last_update_ms=stored.transaction_last_update_timestamp_ms,
         start_ms=stored.transaction_start_timestamp_ms,
     )
+
+
+class TransactionLoader:
+    """What the log of a coordinator partition says about its ids (`runtime.loading.Loader`)."""
+
+    # The last record of an id is its whole state.
+    needs_all_records = False
+
+    def __init__(self) -> None:
+        self._ids = TransactionalIds()
+
+    def replay(self, key: bytes | None, value: bytes | None, offset: int, producer_id: int) -> None:
+        """The last record of a key. Raises MalformedRecord."""
+        record = decode_record(key, value)
+        if record is None:
+            logger.warning("passed over a record at offset %d of a kind that is not served", offset)
+        else:
+            replay(self._ids, record, offset)
+
+    def replay_marker(self, producer_id: int, offset: int, *, committed: bool) -> None:
+        """The records of this topic belong to no transaction."""
+
+    def finish(self) -> TransactionalIds:
+        """The ids."""
+        return self._ids

@@ -18,15 +18,22 @@ whole. The coordinator stores each step as a record of `__transaction_state`; th
     all markers sent  -            -              -                        Complete*   -
     long unused       -            tombstone      -                        -           tombstone
 
-(48 INVALID_TXN_STATE, 49 INVALID_PRODUCER_ID_MAPPING, 51 CONCURRENT_TRANSACTIONS.) `producing.py`, `adding.py` and
-`ending.py` have the rows.
+(48 INVALID_TXN_STATE, 49 INVALID_PRODUCER_ID_MAPPING, 51 CONCURRENT_TRANSACTIONS.) `decide.py` has the rows.
 
 An id is *pending* while its newest record is not committed, that is, below the high watermark. A request that would
 change the id meanwhile gets CONCURRENT_TRANSACTIONS, which clients retry.
+
+`replay` is the only way in which the recorded part of an id changes. A coordinator replays each record right after its
+append, and a new coordinator replays the whole log. So both have the same state, and nothing has to be rolled back: a
+record that could not be appended was not replayed.
 """
 
-from collections.abc import Mapping
+import heapq
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import count
 from typing import NamedTuple
 
 from barnabas.wire.errors import InvariantBroken
@@ -116,7 +123,7 @@ NO_PRODUCER = Producer()
 class TransactionalId:
     """A transactional id: what its newest record says, and what only this coordinator knows.
 
-    `recorded` changes by replay alone (`replay.py`). The rest is lost when another broker becomes the coordinator.
+    `recorded` changes by `replay` alone. The rest is lost when another broker becomes the coordinator.
     """
 
     __slots__ = ("__weakref__", "connection", "name", "offset", "previous", "recorded", "unmarked")
@@ -139,3 +146,95 @@ class TransactionalId:
     def producer(self) -> Producer:
         """The owner of the id."""
         return Producer(self.recorded.producer_id, self.recorded.producer_epoch)
+
+
+class TransactionRecord(NamedTuple):
+    """The newest state of a transactional id; `recorded` None: a tombstone."""
+
+    name: str
+    recorded: Recorded | None
+
+
+class Overdue:
+    """Open transactions by the time at which they take too long (reference transactions, T.10).
+
+    Usually an id has one entry, and a transaction that begins costs nothing while the id has one: the entry is moved
+    when it comes to the top. It gets an earlier one if its next transaction has a shorter timeout. Times are the wall
+    clock in ms.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, TransactionalId]] = []
+        self._numbers = count()  # orders entries of the same time, as ids cannot be compared
+        self._queued: dict[TransactionalId, int] = {}  # the time of its earliest entry; later ones do not count
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def watch(self, known: TransactionalId) -> None:
+        """The id has an open transaction."""
+        at_ms = _deadline_of(known)
+        if at_ms < self._queued.get(known, at_ms + 1):
+            self._push(known, at_ms)
+
+    def pop(self, now_ms: int) -> Iterator[TransactionalId]:
+        """The ids that had an open transaction when its time was over; look again whether they still have it."""
+        while self._heap and self._heap[0][0] < now_ms:
+            at_ms, _, known = heapq.heappop(self._heap)
+            # An earlier entry has taken its place.
+            if self._queued.get(known) != at_ms:
+                continue
+            del self._queued[known]
+            # The transaction of the entry has ended.
+            if known.recorded.status is not Status.ONGOING:
+                continue
+            # A later one is open.
+            if (deadline_ms := _deadline_of(known)) >= now_ms:
+                self._push(known, deadline_ms)
+            else:
+                yield known
+
+    def _push(self, known: TransactionalId, at_ms: int) -> None:
+        self._queued[known] = at_ms
+        heapq.heappush(self._heap, (at_ms, next(self._numbers), known))
+
+
+def _deadline_of(known: TransactionalId) -> int:
+    return known.recorded.start_ms + known.recorded.timeout_ms
+
+
+@dataclass(slots=True)
+class TransactionalIds:
+    """The ids by name, and those among them whose decision waits to be carried out."""
+
+    by_name: dict[str, TransactionalId] = field(default_factory=dict)
+    # In Prepare*, oldest record first: that is the order in which the records are committed. The sender of the markers
+    # takes the ids out; a coordinator that loads the log finds all of them here.
+    # Ordered, because the first entry of a plain dict is found behind all those that were removed before it.
+    decided: OrderedDict[str, TransactionalId] = field(default_factory=OrderedDict)
+    overdue: Overdue = field(default_factory=Overdue)
+    forgotten_offset: int = NO_OFFSET  # of the newest tombstone; that an id is unknown rests on it
+
+
+def replay(ids: TransactionalIds, record: TransactionRecord, offset: int) -> None:
+    """Change the recorded part as the record at `offset` says."""
+    name, recorded = record
+    # Taken out even if the new state is Prepare*, too: the order of the entries is that of the records.
+    ids.decided.pop(name, None)
+    if recorded is None:
+        ids.by_name.pop(name, None)
+        ids.forgotten_offset = offset
+        return
+    known = ids.by_name.get(name)
+    if known is None:
+        known = ids.by_name[name] = TransactionalId(name, recorded)
+    # The connections of another producer do not count: the id may pass to a client that connected earlier.
+    elif known.producer != (recorded.producer_id, recorded.producer_epoch):
+        known.connection = 0
+    known.recorded, known.offset = recorded, offset
+    known.unmarked = NO_PARTITIONS
+    if recorded.status is Status.ONGOING:
+        ids.overdue.watch(known)
+    elif recorded.status in PREPARED:
+        known.unmarked = dict(recorded.partitions)
+        ids.decided[name] = known

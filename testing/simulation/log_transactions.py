@@ -8,7 +8,7 @@ their order, so it is right for a replica that was restarted, truncated or fille
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from barnabas.coordinators.transactions.records import TransactionRecord
+from barnabas.coordinators.transactions.state import TransactionRecord
 from barnabas.wire.records import ABORT, BatchHeader
 
 

@@ -39,6 +39,7 @@ unstable_offsets   answer with committed offsets while a transaction may replace
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from barnabas.broker.call import Call
@@ -50,13 +51,13 @@ from barnabas.coordinators.groups import shards as group_shards
 from barnabas.coordinators.groups.loader import GroupLoader
 from barnabas.coordinators.runtime.loading import Loading
 from barnabas.coordinators.runtime.shards import Shards
-from barnabas.coordinators.transactions import coordinator, decisions, ending, owed, producing, sender
+from barnabas.coordinators.transactions import coordinator, decide, owed, sender
 from barnabas.coordinators.transactions.connections import SenderConnections
 from barnabas.coordinators.transactions.coordinator import TransactionCoordinator
 from barnabas.coordinators.transactions.events import EndTransaction
 from barnabas.coordinators.transactions.owed import Debt
 from barnabas.coordinators.transactions.sender import MarkerSender
-from barnabas.coordinators.transactions.state import PREPARED, Status
+from barnabas.coordinators.transactions.state import PREPARED, Recorded, Status
 from barnabas.storage import producers as storage_producers
 from barnabas.storage.compaction import NOTHING, Compaction
 from barnabas.storage.decided_transactions import DecidedTransactions
@@ -80,7 +81,7 @@ if TYPE_CHECKING:
     from barnabas.coordinators.transactions.coordinator import TransactionShard
     from barnabas.coordinators.transactions.events import Answer, Decision, InitProducer
     from barnabas.coordinators.transactions.owed import Partitions, Settled, Taken
-    from barnabas.coordinators.transactions.state import Recorded, TransactionalId
+    from barnabas.coordinators.transactions.state import TransactionalId
     from barnabas.storage.index import AbortedTransaction
     from barnabas.storage.log import Appended
     from barnabas.storage.producers import CompletedTransaction, Duplicate, Origin, Producer
@@ -147,16 +148,26 @@ def _any_coordinator() -> list[Replacement]:
     return [(ProducerStates, "check", check)]
 
 
-def _abort_only(recorded: "Recorded", now_ms: int) -> "Recorded":
-    return recorded.entering(Status.PREPARE_ABORT, now_ms)
+def _without_fence(right: "Callable[..., Decision]") -> "Callable[..., Decision]":
+    """As `right` decides, but an abort leaves the epoch as it is."""
+
+    def decide_abort(known: "TransactionalId | None", *event: object, **pending: bool) -> "Decision":
+        decision = right(known, *event, **pending)
+        record = decision.record
+        if known is None or not isinstance(record, Recorded) or record.status is not Status.PREPARE_ABORT:
+            return decision
+        epoch = known.recorded.producer_epoch
+        return replace(decision, record=record._replace(producer_epoch=epoch))
+
+    return decide_abort
 
 
 def _init_without_fence() -> list[Replacement]:
-    return [(producing, "fence", _abort_only)]
+    return [(decide, "decide_init", _without_fence(decide.decide_init))]
 
 
 def _timeout_without_fence() -> list[Replacement]:
-    return [(ending, "fence", _abort_only)]
+    return [(decide, "decide_timeout", _without_fence(decide.decide_timeout))]
 
 
 def _unverified() -> list[Replacement]:
@@ -336,7 +347,7 @@ def _early_decision() -> list[Replacement]:
 
 
 def _any_expected_epoch() -> list[Replacement]:
-    right = producing.decide_init
+    right = decide.decide_init
 
     def decide_init(
         known: "TransactionalId | None", event: "InitProducer", now_ms: int, *, pending: bool
@@ -344,7 +355,7 @@ def _any_expected_epoch() -> list[Replacement]:
         """Who asks gets the next epoch."""
         return right(known, event._replace(expected=None), now_ms, pending=pending)
 
-    return [(decisions, "decide_init", decide_init)]
+    return [(decide, "decide_init", decide_init)]
 
 
 def _eternal_debt() -> list[Replacement]:

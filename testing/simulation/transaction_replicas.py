@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from barnabas.coordinators.groups.replay import Groups
     from barnabas.coordinators.groups.state import StoredOffset
     from barnabas.coordinators.runtime.shard import Shard
-    from barnabas.coordinators.transactions.replay import TransactionalIds
+    from barnabas.coordinators.transactions.state import TransactionalIds
     from barnabas.replication.partition import Partition
     from barnabas.storage.memdisk import MemDisk
     from barnabas.storage.producers import Producer

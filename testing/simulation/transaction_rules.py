@@ -24,7 +24,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from barnabas.coordinators.transactions.records import TransactionRecord, decode_record
+from barnabas.coordinators.transactions.records import decode_record
 from barnabas.coordinators.transactions.state import (
     AT_REST,
     PREPARED,
@@ -32,6 +32,7 @@ from barnabas.coordinators.transactions.state import (
     Producer,
     Recorded,
     Status,
+    TransactionRecord,
 )
 from barnabas.testing.simulation import moments
 from barnabas.testing.simulation.log_transactions import LogTransactions, Marker, marker_of

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 import trio
 
 from barnabas.coordinators.groups.records import GroupMetadata, GroupMetadataRecord, RecordedMember, encode_record
-from barnabas.coordinators.transactions.records import TransactionRecord
 from barnabas.coordinators.transactions.records import encode_record as encode_transaction
-from barnabas.coordinators.transactions.state import Recorded, Status
+from barnabas.coordinators.transactions.state import Recorded, Status, TransactionRecord
 from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode

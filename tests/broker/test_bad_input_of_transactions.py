@@ -8,8 +8,7 @@ import struct
 import pytest
 import trio
 
-from barnabas.coordinators.transactions.records import TransactionRecord
-from barnabas.coordinators.transactions.state import EPOCH_MAX, Status
+from barnabas.coordinators.transactions.state import EPOCH_MAX, Status, TransactionRecord
 from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS

@@ -9,9 +9,8 @@ import trio
 from barnabas.broker.handlers import markers
 from barnabas.coordinators.transactions.connections import SENDER_CLIENT_ID
 from barnabas.coordinators.transactions.coordinator import _build, _replay_all
-from barnabas.coordinators.transactions.records import TransactionRecord
 from barnabas.coordinators.transactions.sender import MarkerSender
-from barnabas.coordinators.transactions.state import Recorded, Status
+from barnabas.coordinators.transactions.state import Recorded, Status, TransactionRecord
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import NO_LEADER

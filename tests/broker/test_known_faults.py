@@ -30,7 +30,7 @@ from tests.broker.writers import GONE, Writer, committed, stable_offset
 TESTS = pathlib.Path(__file__).parents[1]
 HERE = "broker/test_known_faults.py"
 STORIES = "broker/test_transactions.py"
-DECISIONS = "coordinators/transactions/test_decisions.py"
+DECISIONS = "coordinators/transactions/test_decide.py"
 OWED = "coordinators/transactions/test_owed.py"
 SHARDS = "coordinators/runtime/test_shards.py"
 VERIFICATION = "storage/test_verification.py"

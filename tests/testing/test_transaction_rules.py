@@ -2,8 +2,7 @@
 
 import pytest
 
-from barnabas.coordinators.transactions.records import TransactionRecord
-from barnabas.coordinators.transactions.state import NO_PRODUCER, Producer, Recorded, Status
+from barnabas.coordinators.transactions.state import NO_PRODUCER, Producer, Recorded, Status, TransactionRecord
 from barnabas.testing.simulation.committed_readers import filter_batches
 from barnabas.testing.simulation.log_transactions import Ended, LogTransactions, Marker
 from barnabas.testing.simulation.transaction_rules import Attempt, TransactionRules

@@ -16,9 +16,7 @@ import trio
 from barnabas.coordinators.runtime.shard import Shard
 from barnabas.coordinators.transactions.connections import SENDER_CLIENT_ID
 from barnabas.coordinators.transactions.owed import Debt, request_of
-from barnabas.coordinators.transactions.records import TransactionRecord
-from barnabas.coordinators.transactions.replay import TransactionalIds, replay
-from barnabas.coordinators.transactions.state import Recorded, Status
+from barnabas.coordinators.transactions.state import Recorded, Status, TransactionalIds, TransactionRecord, replay
 from barnabas.wire import messages as m
 from barnabas.wire.asking import Question, read_response, request_frame
 from barnabas.wire.errors import ErrorCode

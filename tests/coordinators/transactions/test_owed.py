@@ -3,11 +3,15 @@
 import pytest
 
 from barnabas.coordinators.runtime.shard import Shard
-from barnabas.coordinators.transactions.overdue import Overdue
 from barnabas.coordinators.transactions.owed import SENT_AT_A_TIME, Debt, Owed, errors_of, request_of, settle
-from barnabas.coordinators.transactions.records import TransactionRecord
-from barnabas.coordinators.transactions.replay import TransactionalIds, replay
-from barnabas.coordinators.transactions.state import Recorded, Status
+from barnabas.coordinators.transactions.state import (
+    Overdue,
+    Recorded,
+    Status,
+    TransactionalIds,
+    TransactionRecord,
+    replay,
+)
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition

@@ -4,9 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.coordinators.transactions.records import TransactionRecord, decode_record, encode_record
-from barnabas.coordinators.transactions.replay import TransactionalIds, replay
-from barnabas.coordinators.transactions.state import NO_TIME, PREPARED, Producer, Recorded, Status
+from barnabas.coordinators.transactions.records import decode_record, encode_record
+from barnabas.coordinators.transactions.state import (
+    NO_TIME,
+    PREPARED,
+    Producer,
+    Recorded,
+    Status,
+    TransactionalIds,
+    TransactionRecord,
+    replay,
+)
 from barnabas.wire import messages as m
 from barnabas.wire.topics import TopicPartition
 from barnabas.wire.versioned_records import MalformedRecord

@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.coordinators.transactions.decisions import decide
+from barnabas.coordinators.transactions.decide import decide
 from barnabas.coordinators.transactions.events import (
     NOTHING,
     AddPartitions,
@@ -17,8 +17,6 @@ from barnabas.coordinators.transactions.events import (
     Unused,
     VerifyPartitions,
 )
-from barnabas.coordinators.transactions.records import TransactionRecord
-from barnabas.coordinators.transactions.replay import TransactionalIds, replay
 from barnabas.coordinators.transactions.state import (
     AT_REST,
     EPOCH_MAX,
@@ -30,6 +28,9 @@ from barnabas.coordinators.transactions.state import (
     Recorded,
     Status,
     TransactionalId,
+    TransactionalIds,
+    TransactionRecord,
+    replay,
 )
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.topics import TopicPartition
