@@ -12,75 +12,51 @@ first cause, not an ExceptionGroup.
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, nullcontext
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import trio
 
 from barnabas import __version__
+from barnabas.broker.build import Configs, build
 from barnabas.broker.call import Broker
 from barnabas.broker.cluster.boot_mark import KeptData
 from barnabas.broker.cluster.controlled_shutdown import controlled_shutdown
 from barnabas.broker.cluster.deleted_topics import (
-    deleted_partitions,
-    existing_topic_ids,
     forget_deleted_topics,
     read_topic_ids,
 )
-from barnabas.broker.cluster.dynamic_config import BrokerConfigs, DynamicConfig
+from barnabas.broker.cluster.dynamic_config import BrokerConfigs
 from barnabas.broker.cluster.identity import IdentityConflict, settle_identity
-from barnabas.broker.cluster.registration import Registration
-from barnabas.broker.cluster.topics import Topics
-from barnabas.broker.logins import allow_logins, secured_listeners, token_secret, token_store
-from barnabas.broker.peers.controller_peer import ControllerPeer
-from barnabas.broker.peers.peer import Peers, SelfPeer
-from barnabas.broker.quotas.quotas import Quotas
+from barnabas.broker.logins import secured_listeners, token_secret
 from barnabas.broker.server.connection import serve_connection
 from barnabas.broker.server.connections import Connections
-from barnabas.broker.server.dispatch import answer_own
 from barnabas.config.listeners import Endpoint
 from barnabas.config.live import BrokerConfig
 from barnabas.config.parse import ConfigError
 from barnabas.controller.admin.registration import CannotRegister
-from barnabas.controller.candidate import Candidate
-from barnabas.controller.context import ControllerDeps
 from barnabas.controller.image.loading import partition_count
 from barnabas.controller.store import paths
 from barnabas.controller.store.following import EXPIRY_MS, in_a_session
 from barnabas.controller.store.store import MetadataStore, StoreError
-from barnabas.coordinators.groups.coordinator import GroupCoordinator
-from barnabas.coordinators.transactions.connections import SENDER_CLIENT_ID
-from barnabas.coordinators.transactions.coordinator import TransactionCoordinator
-from barnabas.coordinators.transactions.producer_ids import ProducerIds
-from barnabas.coordinators.transactions.verification import Verification
-from barnabas.replication.alter_partition import AlterPartition, Ask
+from barnabas.replication.alter_partition import Ask
 from barnabas.replication.alter_partition_zk import ALTER_PARTITION_LEVEL, AlterPartitionZk
-from barnabas.replication.fetch_sessions import FetchSessions
-from barnabas.replication.fetcher_pool import FetcherPool
-from barnabas.replication.followed_partition import FetcherDeps
-from barnabas.replication.local_leader import LocalLeader, Pace
-from barnabas.replication.log_dir_moves import MoveDeps, Moves
 from barnabas.replication.logs.directory import EMBEDDED_STORE_FILE, LogDirectoryRefused, StoredIdentity
 from barnabas.replication.logs.partition_logs import AllDirectoriesOffline, Logs
-from barnabas.replication.replicas import Replicas
 from barnabas.replication.topic_configs import TopicConfigs
 from barnabas.security.passwords import StoredPasswords
 from barnabas.storage.disk import StorageError, join
 from barnabas.storage.flusher import Flusher
-from barnabas.wire import messages as m
 from barnabas.wire.apis import metadata_version_is_at_least
-from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost, error_of
 from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.world.containment import kept_up
-from barnabas.world.metadata import ClusterMetadata
 from barnabas.world.net import Listener, machine_host_name, resolves
 from barnabas.world.pacing import pace_of_run
 from barnabas.world.watchdog import Watchdog
 from barnabas.world.world import World
 
 if TYPE_CHECKING:
-    from barnabas.security.acls.authorization import Authorization
-    from barnabas.security.secured import SecuredListeners
+    pass
 
 logger = logging.getLogger(__name__)
 
@@ -163,8 +139,8 @@ async def _serve(
         secured = await secured_listeners(config, world)
         topic_configs = TopicConfigs(config, store)
         await _load_logs(logs, identity, store, broker_configs, topic_configs)
-        configs = _Configs(broker_configs, topic_configs, secured)
-        broker = _build(config, world, identity, store, logs, flusher, configs)
+        configs = Configs(broker_configs, topic_configs, secured)
+        broker = build(config, world, identity, store, logs, flusher, configs)
         # From the store: metadata arrives in pieces, and a group's partition depends on the number of all of them.
         # In a new session, if the load has taken longer than the old one lasted.
         for topic, placement in (
@@ -233,128 +209,6 @@ async def _load_logs(
         await topics.load({log.topic_partition.topic: None for log in logs})
 
 
-def _build(
-    config: BrokerConfig,
-    world: World,
-    identity: StoredIdentity,
-    store: MetadataStore,
-    logs: Logs,
-    flusher: Flusher,
-    configs: "_Configs",
-) -> Broker:
-    """The broker's live parts, in the order in which they need each other."""
-    me, metadata, quotas = identity.broker_id, ClusterMetadata(), Quotas(identity.broker_id, config, store)
-    # Lambdas close the cycles: they read `broker` and `replicas` when they are called, long after both are made.
-    peers = Peers(world, config, metadata, me, SelfPeer(me, config, lambda *asked: answer_own(broker, *asked)))
-    alter_partition, controller_peer = AlterPartition(me, config, metadata), ControllerPeer(peers, config, metadata, me)
-    deps = FetcherDeps(me, lambda: replicas.broker_epoch, config, world, logs, flusher, peers.open, quotas.as_follower)
-    fetchers = FetcherPool(deps, metadata)
-    moves = Moves(MoveDeps(deps, LocalLeader(lambda: replicas, world, Pace(config))))
-    replicas = Replicas(
-        broker_id=me,
-        logs=logs,
-        flusher=flusher,
-        fetchers=fetchers,
-        moves=moves,
-        metadata=metadata,
-        topic_configs=configs.topics,
-        now_ms=world.now_ms,
-        watch=alter_partition,
-        existing_ids=partial(existing_topic_ids, store),
-    )
-    parts = _coordinators(world, config, store, metadata, peers, controller_peer, replicas)
-    registration, candidate = _candidate(store, config, peers, world, replicas)
-    follow = partial(DynamicConfig, store, broker_configs=configs.broker, topic_configs=configs.topics, quotas=quotas)
-    broker = Broker(
-        world=world,
-        config=config,
-        broker_id=me,
-        cluster_id=identity.cluster_id,
-        store=store,
-        metadata=metadata,
-        replicas=replicas,
-        fetchers=fetchers,
-        moves=moves,
-        topics=Topics(store, config, metadata, world),
-        topic_configs=configs.topics,
-        dynamic_config=follow(config=config, replicas=replicas, candidate=candidate, now_ms=world.now_ms),
-        quotas=quotas,
-        groups=parts.groups,
-        transactions=parts.transactions,
-        verification=parts.verification,
-        producer_ids=parts.producer_ids,
-        alter_partition=alter_partition,
-        candidate=candidate,
-        registration=registration,
-        peers=peers,
-        controller_peer=controller_peer,
-        fetch_sessions=FetchSessions(world.rng),
-        tokens=cache(partial(token_store, store, config, world)),
-        secured=configs.secured,
-        authorization=_authorization(store, config, world),
-    )
-    allow_logins(broker)
-    return broker
-
-
-class _Configs(NamedTuple):
-    broker: BrokerConfigs
-    topics: TopicConfigs
-    secured: "SecuredListeners | None"
-
-
-def _authorization(store: MetadataStore, config: BrokerConfig, world: World) -> "Authorization | None":
-    if config.authorizer_class_name == "":
-        return None
-    # Imported here: few brokers have an authorizer, and start-up must be fast.
-    from barnabas.security.acls.authorization import Authorization
-    from barnabas.security.acls.authorizer import Authorizer
-    from barnabas.security.principals import parse_super_users
-
-    super_users = map(str, parse_super_users(config.super_users))
-    authorizer = Authorizer(super_users, allow_everyone=config.allow_everyone_if_no_acl_found)
-    return Authorization(store, authorizer, now_ms=world.now_ms, rng=world.rng)
-
-
-def _candidate(
-    store: MetadataStore, config: BrokerConfig, peers: Peers, world: World, replicas: Replicas
-) -> tuple[Registration, Candidate]:
-    registration = Registration(store, config, replicas, world.now_ms)
-    deps = ControllerDeps(store, replicas.broker_id, config, peers.of, world.now_ms, world.rng)
-    return registration, Candidate(deps, register=registration.join_again)
-
-
-class _Coordinators(NamedTuple):
-    groups: GroupCoordinator
-    producer_ids: ProducerIds
-    transactions: TransactionCoordinator
-    verification: Verification
-
-
-def _coordinators(
-    world: World,
-    config: BrokerConfig,
-    store: MetadataStore,
-    metadata: ClusterMetadata,
-    peers: Peers,
-    controller_peer: ControllerPeer,
-    replicas: Replicas,
-) -> _Coordinators:
-    me = replicas.broker_id
-    producer_ids = ProducerIds(partial(_allocate_producer_ids, controller_peer, replicas, config))
-    open_sender = partial(peers.broker, client_id=SENDER_CLIENT_ID.format(me))
-    coordinator = TransactionCoordinator(
-        world, config, metadata, open_sender, producer_ids.next_id, partial(deleted_partitions, store)
-    )
-    # The versions are negotiated, as in Kafka: an older coordinator cannot be asked.
-    open_verifier = partial(peers.broker, client_id=f"broker-{me}-txn-verifier", negotiates=True)
-    asks = Verification(coordinator.placement.coordinator_of, open_verifier, lambda: config.request_timeout_ms)
-    groups = GroupCoordinator(world, config, metadata, partial(read_topic_ids, store))
-    # `Replicas` notifies a coordinator when this broker becomes or stops being the leader of one of its partitions.
-    replicas.coordinators.update({GROUP_TOPIC: groups, TRANSACTION_TOPIC: coordinator})
-    return _Coordinators(groups, producer_ids, coordinator, asks)
-
-
 def _change_isrs(broker: Broker, background: trio.Nursery) -> None:
     """Start the tasks with which leaders change their ISRs."""
     changes = broker.alter_partition
@@ -367,22 +221,6 @@ def _change_isrs(broker: Broker, background: trio.Nursery) -> None:
     run = partial(changes.run, ask, lambda: broker.replicas.broker_epoch)
     background.start_soon(kept_up, logger, "the changes of ISRs", run)
     background.start_soon(kept_up, logger, "the check of followers", partial(changes.watch, broker.replicas))
-
-
-async def _allocate_producer_ids(
-    controller: ControllerPeer, replicas: Replicas, config: BrokerConfig
-) -> tuple[int, int] | ErrorCode:
-    """Ask the controller for a block of producer ids: (first id, count), or an error code (KIP-730)."""
-    request = m.AllocateProducerIdsRequest(broker_id=replicas.broker_id, broker_epoch=replicas.broker_epoch)
-    try:
-        response = await controller.ask(request, config.request_timeout_ms)
-    except PeerLost:
-        return ErrorCode.REQUEST_TIMED_OUT
-    if not isinstance(response, m.AllocateProducerIdsResponse):
-        raise InvariantBroken(f"{response!r} answers AllocateProducerIds")
-    if response.error_code:
-        return error_of(response.error_code)
-    return response.producer_id_start, response.producer_id_len
 
 
 @contextmanager

@@ -5,17 +5,16 @@ the leader's, sends a Fetch that starts at each log's end, and appends the recor
 decides what a response means; this file carries the decision out.
 
 `add` and `remove` are synchronous, and a partition may leave during any await. So code after an await first checks that
-its `Followed` is still current, that is followed under the same leader epoch (`_is_current`).
+its `Followed` is still current, that is followed under the same leader epoch (`Following.is_current`).
 """
 
 import logging
-import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 import trio
 
-from barnabas.replication.followed_partition import FetcherDeps, Followed, held_back, position_of
+from barnabas.replication.followed_partition import FetcherDeps, Followed, position_of
 from barnabas.replication.follower_state import (
     OF_UNKNOWN_EPOCHS,
     Append,
@@ -42,9 +41,10 @@ from barnabas.replication.follower_state import (
     offset_to_begin_at,
     pieces,
 )
+from barnabas.replication.following import Following
 from barnabas.storage.disk import StorageError
 from barnabas.wire import messages as m
-from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost, error_name
+from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost
 from barnabas.wire.sentinels import EARLIEST, FETCH_TOPIC_ID_VERSION, LATEST
 from barnabas.wire.topics import TopicPartition
 from barnabas.world.containment import contained
@@ -57,7 +57,6 @@ logger = logging.getLogger(__name__)
 
 PIECE_BYTES = 1 << 18  # appended between two checkpoints, unless one batch is larger: about a millisecond
 ROWS_AT_A_TIME = 100  # response rows handled between two checkpoints
-REST_SECONDS_MIN = 0.01  # replica.fetch.backoff.ms may be 0
 REST_SECONDS_AFTER_MISTAKE = 1.0  # a bug that fails every round must not keep the event loop busy
 
 Answer = TypeVar("Answer", bound=m.Message)
@@ -72,16 +71,9 @@ class Fetcher:
         self.index = index
         self._deps = deps
         self._place = place
-        # Read once, as the inter-broker protocol version changes with a restart only.
-        self._fetch_version = deps.fetch_version
         self._peer = deps.open_peer(leader_id, f"broker-{deps.broker_id}-fetcher-{index}")
         self._session = FetchSession()
-        self._followed: dict[TopicPartition, Followed] = {}
-        # The partitions whose positions may differ from those in `_session`. A round compares these only, so quiet
-        # partitions cost nothing.
-        self._touched: dict[TopicPartition, None] = {}
-        self._resting: dict[Followed, None] = {}
-        self._truncating: dict[Followed, None] = {}
+        self._following = Following(deps, leader_id)
         self._wake = trio.Event()
         # Set while a Fetch waits, the only request that `interrupt` cancels: the leader may hold it back until records
         # arrive, and answers the others at once.
@@ -93,13 +85,7 @@ class Fetcher:
 
     def add(self, followed: Followed) -> None:
         """Follow this partition too, from the next round on, which begins at once."""
-        self._followed[followed.key] = followed
-        self._touched[followed.key] = None
-        if followed.is_truncating:
-            self._truncating[followed] = None
-        # A partition that comes from another fetcher (`_move_away`) continues its rest here.
-        if followed.rests_until > trio.current_time():
-            self._resting[followed] = None
+        self._following.add(followed)
         # The log may hold records that this broker wrote as the leader and has not synced.
         self._note_unsynced(followed)
         # The Fetch under way may wait `replica.fetch.wait.max.ms` for records of other partitions. To cancel it costs a
@@ -108,13 +94,10 @@ class Fetcher:
 
     def remove(self, key: TopicPartition) -> trio.Event | None:
         """Stop following this partition. Returns the event that ends a running truncation of its log, if any."""
-        followed = self._followed.pop(key)
-        self._touched[key] = None
-        self._resting.pop(followed, None)
-        self._truncating.pop(followed, None)
+        followed = self._following.remove(key)
         # It may stay in `_unsynced`: `_sync` skips partitions that have left.
         # Without partitions the task ends. Otherwise the Fetch under way goes on: rows of this partition are ignored.
-        if not self._followed:
+        if not self._following:
             self.interrupt()
         return followed.cut_ended
 
@@ -130,13 +113,13 @@ class Fetcher:
         """Fetch until no partition is followed."""
         logger.info("fetcher %d follows broker %d", self.index, self.leader_id)
         try:
-            while self._followed:
+            while self._following:
                 with contained(logger, "fetcher %d of broker %d: a round fails", self.index, self.leader_id) as round_:
                     await self._round()
                 # The round may have failed between a response and its evaluation, so the session is unknown.
                 if round_.failed:
                     self._session.lost()
-                    self._rest_all(list(self._followed))
+                    self._following.rest_all([each.key for each in self._following])
                     await trio.sleep(REST_SECONDS_AFTER_MISTAKE)
         finally:
             self._peer.close()
@@ -146,12 +129,12 @@ class Fetcher:
         # A new event comes first: an `interrupt` during the awaits below then ends `_sleep`.
         self._wake = trio.Event()
         self._move_away()
-        self._end_rests()
+        self._following.end_rests()
         # A fetch offset tells the leader that all records before it are durable, so the flush comes before the Fetch.
         await self._sync()
-        # Before `_tell_session`: a log that agrees with the leader's now is fetched in this round.
+        # Before `update`: a log that agrees with the leader's now is fetched in this round.
         await self._truncate()
-        self._tell_session()
+        self._following.update(self._session)
         if self._session.is_empty:
             await self._sleep()
         else:
@@ -165,7 +148,7 @@ class Fetcher:
         with contained(logger, "%s fails and is not fetched until its next role", followed.key) as attempt:
             await work(followed, *args)
         if attempt.failed:
-            self._mark_failed(followed)
+            self._following.mark_failed(followed)
 
     def _move_away(self) -> None:
         """Give partitions to other fetchers after `num.replica.fetchers` changed."""
@@ -173,50 +156,16 @@ class Fetcher:
         if count == self._count:
             return
         self._count = count
-        for key, followed in list(self._followed.items()):
-            if fetcher_index(key, count) != self.index:
+        for followed in self._following:
+            if fetcher_index(followed.key, count) != self.index:
                 # Truncations run within a round and have ended by now, so there is no event to wait for.
-                self.remove(key)
+                self.remove(followed.key)
                 self._place(followed)
-
-    def _end_rests(self) -> None:
-        now = trio.current_time()
-        for followed in held_back(self._deps.throttle, self._followed.values(), now):
-            self._resting[followed] = None
-            self._touched[followed.key] = None
-        for followed in [each for each in self._resting if each.rests_until <= now]:
-            del self._resting[followed]
-            self._touched[followed.key] = None
-
-    def _tell_session(self) -> None:
-        for key in self._touched:
-            followed = self._followed.get(key)
-            # The current position, whatever touched the partition: it may have left, come back and grown since.
-            position = None if followed is None else self._position(followed)
-            if position is None:
-                self._session.forget(key)
-            else:
-                self._session.want(key, position)
-        self._touched.clear()
 
     async def _sleep(self) -> None:
         # Only a rest ends with time. A failed partition waits for its next role, whose `add` interrupts.
-        with trio.move_on_at(min((each.rests_until for each in self._resting), default=math.inf)):
+        with trio.move_on_at(self._following.next_at):
             await self._wake.wait()
-
-    def _position(self, followed: Followed) -> Position | None:
-        """The position from which to fetch this partition; None while it is not fetched."""
-        log = followed.partition.log
-        if log is None or followed.failed or followed in self._resting or followed in self._truncating:
-            return None
-        # A Fetch from the log end would acknowledge records that still wait for a demanded flush (`flush.messages`).
-        if log.acknowledgeable_offset < log.log_end_offset:
-            return None
-        return position_of(followed, log, self._fetch_version)
-
-    def _is_current(self, followed: Followed) -> bool:
-        # Compared by identity: with each role a partition gets another `Followed`, also under the same leader.
-        return self._followed.get(followed.key) is followed and followed.partition.log is not None
 
     # -- fetching
 
@@ -224,8 +173,11 @@ class Fetcher:
         """Send one Fetch and carry out its response."""
         session, config = self._session, self._deps.config
         # As in Kafka, one topic without an id makes the whole request use names, and so an older version.
-        by_id = self._fetch_version >= FETCH_TOPIC_ID_VERSION and session.all_have_ids
-        version = self._fetch_version if by_id else min(self._fetch_version, FETCH_TOPIC_ID_VERSION - 1)
+        version = self._following.fetch_version
+        by_id = version >= FETCH_TOPIC_ID_VERSION and session.all_have_ids
+        if not by_id:
+            version = min(version, FETCH_TOPIC_ID_VERSION - 1)
+
         asked = session.ask(by_id=by_id)
         limits = FetchLimits(
             config.replica_fetch_wait_max_ms,
@@ -244,14 +196,14 @@ class Fetcher:
             # The leader may have handled the request, so its end of the session is unknown.
             session.lost()
             if not interrupted:
-                self._rest_all(asked.positions)
+                self._following.rest_all(asked.positions)
             return
         rows = session.take(asked, response)
         if isinstance(rows, str):
             logger.info("broker %d: an answer to Fetch cannot be used: %s", self.leader_id, rows, extra=self._extra)
             # After a bad incremental response a full request follows at once. If that one fails too, there is a pause.
             if asked.is_full:
-                self._rest_all(asked.positions)
+                self._following.rest_all(asked.positions)
             return
         await self._take_rows(asked.positions, rows)
 
@@ -261,7 +213,7 @@ class Fetcher:
         parted: list[tuple[Followed, Diverged]] = []
         for number, (key, row) in enumerate(rows.items(), 1):
             # The partition may have left during the request. If it has come back, `judge` compares its position.
-            followed = self._followed.get(key)
+            followed = self._following.get(key)
             if followed is not None:
                 await self._contain(followed, self._take_row, positions[key], row, parted)
             if number % ROWS_AT_A_TIME == 0:
@@ -272,13 +224,13 @@ class Fetcher:
     async def _take_row(
         self, followed: Followed, asked: Position, row: Row, parted: list[tuple[Followed, Diverged]]
     ) -> None:
-        await self._carry_out(followed, judge(asked, self._position(followed), row), parted)
+        await self._carry_out(followed, judge(asked, self._following.position(followed), row), parted)
 
     async def _carry_out(self, followed: Followed, verdict: Verdict, parted: list[tuple[Followed, Diverged]]) -> None:
         match verdict:
             case Stale():
                 # The leader's end of the session holds another position than this follower has now.
-                self._touched[followed.key] = None
+                self._following.touch(followed)
             case Append():
                 await self._append(followed, verdict)
             case Diverged():
@@ -286,16 +238,16 @@ class Fetcher:
             case OutOfRange():
                 await self._come_into_range(followed)
             case Wait():
-                self._rest(followed, verdict.code)
+                self._following.rest(followed, verdict.code)
             case Fail():
-                self._fail(followed, verdict.code)
+                self._following.fail(followed, verdict.code)
 
     async def _append(self, followed: Followed, sent: Append) -> None:
         """Append the leader's records piece by piece, then take over its log start offset and high watermark."""
         if not await self._leave_behind(followed, sent.log_start_offset):
             return
         for piece in pieces(sent.records, PIECE_BYTES):
-            if not self._is_current(followed) or not await self._append_next(followed, piece):
+            if not self._following.is_current(followed) or not await self._append_next(followed, piece):
                 return
             # The count goes on over partitions: many small appends without a checkpoint block the event loop as well.
             self._appended_bytes += len(piece)
@@ -303,7 +255,7 @@ class Fetcher:
                 self._appended_bytes = 0
                 await trio.lowlevel.checkpoint()
         log = followed.partition.log
-        if log is not None and self._is_current(followed):
+        if log is not None and self._following.is_current(followed):
             self._raise_log_start(followed, log, min(sent.log_start_offset, log.log_end_offset))
             followed.has_fetched(log.log_end_offset, sent.high_watermark)
             followed.partition.follow_to(sent.high_watermark)
@@ -329,14 +281,14 @@ class Fetcher:
         except StorageError:
             # If the directory failed, the partition has left and this does nothing. If a file descriptor was lacking,
             # the next attempt may succeed.
-            self._rest(followed, ErrorCode.KAFKA_STORAGE_ERROR)
+            self._following.rest(followed, ErrorCode.KAFKA_STORAGE_ERROR)
             return False
         return True
 
     def _raise_log_start(self, followed: Followed, log: "PartitionLog", start_offset: int) -> None:
         if start_offset > log.log_start_offset:
             log.raise_log_start(start_offset)
-            self._touched[followed.key] = None
+            self._following.touch(followed)
 
     async def _append_next(self, followed: Followed, piece: memoryview) -> bool:
         """Append one piece; False if that failed. The log may start over first."""
@@ -368,16 +320,16 @@ class Fetcher:
         except StorageError as error:
             partition.fail_storage(error)
             # As in `_leave_behind`: this has an effect only if a file descriptor was lacking.
-            self._rest(followed, ErrorCode.KAFKA_STORAGE_ERROR)
+            self._following.rest(followed, ErrorCode.KAFKA_STORAGE_ERROR)
             return False
-        self._touched[followed.key] = None
+        self._following.touch(followed)
         if isinstance(appended, ErrorCode):
             # A damaged response may be intact the next time. Offsets that do not rise would come again (Kafka fails
             # the partition, too).
             if appended == ErrorCode.CORRUPT_MESSAGE:
-                self._rest(followed, appended)
+                self._following.rest(followed, appended)
             else:
-                self._fail(followed, appended)
+                self._following.fail(followed, appended)
             return False
         self._session.served(followed.key)
         if log.flush_demanded:
@@ -399,12 +351,13 @@ class Fetcher:
             logs = [
                 log
                 for each in self._unsynced
-                if self._is_current(each)
+                if self._following.is_current(each)
                 and (log := each.partition.log) is not None
                 and log.acknowledgeable_offset < log.log_end_offset
             ]
             if not logs:
-                self._touched |= {each.key: None for each in self._unsynced}
+                for each in self._unsynced:
+                    self._following.touch(each)
                 self._unsynced.clear()
                 return
             try:
@@ -420,14 +373,14 @@ class Fetcher:
         than KIP-595, or the log has no leader epochs."""
         asking: dict[TopicPartition, Position] = {}
         parted: list[tuple[Followed, Diverged]] = []
-        for followed in self._truncating:
+        for followed in self._following.truncating:
             log = followed.partition.log
-            if log is None or followed.failed or followed in self._resting:
+            if log is None or followed.failed or self._following.is_resting(followed):
                 continue
             if log.epochs.latest_epoch is None:
                 parted.append((followed, OF_UNKNOWN_EPOCHS))
             else:
-                position = position_of(followed, log, self._fetch_version)
+                position = position_of(followed, log, self._following.fetch_version)
                 # In the versions that need this question, `position_of` leaves the epoch out.
                 asking[followed.key] = position._replace(last_fetched_epoch=log.epochs.latest_epoch)
         await self._part_all(parted)
@@ -437,24 +390,24 @@ class Fetcher:
     async def _ask_epoch_ends(self, asking: dict[TopicPartition, Position]) -> None:
         response = await self._ask(epochs_request(asking, self._deps.broker_id), m.OffsetForLeaderEpochResponse)
         if response is None:
-            self._rest_all(asking)
+            self._following.rest_all(asking)
             return
         parted: list[tuple[Followed, Diverged]] = []
         for key, row in epoch_ends(response):
-            asked, followed = asking.pop(key, None), self._followed.get(key)
+            asked, followed = asking.pop(key, None), self._following.get(key)
             # The partition may have left, or come back, while the leader answered.
-            if asked is not None and followed in self._truncating:
+            if asked is not None and followed in self._following.truncating:
                 await self._contain(followed, self._take_epoch_end, asked, row, parted)
         # What remains in `asking` was missing in the response: a pause comes before the next question.
-        self._rest_all(asking)
+        self._following.rest_all(asking)
         await self._part_all(parted)
 
     async def _take_epoch_end(
         self, followed: Followed, asked: Position, row: EpochEnd, parted: list[tuple[Followed, Diverged]]
     ) -> None:
         log = followed.partition.log
-        # Not `_position`, which is None while a log is in `_truncating`.
-        now = None if log is None else position_of(followed, log, self._fetch_version)
+        # Not `Following.position`, which is None while a log is in `_truncating`.
+        now = None if log is None else position_of(followed, log, self._following.fetch_version)
         await self._carry_out(followed, judge_epoch_end(asked, now, row), parted)
 
     async def _part_all(self, parted: list[tuple[Followed, Diverged]]) -> None:
@@ -471,25 +424,19 @@ class Fetcher:
     async def _part(self, followed: Followed, diverged: Diverged) -> None:
         """Truncate one log to where it diverges from the leader's, as far as this response shows."""
         log = followed.partition.log
-        if log is None or not self._is_current(followed):
+        if log is None or not self._following.is_current(followed):
             return
         before = log.log_end_offset, log.epochs.latest_epoch
         cut = decide_cut(diverged, log.epochs, log.log_end_offset, followed.partition.high_watermark)
         await self._cut(followed, cut.offset)
-        if cut.is_final and followed in self._truncating:
-            self._is_in_line(followed)
+        if cut.is_final and followed in self._following.truncating:
+            self._following.is_in_line(followed)
         # An unchanged log would bring the same request and the same response at once.
         elif before == (log.log_end_offset, log.epochs.latest_epoch):
-            self._rest(followed, ErrorCode.NONE)
+            self._following.rest(followed, ErrorCode.NONE)
         # The next round asks about the new end of the log; it must not sleep before.
         else:
             self._wake.set()
-
-    def _is_in_line(self, followed: Followed) -> None:
-        """Note that the log agrees with the leader's up to its end, so that it is fetched from now on."""
-        self._truncating.pop(followed, None)
-        followed.is_truncating = False
-        self._touched[followed.key] = None
 
     async def _cut(
         self,
@@ -516,7 +463,7 @@ class Fetcher:
         finally:
             followed.cut_ended.set()
             followed.cut_ended = None
-        self._touched[followed.key] = None
+        self._following.touch(followed)
         if before != log.log_end_offset:
             logger.info("%s: cut from %d to %d to follow broker %d", log, before, log.log_end_offset, self.leader_id)
 
@@ -539,7 +486,7 @@ class Fetcher:
             await self._cut(followed, start_offset, start_over=True)
         # The leader's log includes the offset by now. A pause keeps a repeated error from looping.
         else:
-            self._rest(followed, ErrorCode.OFFSET_OUT_OF_RANGE)
+            self._following.rest(followed, ErrorCode.OFFSET_OUT_OF_RANGE)
 
     async def _leader_offset(self, followed: Followed, timestamp: int) -> int | None:
         """The leader's log end (LATEST) or log start offset (EARLIEST). None after an error, which is handled here, or
@@ -547,15 +494,15 @@ class Fetcher:
         request = offset_request(followed.key, followed.leader_epoch, timestamp, self._deps.broker_id)
         response = await self._ask(request, m.ListOffsetsResponse)
         # The partition may have another leader by now: this leader's offsets must not truncate its log.
-        if not self._is_current(followed):
+        if not self._following.is_current(followed):
             return None
         error, offset = (ErrorCode.NETWORK_EXCEPTION, -1) if response is None else offset_of(response)
         if not error:
             return offset
         if error == ErrorCode.FENCED_LEADER_EPOCH:
-            self._fail(followed, error)
+            self._following.fail(followed, error)
         else:
-            self._rest(followed, error)
+            self._following.rest(followed, error)
         return None
 
     # -- errors
@@ -570,30 +517,3 @@ class Fetcher:
         if not isinstance(response, expected):
             raise InvariantBroken(f"{response!r} answers {type(request).__name__}")
         return response
-
-    def _rest(self, followed: Followed, code: int) -> None:
-        if not self._is_current(followed):
-            return
-        why = error_name(code)
-        logger.info("%s is not fetched from broker %d for a while: %s", followed.key, self.leader_id, why)
-        self._rest_all([followed.key])
-
-    def _rest_all(self, keys: Iterable[TopicPartition]) -> None:
-        """Do not fetch these partitions for a while, at most `replica.fetch.backoff.ms`."""
-        rest_seconds_max = max(self._deps.config.replica_fetch_backoff_ms / 1000, REST_SECONDS_MIN)
-        for key in keys:
-            followed = self._followed.get(key)
-            if followed is not None:
-                followed.back_off(rest_seconds_max, trio.current_time())
-                self._resting[followed] = None
-                self._touched[key] = None
-
-    def _fail(self, followed: Followed, code: int) -> None:
-        if self._is_current(followed):
-            logger.warning("%s is not fetched until its next role: %s", followed.key, error_name(code))
-            self._mark_failed(followed)
-
-    def _mark_failed(self, followed: Followed) -> None:
-        # It stays in `_followed`: the pool removes it when the next role comes.
-        followed.failed = True
-        self._touched[followed.key] = None

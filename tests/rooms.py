@@ -55,6 +55,7 @@ ROOM_OF_FILE = {
         "__main__": "cli",
         "cli": "cli",
         "serve": "serve",
+        "build": "serve",
         "logins": "serve",
         "call": "call",
         "repeats": "call",

@@ -10,9 +10,7 @@ from barnabas.wire.apis import (
     APIS,
     inter_broker_versions,
     metadata_version_is_at_least,
-    request_class,
     request_header_version,
-    response_class,
     response_header_version,
 )
 from tests.wire.kafka_apis import KAFKA_APIS, KAFKA_NAMES, KRAFT_ONLY, LEFT_OUT, REFERENCE
@@ -41,7 +39,7 @@ def test_a_served_api_has_schemas_of_the_same_key_versions_and_flexibility(api) 
     for suffix in ("Request", "Response"):
         name = api.name + suffix
         assert name in m.schemas(), f"add the fields of {name} to wire/schemas/{api.family}.py"
-    for message in (request_class(api), response_class(api)):
+    for message in (m.request_class(api), m.response_class(api)):
         assert api.key == message.API_KEY
         assert (api.min_version, api.max_version) == (message.MIN_VERSION, message.MAX_VERSION)
         assert api.flexible_from == message.FLEXIBLE_FROM
@@ -63,8 +61,8 @@ def test_every_schema_with_a_key_belongs_to_an_api_of_its_name_and_family() -> N
 
 
 def test_request_and_response_classes_are_those_of_the_messages_module() -> None:
-    assert request_class(APIS[1]) is m.FetchRequest
-    assert response_class(APIS[1]) is m.FetchResponse
+    assert m.request_class(APIS[1]) is m.FetchRequest
+    assert m.response_class(APIS[1]) is m.FetchResponse
 
 
 def test_what_kafka_serves_is_served() -> None:
