@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.replication.logs import directories, partition_logs
 from barnabas.replication.logs.checkpoints import Checkpoints
-from barnabas.storage import cleanable, disk, producers
+from barnabas.storage import cleanable, cleaner, disk, producers
 from barnabas.storage import log as storage_log
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _eager_compaction() -> list[Replacement]:
         """Bug: compacts sealed segments, synced or not."""
         return right(segments, rules, **{**facts, "recovery_point": facts["log_end_offset"]})
 
-    return [(cleanable, "find_cleanable", find_cleanable)]
+    return [(cleaner, "find_cleanable", find_cleanable)]
 
 
 def _trusted_sync() -> list[Replacement]:

@@ -5,9 +5,10 @@ from pathlib import Path
 
 from barnabas.config.property import Effect, Property, attribute_name
 from barnabas.config.table import BROKER_TABLE, TOPIC_TABLE
+from tests.rooms import PACKAGES
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("wire", "storage", "controller", "broker")
+FOLDERS = [package for package in PACKAGES if package not in ("config", "testing", "pipeline")]
 
 # Properties that act through a value that `live.py` or `rules.py` makes of them.
 DERIVED = {
@@ -35,7 +36,7 @@ def words_read() -> set[str]:
 
 def names_read() -> set[str]:
     """Every name of a property that is written out where the settings of single listeners are read."""
-    sources = [ROOT / "config/listener_settings.py", *(ROOT / "security").glob("*.py")]
+    sources = [ROOT / "config/listener_settings.py", *(ROOT / "security").rglob("*.py")]
     sources.append(ROOT / "broker/peers/login.py")
     return {name for path in sources for name in re.findall(r'"([a-z][a-z.]+)"', path.read_text())}
 
@@ -54,7 +55,7 @@ def test_what_is_called_served_is_read_somewhere() -> None:
     unread = [row.name for row in with_effect(Effect.SERVED) if not acts(row, read) and row.name not in names_read()]
     names = [f"config.{DERIVED.get(name, attribute_name(name))}" for name in unread]
     assert unread == [], (
-        "SERVED in config/tables/, and no other file of wire/, storage/, controller/ or broker/ "
+        "SERVED in config/tables/, and no file of another package "
         f"reads it: read {', '.join(names)} where the property acts. If config/ makes another value of it, that "
         "value's name goes into DERIVED of tests/config/test_effects.py"
     )

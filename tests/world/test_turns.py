@@ -47,7 +47,7 @@ async def test_so_many_go_on_at_a_time_and_equals_in_the_order_in_which_they_cam
     assert sorted(scene.order) == ["a", "b", "c", "d"]
 
 
-async def test_the_connection_that_has_spent_least_is_next(scene):
+async def test_the_connection_that_has_spent_least_is_next(scene, autojump_clock):
     busy = connection()
     await scene.begin("busy", busy)
     await trio.sleep(1.5)
@@ -59,7 +59,7 @@ async def test_the_connection_that_has_spent_least_is_next(scene):
     assert busy.spent_seconds == pytest.approx(1.0, abs=0.1)
 
 
-async def test_the_work_of_the_broker_itself_is_next(scene):
+async def test_the_work_of_the_broker_itself_is_next(scene, autojump_clock):
     for name in "abc":
         await scene.begin(name, connection())
     await scene.begin("own", None)
@@ -67,7 +67,7 @@ async def test_the_work_of_the_broker_itself_is_next(scene):
     assert scene.order == ["a", "own"]
 
 
-async def test_a_request_that_begins_to_wait_gives_its_turn_back(scene):
+async def test_a_request_that_begins_to_wait_gives_its_turn_back(scene, autojump_clock):
     waiting = connection()
 
     async def rest():
@@ -80,7 +80,7 @@ async def test_a_request_that_begins_to_wait_gives_its_turn_back(scene):
     assert waiting.turn is None
 
 
-async def test_a_request_that_has_a_turn_needs_no_second_one(scene):
+async def test_a_request_that_has_a_turn_needs_no_second_one(scene, autojump_clock):
     async def again():
         async with scene.turns.turn():
             scene.order.append("again")
@@ -90,7 +90,7 @@ async def test_a_request_that_has_a_turn_needs_no_second_one(scene):
     assert scene.order == ["first", "again", "other"]
 
 
-async def test_one_that_is_cancelled_leaves_its_place_to_others(scene):
+async def test_one_that_is_cancelled_leaves_its_place_to_others(scene, autojump_clock):
     given_up = trio.CancelScope()
 
     async def give_up():
@@ -111,7 +111,7 @@ async def test_one_that_is_cancelled_leaves_its_place_to_others(scene):
     assert scene.order == ["first", "other", "last"]
 
 
-async def test_one_that_is_cancelled_as_it_gets_the_place_hands_it_on(scene):
+async def test_one_that_is_cancelled_as_it_gets_the_place_hands_it_on(scene, autojump_clock):
     scope = trio.CancelScope()
 
     async def first():
