@@ -42,3825 +42,1610 @@ def response_class(api: Api) -> type[Message]: ...
 def schemas() -> dict[str, Schema]: ...
 
 class AddOffsetsToTxnRequest(Message):
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    group_id: str
-    def __init__(
-        self,
-        *,
-        transactional_id: str = ...,
-        producer_id: int = ...,
-        producer_epoch: int = ...,
-        group_id: str = ...,
-    ) -> None: ...
+    transactional_id: str = ...
+    producer_id: int = ...
+    producer_epoch: int = ...
+    group_id: str = ...
 
 class AddOffsetsToTxnResponse(Message):
-    throttle_time_ms: int
-    error_code: int
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        error_code: int = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    error_code: int = ...
 
 class AddPartitionsToTxnRequest(Message):
     class AddPartitionsToTxnTopic(Struct):
-        name: str
-        partitions: Sequence[int]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partitions: Sequence[int] = ...,
-        ) -> None: ...
+        name: str = ...
+        partitions: Sequence[int] = ...
 
     class AddPartitionsToTxnTransaction(Struct):
-        transactional_id: str
-        producer_id: int
-        producer_epoch: int
-        verify_only: bool
-        topics: Sequence[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic]
-        def __init__(
-            self,
-            *,
-            transactional_id: str = ...,
-            producer_id: int = ...,
-            producer_epoch: int = ...,
-            verify_only: bool = ...,
-            topics: Sequence[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic] = ...,
-        ) -> None: ...
+        transactional_id: str = ...
+        producer_id: int = ...
+        producer_epoch: int = ...
+        verify_only: bool = ...
+        topics: Sequence[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic] = ...
 
-    transactions: Sequence[AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction]
-    v3_and_below_transactional_id: str
-    v3_and_below_producer_id: int
-    v3_and_below_producer_epoch: int
-    v3_and_below_topics: Sequence[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic]
-    def __init__(
-        self,
-        *,
-        transactions: Sequence[AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction] = ...,
-        v3_and_below_transactional_id: str = ...,
-        v3_and_below_producer_id: int = ...,
-        v3_and_below_producer_epoch: int = ...,
-        v3_and_below_topics: Sequence[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic] = ...,
-    ) -> None: ...
+    transactions: Sequence[AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction] = ...
+    v3_and_below_transactional_id: str = ...
+    v3_and_below_producer_id: int = ...
+    v3_and_below_producer_epoch: int = ...
+    v3_and_below_topics: Sequence[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic] = ...
 
 class AddPartitionsToTxnResponse(Message):
     class AddPartitionsToTxnPartitionResult(Struct):
-        partition_index: int
-        partition_error_code: int
-        def __init__(
-            self,
-            *,
-            partition_index: int = ...,
-            partition_error_code: int = ...,
-        ) -> None: ...
+        partition_index: int = ...
+        partition_error_code: int = ...
 
     class AddPartitionsToTxnTopicResult(Struct):
-        name: str
-        results_by_partition: Sequence[AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            results_by_partition: Sequence[AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult] = ...,
-        ) -> None: ...
+        name: str = ...
+        results_by_partition: Sequence[AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult] = ...
 
     class AddPartitionsToTxnResult(Struct):
-        transactional_id: str
-        topic_results: Sequence[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult]
-        def __init__(
-            self,
-            *,
-            transactional_id: str = ...,
-            topic_results: Sequence[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult] = ...,
-        ) -> None: ...
+        transactional_id: str = ...
+        topic_results: Sequence[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult] = ...
 
-    throttle_time_ms: int
-    error_code: int
-    results_by_transaction: Sequence[AddPartitionsToTxnResponse.AddPartitionsToTxnResult]
-    results_by_topic_v3_and_below: Sequence[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        error_code: int = ...,
-        results_by_transaction: Sequence[AddPartitionsToTxnResponse.AddPartitionsToTxnResult] = ...,
-        results_by_topic_v3_and_below: Sequence[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    error_code: int = ...
+    results_by_transaction: Sequence[AddPartitionsToTxnResponse.AddPartitionsToTxnResult] = ...
+    results_by_topic_v3_and_below: Sequence[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult] = ...
 
 class AllocateProducerIdsRequest(Message):
-    broker_id: int
-    broker_epoch: int
-    def __init__(
-        self,
-        *,
-        broker_id: int = ...,
-        broker_epoch: int = ...,
-    ) -> None: ...
+    broker_id: int = ...
+    broker_epoch: int = ...
 
 class AllocateProducerIdsResponse(Message):
-    throttle_time_ms: int
-    error_code: int
-    producer_id_start: int
-    producer_id_len: int
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        error_code: int = ...,
-        producer_id_start: int = ...,
-        producer_id_len: int = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    error_code: int = ...
+    producer_id_start: int = ...
+    producer_id_len: int = ...
 
 class AlterClientQuotasRequest(Message):
     class EntityData(Struct):
-        entity_type: str
-        entity_name: str | None
-        def __init__(
-            self,
-            *,
-            entity_type: str = ...,
-            entity_name: str | None = ...,
-        ) -> None: ...
+        entity_type: str = ...
+        entity_name: str | None = ...
 
     class OpData(Struct):
-        key: str
-        value: float
-        remove: bool
-        def __init__(
-            self,
-            *,
-            key: str = ...,
-            value: float = ...,
-            remove: bool = ...,
-        ) -> None: ...
+        key: str = ...
+        value: float = ...
+        remove: bool = ...
 
     class EntryData(Struct):
-        entity: Sequence[AlterClientQuotasRequest.EntityData]
-        ops: Sequence[AlterClientQuotasRequest.OpData]
-        def __init__(
-            self,
-            *,
-            entity: Sequence[AlterClientQuotasRequest.EntityData] = ...,
-            ops: Sequence[AlterClientQuotasRequest.OpData] = ...,
-        ) -> None: ...
+        entity: Sequence[AlterClientQuotasRequest.EntityData] = ...
+        ops: Sequence[AlterClientQuotasRequest.OpData] = ...
 
-    entries: Sequence[AlterClientQuotasRequest.EntryData]
-    validate_only: bool
-    def __init__(
-        self,
-        *,
-        entries: Sequence[AlterClientQuotasRequest.EntryData] = ...,
-        validate_only: bool = ...,
-    ) -> None: ...
+    entries: Sequence[AlterClientQuotasRequest.EntryData] = ...
+    validate_only: bool = ...
 
 class AlterClientQuotasResponse(Message):
     class EntityData(Struct):
-        entity_type: str
-        entity_name: str | None
-        def __init__(
-            self,
-            *,
-            entity_type: str = ...,
-            entity_name: str | None = ...,
-        ) -> None: ...
+        entity_type: str = ...
+        entity_name: str | None = ...
 
     class EntryData(Struct):
-        error_code: int
-        error_message: str | None
-        entity: Sequence[AlterClientQuotasResponse.EntityData]
-        def __init__(
-            self,
-            *,
-            error_code: int = ...,
-            error_message: str | None = ...,
-            entity: Sequence[AlterClientQuotasResponse.EntityData] = ...,
-        ) -> None: ...
+        error_code: int = ...
+        error_message: str | None = ...
+        entity: Sequence[AlterClientQuotasResponse.EntityData] = ...
 
-    throttle_time_ms: int
-    entries: Sequence[AlterClientQuotasResponse.EntryData]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        entries: Sequence[AlterClientQuotasResponse.EntryData] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    entries: Sequence[AlterClientQuotasResponse.EntryData] = ...
 
 class AlterConfigsRequest(Message):
     class AlterableConfig(Struct):
-        name: str
-        value: str | None
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            value: str | None = ...,
-        ) -> None: ...
+        name: str = ...
+        value: str | None = ...
 
     class AlterConfigsResource(Struct):
-        resource_type: int
-        resource_name: str
-        configs: Sequence[AlterConfigsRequest.AlterableConfig]
-        def __init__(
-            self,
-            *,
-            resource_type: int = ...,
-            resource_name: str = ...,
-            configs: Sequence[AlterConfigsRequest.AlterableConfig] = ...,
-        ) -> None: ...
+        resource_type: int = ...
+        resource_name: str = ...
+        configs: Sequence[AlterConfigsRequest.AlterableConfig] = ...
 
-    resources: Sequence[AlterConfigsRequest.AlterConfigsResource]
-    validate_only: bool
-    def __init__(
-        self,
-        *,
-        resources: Sequence[AlterConfigsRequest.AlterConfigsResource] = ...,
-        validate_only: bool = ...,
-    ) -> None: ...
+    resources: Sequence[AlterConfigsRequest.AlterConfigsResource] = ...
+    validate_only: bool = ...
 
 class AlterConfigsResponse(Message):
     class AlterConfigsResourceResponse(Struct):
-        error_code: int
-        error_message: str | None
-        resource_type: int
-        resource_name: str
-        def __init__(
-            self,
-            *,
-            error_code: int = ...,
-            error_message: str | None = ...,
-            resource_type: int = ...,
-            resource_name: str = ...,
-        ) -> None: ...
+        error_code: int = ...
+        error_message: str | None = ...
+        resource_type: int = ...
+        resource_name: str = ...
 
-    throttle_time_ms: int
-    responses: Sequence[AlterConfigsResponse.AlterConfigsResourceResponse]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        responses: Sequence[AlterConfigsResponse.AlterConfigsResourceResponse] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    responses: Sequence[AlterConfigsResponse.AlterConfigsResourceResponse] = ...
 
 class AlterPartitionReassignmentsRequest(Message):
     class ReassignablePartition(Struct):
-        partition_index: int
-        replicas: Sequence[int] | None
-        def __init__(
-            self,
-            *,
-            partition_index: int = ...,
-            replicas: Sequence[int] | None = ...,
-        ) -> None: ...
+        partition_index: int = ...
+        replicas: Sequence[int] | None = ...
 
     class ReassignableTopic(Struct):
-        name: str
-        partitions: Sequence[AlterPartitionReassignmentsRequest.ReassignablePartition]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partitions: Sequence[AlterPartitionReassignmentsRequest.ReassignablePartition] = ...,
-        ) -> None: ...
+        name: str = ...
+        partitions: Sequence[AlterPartitionReassignmentsRequest.ReassignablePartition] = ...
 
-    timeout_ms: int
-    topics: Sequence[AlterPartitionReassignmentsRequest.ReassignableTopic]
-    def __init__(
-        self,
-        *,
-        timeout_ms: int = ...,
-        topics: Sequence[AlterPartitionReassignmentsRequest.ReassignableTopic] = ...,
-    ) -> None: ...
+    timeout_ms: int = ...
+    topics: Sequence[AlterPartitionReassignmentsRequest.ReassignableTopic] = ...
 
 class AlterPartitionReassignmentsResponse(Message):
     class ReassignablePartitionResponse(Struct):
-        partition_index: int
-        error_code: int
-        error_message: str | None
-        def __init__(
-            self,
-            *,
-            partition_index: int = ...,
-            error_code: int = ...,
-            error_message: str | None = ...,
-        ) -> None: ...
+        partition_index: int = ...
+        error_code: int = ...
+        error_message: str | None = ...
 
     class ReassignableTopicResponse(Struct):
-        name: str
-        partitions: Sequence[AlterPartitionReassignmentsResponse.ReassignablePartitionResponse]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partitions: Sequence[AlterPartitionReassignmentsResponse.ReassignablePartitionResponse] = ...,
-        ) -> None: ...
+        name: str = ...
+        partitions: Sequence[AlterPartitionReassignmentsResponse.ReassignablePartitionResponse] = ...
 
-    throttle_time_ms: int
-    error_code: int
-    error_message: str | None
-    responses: Sequence[AlterPartitionReassignmentsResponse.ReassignableTopicResponse]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        error_code: int = ...,
-        error_message: str | None = ...,
-        responses: Sequence[AlterPartitionReassignmentsResponse.ReassignableTopicResponse] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    error_code: int = ...
+    error_message: str | None = ...
+    responses: Sequence[AlterPartitionReassignmentsResponse.ReassignableTopicResponse] = ...
 
 class AlterPartitionRequest(Message):
     class BrokerState(Struct):
-        broker_id: int
-        broker_epoch: int
-        def __init__(
-            self,
-            *,
-            broker_id: int = ...,
-            broker_epoch: int = ...,
-        ) -> None: ...
+        broker_id: int = ...
+        broker_epoch: int = ...
 
     class PartitionData(Struct):
-        partition_index: int
-        leader_epoch: int
-        new_isr: Sequence[int]
-        new_isr_with_epochs: Sequence[AlterPartitionRequest.BrokerState]
-        leader_recovery_state: int
-        partition_epoch: int
-        def __init__(
-            self,
-            *,
-            partition_index: int = ...,
-            leader_epoch: int = ...,
-            new_isr: Sequence[int] = ...,
-            new_isr_with_epochs: Sequence[AlterPartitionRequest.BrokerState] = ...,
-            leader_recovery_state: int = ...,
-            partition_epoch: int = ...,
-        ) -> None: ...
+        partition_index: int = ...
+        leader_epoch: int = ...
+        new_isr: Sequence[int] = ...
+        new_isr_with_epochs: Sequence[AlterPartitionRequest.BrokerState] = ...
+        leader_recovery_state: int = ...
+        partition_epoch: int = ...
 
     class TopicData(Struct):
-        topic_name: str
-        topic_id: bytes
-        partitions: Sequence[AlterPartitionRequest.PartitionData]
-        def __init__(
-            self,
-            *,
-            topic_name: str = ...,
-            topic_id: bytes = ...,
-            partitions: Sequence[AlterPartitionRequest.PartitionData] = ...,
-        ) -> None: ...
+        topic_name: str = ...
+        topic_id: bytes = ...
+        partitions: Sequence[AlterPartitionRequest.PartitionData] = ...
 
-    broker_id: int
-    broker_epoch: int
-    topics: Sequence[AlterPartitionRequest.TopicData]
-    def __init__(
-        self,
-        *,
-        broker_id: int = ...,
-        broker_epoch: int = ...,
-        topics: Sequence[AlterPartitionRequest.TopicData] = ...,
-    ) -> None: ...
+    broker_id: int = ...
+    broker_epoch: int = ...
+    topics: Sequence[AlterPartitionRequest.TopicData] = ...
 
 class AlterPartitionResponse(Message):
     class PartitionData(Struct):
-        partition_index: int
-        error_code: int
-        leader_id: int
-        leader_epoch: int
-        isr: Sequence[int]
-        leader_recovery_state: int
-        partition_epoch: int
-        def __init__(
-            self,
-            *,
-            partition_index: int = ...,
-            error_code: int = ...,
-            leader_id: int = ...,
-            leader_epoch: int = ...,
-            isr: Sequence[int] = ...,
-            leader_recovery_state: int = ...,
-            partition_epoch: int = ...,
-        ) -> None: ...
+        partition_index: int = ...
+        error_code: int = ...
+        leader_id: int = ...
+        leader_epoch: int = ...
+        isr: Sequence[int] = ...
+        leader_recovery_state: int = ...
+        partition_epoch: int = ...
 
     class TopicData(Struct):
-        topic_name: str
-        topic_id: bytes
-        partitions: Sequence[AlterPartitionResponse.PartitionData]
-        def __init__(
-            self,
-            *,
-            topic_name: str = ...,
-            topic_id: bytes = ...,
-            partitions: Sequence[AlterPartitionResponse.PartitionData] = ...,
-        ) -> None: ...
+        topic_name: str = ...
+        topic_id: bytes = ...
+        partitions: Sequence[AlterPartitionResponse.PartitionData] = ...
 
-    throttle_time_ms: int
-    error_code: int
-    topics: Sequence[AlterPartitionResponse.TopicData]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        error_code: int = ...,
-        topics: Sequence[AlterPartitionResponse.TopicData] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    error_code: int = ...
+    topics: Sequence[AlterPartitionResponse.TopicData] = ...
 
 class AlterReplicaLogDirsRequest(Message):
     class AlterReplicaLogDirTopic(Struct):
-        name: str
-        partitions: Sequence[int]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partitions: Sequence[int] = ...,
-        ) -> None: ...
+        name: str = ...
+        partitions: Sequence[int] = ...
 
     class AlterReplicaLogDir(Struct):
-        path: str
-        topics: Sequence[AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic]
-        def __init__(
-            self,
-            *,
-            path: str = ...,
-            topics: Sequence[AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic] = ...,
-        ) -> None: ...
+        path: str = ...
+        topics: Sequence[AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic] = ...
 
-    dirs: Sequence[AlterReplicaLogDirsRequest.AlterReplicaLogDir]
-    def __init__(
-        self,
-        *,
-        dirs: Sequence[AlterReplicaLogDirsRequest.AlterReplicaLogDir] = ...,
-    ) -> None: ...
+    dirs: Sequence[AlterReplicaLogDirsRequest.AlterReplicaLogDir] = ...
 
 class AlterReplicaLogDirsResponse(Message):
     class AlterReplicaLogDirPartitionResult(Struct):
-        partition_index: int
-        error_code: int
-        def __init__(
-            self,
-            *,
-            partition_index: int = ...,
-            error_code: int = ...,
-        ) -> None: ...
+        partition_index: int = ...
+        error_code: int = ...
 
     class AlterReplicaLogDirTopicResult(Struct):
-        topic_name: str
-        partitions: Sequence[AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult]
-        def __init__(
-            self,
-            *,
-            topic_name: str = ...,
-            partitions: Sequence[AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult] = ...,
-        ) -> None: ...
+        topic_name: str = ...
+        partitions: Sequence[AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult] = ...
 
-    throttle_time_ms: int
-    results: Sequence[AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        results: Sequence[AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    results: Sequence[AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult] = ...
 
 class AlterUserScramCredentialsRequest(Message):
     class ScramCredentialDeletion(Struct):
-        name: str
-        mechanism: int
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            mechanism: int = ...,
-        ) -> None: ...
+        name: str = ...
+        mechanism: int = ...
 
     class ScramCredentialUpsertion(Struct):
-        name: str
-        mechanism: int
-        iterations: int
-        salt: bytes
-        salted_password: bytes
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            mechanism: int = ...,
-            iterations: int = ...,
-            salt: bytes = ...,
-            salted_password: bytes = ...,
-        ) -> None: ...
+        name: str = ...
+        mechanism: int = ...
+        iterations: int = ...
+        salt: bytes = ...
+        salted_password: bytes = ...
 
-    deletions: Sequence[AlterUserScramCredentialsRequest.ScramCredentialDeletion]
-    upsertions: Sequence[AlterUserScramCredentialsRequest.ScramCredentialUpsertion]
-    def __init__(
-        self,
-        *,
-        deletions: Sequence[AlterUserScramCredentialsRequest.ScramCredentialDeletion] = ...,
-        upsertions: Sequence[AlterUserScramCredentialsRequest.ScramCredentialUpsertion] = ...,
-    ) -> None: ...
+    deletions: Sequence[AlterUserScramCredentialsRequest.ScramCredentialDeletion] = ...
+    upsertions: Sequence[AlterUserScramCredentialsRequest.ScramCredentialUpsertion] = ...
 
 class AlterUserScramCredentialsResponse(Message):
     class AlterUserScramCredentialsResult(Struct):
-        user: str
-        error_code: int
-        error_message: str | None
-        def __init__(
-            self,
-            *,
-            user: str = ...,
-            error_code: int = ...,
-            error_message: str | None = ...,
-        ) -> None: ...
+        user: str = ...
+        error_code: int = ...
+        error_message: str | None = ...
 
-    throttle_time_ms: int
-    results: Sequence[AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        results: Sequence[AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    results: Sequence[AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult] = ...
 
 class ApiVersionsRequest(Message):
-    client_software_name: str
-    client_software_version: str
-    def __init__(
-        self,
-        *,
-        client_software_name: str = ...,
-        client_software_version: str = ...,
-    ) -> None: ...
+    client_software_name: str = ...
+    client_software_version: str = ...
 
 class ApiVersionsResponse(Message):
     class ApiVersion(Struct):
-        api_key: int
-        min_version: int
-        max_version: int
-        def __init__(
-            self,
-            *,
-            api_key: int = ...,
-            min_version: int = ...,
-            max_version: int = ...,
-        ) -> None: ...
+        api_key: int = ...
+        min_version: int = ...
+        max_version: int = ...
 
     class SupportedFeatureKey(Struct):
-        name: str
-        min_version: int
-        max_version: int
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            min_version: int = ...,
-            max_version: int = ...,
-        ) -> None: ...
+        name: str = ...
+        min_version: int = ...
+        max_version: int = ...
 
     class FinalizedFeatureKey(Struct):
-        name: str
-        max_version_level: int
-        min_version_level: int
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            max_version_level: int = ...,
-            min_version_level: int = ...,
-        ) -> None: ...
+        name: str = ...
+        max_version_level: int = ...
+        min_version_level: int = ...
 
-    error_code: int
-    api_keys: Sequence[ApiVersionsResponse.ApiVersion]
-    throttle_time_ms: int
-    supported_features: Sequence[ApiVersionsResponse.SupportedFeatureKey]
-    finalized_features_epoch: int
-    finalized_features: Sequence[ApiVersionsResponse.FinalizedFeatureKey]
-    zk_migration_ready: bool
-    def __init__(
-        self,
-        *,
-        error_code: int = ...,
-        api_keys: Sequence[ApiVersionsResponse.ApiVersion] = ...,
-        throttle_time_ms: int = ...,
-        supported_features: Sequence[ApiVersionsResponse.SupportedFeatureKey] = ...,
-        finalized_features_epoch: int = ...,
-        finalized_features: Sequence[ApiVersionsResponse.FinalizedFeatureKey] = ...,
-        zk_migration_ready: bool = ...,
-    ) -> None: ...
+    error_code: int = ...
+    api_keys: Sequence[ApiVersionsResponse.ApiVersion] = ...
+    throttle_time_ms: int = ...
+    supported_features: Sequence[ApiVersionsResponse.SupportedFeatureKey] = ...
+    finalized_features_epoch: int = ...
+    finalized_features: Sequence[ApiVersionsResponse.FinalizedFeatureKey] = ...
+    zk_migration_ready: bool = ...
 
 class ConsumerProtocolAssignment(Message):
     class TopicPartition(Struct):
-        topic: str
-        partitions: Sequence[int]
-        def __init__(
-            self,
-            *,
-            topic: str = ...,
-            partitions: Sequence[int] = ...,
-        ) -> None: ...
+        topic: str = ...
+        partitions: Sequence[int] = ...
 
-    assigned_partitions: Sequence[ConsumerProtocolAssignment.TopicPartition]
-    user_data: bytes | None
-    def __init__(
-        self,
-        *,
-        assigned_partitions: Sequence[ConsumerProtocolAssignment.TopicPartition] = ...,
-        user_data: bytes | None = ...,
-    ) -> None: ...
+    assigned_partitions: Sequence[ConsumerProtocolAssignment.TopicPartition] = ...
+    user_data: bytes | None = ...
 
 class ConsumerProtocolSubscription(Message):
     class TopicPartition(Struct):
-        topic: str
-        partitions: Sequence[int]
-        def __init__(
-            self,
-            *,
-            topic: str = ...,
-            partitions: Sequence[int] = ...,
-        ) -> None: ...
+        topic: str = ...
+        partitions: Sequence[int] = ...
 
-    topics: Sequence[str]
-    user_data: bytes | None
-    owned_partitions: Sequence[ConsumerProtocolSubscription.TopicPartition]
-    generation_id: int
-    rack_id: str | None
-    def __init__(
-        self,
-        *,
-        topics: Sequence[str] = ...,
-        user_data: bytes | None = ...,
-        owned_partitions: Sequence[ConsumerProtocolSubscription.TopicPartition] = ...,
-        generation_id: int = ...,
-        rack_id: str | None = ...,
-    ) -> None: ...
+    topics: Sequence[str] = ...
+    user_data: bytes | None = ...
+    owned_partitions: Sequence[ConsumerProtocolSubscription.TopicPartition] = ...
+    generation_id: int = ...
+    rack_id: str | None = ...
 
 class ControlledShutdownRequest(Message):
-    broker_id: int
-    broker_epoch: int
-    def __init__(
-        self,
-        *,
-        broker_id: int = ...,
-        broker_epoch: int = ...,
-    ) -> None: ...
+    broker_id: int = ...
+    broker_epoch: int = ...
 
 class ControlledShutdownResponse(Message):
     class RemainingPartition(Struct):
-        topic_name: str
-        partition_index: int
-        def __init__(
-            self,
-            *,
-            topic_name: str = ...,
-            partition_index: int = ...,
-        ) -> None: ...
+        topic_name: str = ...
+        partition_index: int = ...
 
-    error_code: int
-    remaining_partitions: Sequence[ControlledShutdownResponse.RemainingPartition]
-    def __init__(
-        self,
-        *,
-        error_code: int = ...,
-        remaining_partitions: Sequence[ControlledShutdownResponse.RemainingPartition] = ...,
-    ) -> None: ...
+    error_code: int = ...
+    remaining_partitions: Sequence[ControlledShutdownResponse.RemainingPartition] = ...
 
 class CreateAclsRequest(Message):
     class AclCreation(Struct):
-        resource_type: int
-        resource_name: str
-        resource_pattern_type: int
-        principal: str
-        host: str
-        operation: int
-        permission_type: int
-        def __init__(
-            self,
-            *,
-            resource_type: int = ...,
-            resource_name: str = ...,
-            resource_pattern_type: int = ...,
-            principal: str = ...,
-            host: str = ...,
-            operation: int = ...,
-            permission_type: int = ...,
-        ) -> None: ...
+        resource_type: int = ...
+        resource_name: str = ...
+        resource_pattern_type: int = ...
+        principal: str = ...
+        host: str = ...
+        operation: int = ...
+        permission_type: int = ...
 
-    creations: Sequence[CreateAclsRequest.AclCreation]
-    def __init__(
-        self,
-        *,
-        creations: Sequence[CreateAclsRequest.AclCreation] = ...,
-    ) -> None: ...
+    creations: Sequence[CreateAclsRequest.AclCreation] = ...
 
 class CreateAclsResponse(Message):
     class AclCreationResult(Struct):
-        error_code: int
-        error_message: str | None
-        def __init__(
-            self,
-            *,
-            error_code: int = ...,
-            error_message: str | None = ...,
-        ) -> None: ...
+        error_code: int = ...
+        error_message: str | None = ...
 
-    throttle_time_ms: int
-    results: Sequence[CreateAclsResponse.AclCreationResult]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        results: Sequence[CreateAclsResponse.AclCreationResult] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    results: Sequence[CreateAclsResponse.AclCreationResult] = ...
 
 class CreateDelegationTokenRequest(Message):
     class CreatableRenewers(Struct):
-        principal_type: str
-        principal_name: str
-        def __init__(
-            self,
-            *,
-            principal_type: str = ...,
-            principal_name: str = ...,
-        ) -> None: ...
+        principal_type: str = ...
+        principal_name: str = ...
 
-    owner_principal_type: str | None
-    owner_principal_name: str | None
-    renewers: Sequence[CreateDelegationTokenRequest.CreatableRenewers]
-    max_lifetime_ms: int
-    def __init__(
-        self,
-        *,
-        owner_principal_type: str | None = ...,
-        owner_principal_name: str | None = ...,
-        renewers: Sequence[CreateDelegationTokenRequest.CreatableRenewers] = ...,
-        max_lifetime_ms: int = ...,
-    ) -> None: ...
+    owner_principal_type: str | None = ...
+    owner_principal_name: str | None = ...
+    renewers: Sequence[CreateDelegationTokenRequest.CreatableRenewers] = ...
+    max_lifetime_ms: int = ...
 
 class CreateDelegationTokenResponse(Message):
-    error_code: int
-    principal_type: str
-    principal_name: str
-    token_requester_principal_type: str
-    token_requester_principal_name: str
-    issue_timestamp_ms: int
-    expiry_timestamp_ms: int
-    max_timestamp_ms: int
-    token_id: str
-    hmac: bytes
-    throttle_time_ms: int
-    def __init__(
-        self,
-        *,
-        error_code: int = ...,
-        principal_type: str = ...,
-        principal_name: str = ...,
-        token_requester_principal_type: str = ...,
-        token_requester_principal_name: str = ...,
-        issue_timestamp_ms: int = ...,
-        expiry_timestamp_ms: int = ...,
-        max_timestamp_ms: int = ...,
-        token_id: str = ...,
-        hmac: bytes = ...,
-        throttle_time_ms: int = ...,
-    ) -> None: ...
+    error_code: int = ...
+    principal_type: str = ...
+    principal_name: str = ...
+    token_requester_principal_type: str = ...
+    token_requester_principal_name: str = ...
+    issue_timestamp_ms: int = ...
+    expiry_timestamp_ms: int = ...
+    max_timestamp_ms: int = ...
+    token_id: str = ...
+    hmac: bytes = ...
+    throttle_time_ms: int = ...
 
 class CreatePartitionsRequest(Message):
     class CreatePartitionsAssignment(Struct):
-        broker_ids: Sequence[int]
-        def __init__(
-            self,
-            *,
-            broker_ids: Sequence[int] = ...,
-        ) -> None: ...
+        broker_ids: Sequence[int] = ...
 
     class CreatePartitionsTopic(Struct):
-        name: str
-        count: int
-        assignments: Sequence[CreatePartitionsRequest.CreatePartitionsAssignment] | None
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            count: int = ...,
-            assignments: Sequence[CreatePartitionsRequest.CreatePartitionsAssignment] | None = ...,
-        ) -> None: ...
+        name: str = ...
+        count: int = ...
+        assignments: Sequence[CreatePartitionsRequest.CreatePartitionsAssignment] | None = ...
 
-    topics: Sequence[CreatePartitionsRequest.CreatePartitionsTopic]
-    timeout_ms: int
-    validate_only: bool
-    def __init__(
-        self,
-        *,
-        topics: Sequence[CreatePartitionsRequest.CreatePartitionsTopic] = ...,
-        timeout_ms: int = ...,
-        validate_only: bool = ...,
-    ) -> None: ...
+    topics: Sequence[CreatePartitionsRequest.CreatePartitionsTopic] = ...
+    timeout_ms: int = ...
+    validate_only: bool = ...
 
 class CreatePartitionsResponse(Message):
     class CreatePartitionsTopicResult(Struct):
-        name: str
-        error_code: int
-        error_message: str | None
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            error_code: int = ...,
-            error_message: str | None = ...,
-        ) -> None: ...
+        name: str = ...
+        error_code: int = ...
+        error_message: str | None = ...
 
-    throttle_time_ms: int
-    results: Sequence[CreatePartitionsResponse.CreatePartitionsTopicResult]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        results: Sequence[CreatePartitionsResponse.CreatePartitionsTopicResult] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    results: Sequence[CreatePartitionsResponse.CreatePartitionsTopicResult] = ...
 
 class CreateTopicsRequest(Message):
     class CreatableReplicaAssignment(Struct):
-        partition_index: int
-        broker_ids: Sequence[int]
-        def __init__(
-            self,
-            *,
-            partition_index: int = ...,
-            broker_ids: Sequence[int] = ...,
-        ) -> None: ...
+        partition_index: int = ...
+        broker_ids: Sequence[int] = ...
 
     class CreatableTopicConfig(Struct):
-        name: str
-        value: str | None
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            value: str | None = ...,
-        ) -> None: ...
+        name: str = ...
+        value: str | None = ...
 
     class CreatableTopic(Struct):
-        name: str
-        num_partitions: int
-        replication_factor: int
-        assignments: Sequence[CreateTopicsRequest.CreatableReplicaAssignment]
-        configs: Sequence[CreateTopicsRequest.CreatableTopicConfig]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            num_partitions: int = ...,
-            replication_factor: int = ...,
-            assignments: Sequence[CreateTopicsRequest.CreatableReplicaAssignment] = ...,
-            configs: Sequence[CreateTopicsRequest.CreatableTopicConfig] = ...,
-        ) -> None: ...
+        name: str = ...
+        num_partitions: int = ...
+        replication_factor: int = ...
+        assignments: Sequence[CreateTopicsRequest.CreatableReplicaAssignment] = ...
+        configs: Sequence[CreateTopicsRequest.CreatableTopicConfig] = ...
 
-    topics: Sequence[CreateTopicsRequest.CreatableTopic]
-    timeout_ms: int
-    validate_only: bool
-    def __init__(
-        self,
-        *,
-        topics: Sequence[CreateTopicsRequest.CreatableTopic] = ...,
-        timeout_ms: int = ...,
-        validate_only: bool = ...,
-    ) -> None: ...
+    topics: Sequence[CreateTopicsRequest.CreatableTopic] = ...
+    timeout_ms: int = ...
+    validate_only: bool = ...
 
 class CreateTopicsResponse(Message):
     class CreatableTopicConfigs(Struct):
-        name: str
-        value: str | None
-        read_only: bool
-        config_source: int
-        is_sensitive: bool
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            value: str | None = ...,
-            read_only: bool = ...,
-            config_source: int = ...,
-            is_sensitive: bool = ...,
-        ) -> None: ...
+        name: str = ...
+        value: str | None = ...
+        read_only: bool = ...
+        config_source: int = ...
+        is_sensitive: bool = ...
 
     class CreatableTopicResult(Struct):
-        name: str
-        topic_id: bytes
-        error_code: int
-        error_message: str | None
-        topic_config_error_code: int
-        num_partitions: int
-        replication_factor: int
-        configs: Sequence[CreateTopicsResponse.CreatableTopicConfigs] | None
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            topic_id: bytes = ...,
-            error_code: int = ...,
-            error_message: str | None = ...,
-            topic_config_error_code: int = ...,
-            num_partitions: int = ...,
-            replication_factor: int = ...,
-            configs: Sequence[CreateTopicsResponse.CreatableTopicConfigs] | None = ...,
-        ) -> None: ...
+        name: str = ...
+        topic_id: bytes = ...
+        error_code: int = ...
+        error_message: str | None = ...
+        topic_config_error_code: int = ...
+        num_partitions: int = ...
+        replication_factor: int = ...
+        configs: Sequence[CreateTopicsResponse.CreatableTopicConfigs] | None = ...
 
-    throttle_time_ms: int
-    topics: Sequence[CreateTopicsResponse.CreatableTopicResult]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        topics: Sequence[CreateTopicsResponse.CreatableTopicResult] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    topics: Sequence[CreateTopicsResponse.CreatableTopicResult] = ...
 
 class DeleteAclsRequest(Message):
     class DeleteAclsFilter(Struct):
-        resource_type_filter: int
-        resource_name_filter: str | None
-        pattern_type_filter: int
-        principal_filter: str | None
-        host_filter: str | None
-        operation: int
-        permission_type: int
-        def __init__(
-            self,
-            *,
-            resource_type_filter: int = ...,
-            resource_name_filter: str | None = ...,
-            pattern_type_filter: int = ...,
-            principal_filter: str | None = ...,
-            host_filter: str | None = ...,
-            operation: int = ...,
-            permission_type: int = ...,
-        ) -> None: ...
+        resource_type_filter: int = ...
+        resource_name_filter: str | None = ...
+        pattern_type_filter: int = ...
+        principal_filter: str | None = ...
+        host_filter: str | None = ...
+        operation: int = ...
+        permission_type: int = ...
 
-    filters: Sequence[DeleteAclsRequest.DeleteAclsFilter]
-    def __init__(
-        self,
-        *,
-        filters: Sequence[DeleteAclsRequest.DeleteAclsFilter] = ...,
-    ) -> None: ...
+    filters: Sequence[DeleteAclsRequest.DeleteAclsFilter] = ...
 
 class DeleteAclsResponse(Message):
     class DeleteAclsMatchingAcl(Struct):
-        error_code: int
-        error_message: str | None
-        resource_type: int
-        resource_name: str
-        pattern_type: int
-        principal: str
-        host: str
-        operation: int
-        permission_type: int
-        def __init__(
-            self,
-            *,
-            error_code: int = ...,
-            error_message: str | None = ...,
-            resource_type: int = ...,
-            resource_name: str = ...,
-            pattern_type: int = ...,
-            principal: str = ...,
-            host: str = ...,
-            operation: int = ...,
-            permission_type: int = ...,
-        ) -> None: ...
+        error_code: int = ...
+        error_message: str | None = ...
+        resource_type: int = ...
+        resource_name: str = ...
+        pattern_type: int = ...
+        principal: str = ...
+        host: str = ...
+        operation: int = ...
+        permission_type: int = ...
 
     class DeleteAclsFilterResult(Struct):
-        error_code: int
-        error_message: str | None
-        matching_acls: Sequence[DeleteAclsResponse.DeleteAclsMatchingAcl]
-        def __init__(
-            self,
-            *,
-            error_code: int = ...,
-            error_message: str | None = ...,
-            matching_acls: Sequence[DeleteAclsResponse.DeleteAclsMatchingAcl] = ...,
-        ) -> None: ...
+        error_code: int = ...
+        error_message: str | None = ...
+        matching_acls: Sequence[DeleteAclsResponse.DeleteAclsMatchingAcl] = ...
 
-    throttle_time_ms: int
-    filter_results: Sequence[DeleteAclsResponse.DeleteAclsFilterResult]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        filter_results: Sequence[DeleteAclsResponse.DeleteAclsFilterResult] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    filter_results: Sequence[DeleteAclsResponse.DeleteAclsFilterResult] = ...
 
 class DeleteGroupsRequest(Message):
-    groups_names: Sequence[str]
-    def __init__(
-        self,
-        *,
-        groups_names: Sequence[str] = ...,
-    ) -> None: ...
+    groups_names: Sequence[str] = ...
 
 class DeleteGroupsResponse(Message):
     class DeletableGroupResult(Struct):
-        group_id: str
-        error_code: int
-        def __init__(
-            self,
-            *,
-            group_id: str = ...,
-            error_code: int = ...,
-        ) -> None: ...
+        group_id: str = ...
+        error_code: int = ...
 
-    throttle_time_ms: int
-    results: Sequence[DeleteGroupsResponse.DeletableGroupResult]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        results: Sequence[DeleteGroupsResponse.DeletableGroupResult] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    results: Sequence[DeleteGroupsResponse.DeletableGroupResult] = ...
 
 class DeleteRecordsRequest(Message):
     class DeleteRecordsPartition(Struct):
-        partition_index: int
-        offset: int
-        def __init__(
-            self,
-            *,
-            partition_index: int = ...,
-            offset: int = ...,
-        ) -> None: ...
+        partition_index: int = ...
+        offset: int = ...
 
     class DeleteRecordsTopic(Struct):
-        name: str
-        partitions: Sequence[DeleteRecordsRequest.DeleteRecordsPartition]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partitions: Sequence[DeleteRecordsRequest.DeleteRecordsPartition] = ...,
-        ) -> None: ...
+        name: str = ...
+        partitions: Sequence[DeleteRecordsRequest.DeleteRecordsPartition] = ...
 
-    topics: Sequence[DeleteRecordsRequest.DeleteRecordsTopic]
-    timeout_ms: int
-    def __init__(
-        self,
-        *,
-        topics: Sequence[DeleteRecordsRequest.DeleteRecordsTopic] = ...,
-        timeout_ms: int = ...,
-    ) -> None: ...
+    topics: Sequence[DeleteRecordsRequest.DeleteRecordsTopic] = ...
+    timeout_ms: int = ...
 
 class DeleteRecordsResponse(Message):
     class DeleteRecordsPartitionResult(Struct):
-        partition_index: int
-        low_watermark: int
-        error_code: int
-        def __init__(
-            self,
-            *,
-            partition_index: int = ...,
-            low_watermark: int = ...,
-            error_code: int = ...,
-        ) -> None: ...
+        partition_index: int = ...
+        low_watermark: int = ...
+        error_code: int = ...
 
     class DeleteRecordsTopicResult(Struct):
-        name: str
-        partitions: Sequence[DeleteRecordsResponse.DeleteRecordsPartitionResult]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partitions: Sequence[DeleteRecordsResponse.DeleteRecordsPartitionResult] = ...,
-        ) -> None: ...
+        name: str = ...
+        partitions: Sequence[DeleteRecordsResponse.DeleteRecordsPartitionResult] = ...
 
-    throttle_time_ms: int
-    topics: Sequence[DeleteRecordsResponse.DeleteRecordsTopicResult]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        topics: Sequence[DeleteRecordsResponse.DeleteRecordsTopicResult] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    topics: Sequence[DeleteRecordsResponse.DeleteRecordsTopicResult] = ...
 
 class DeleteTopicsRequest(Message):
     class DeleteTopicState(Struct):
-        name: str | None
-        topic_id: bytes
-        def __init__(
-            self,
-            *,
-            name: str | None = ...,
-            topic_id: bytes = ...,
-        ) -> None: ...
+        name: str | None = ...
+        topic_id: bytes = ...
 
-    topics: Sequence[DeleteTopicsRequest.DeleteTopicState]
-    topic_names: Sequence[str]
-    timeout_ms: int
-    def __init__(
-        self,
-        *,
-        topics: Sequence[DeleteTopicsRequest.DeleteTopicState] = ...,
-        topic_names: Sequence[str] = ...,
-        timeout_ms: int = ...,
-    ) -> None: ...
+    topics: Sequence[DeleteTopicsRequest.DeleteTopicState] = ...
+    topic_names: Sequence[str] = ...
+    timeout_ms: int = ...
 
 class DeleteTopicsResponse(Message):
     class DeletableTopicResult(Struct):
-        name: str | None
-        topic_id: bytes
-        error_code: int
-        error_message: str | None
-        def __init__(
-            self,
-            *,
-            name: str | None = ...,
-            topic_id: bytes = ...,
-            error_code: int = ...,
-            error_message: str | None = ...,
-        ) -> None: ...
+        name: str | None = ...
+        topic_id: bytes = ...
+        error_code: int = ...
+        error_message: str | None = ...
 
-    throttle_time_ms: int
-    responses: Sequence[DeleteTopicsResponse.DeletableTopicResult]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        responses: Sequence[DeleteTopicsResponse.DeletableTopicResult] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    responses: Sequence[DeleteTopicsResponse.DeletableTopicResult] = ...
 
 class DescribeAclsRequest(Message):
-    resource_type_filter: int
-    resource_name_filter: str | None
-    pattern_type_filter: int
-    principal_filter: str | None
-    host_filter: str | None
-    operation: int
-    permission_type: int
-    def __init__(
-        self,
-        *,
-        resource_type_filter: int = ...,
-        resource_name_filter: str | None = ...,
-        pattern_type_filter: int = ...,
-        principal_filter: str | None = ...,
-        host_filter: str | None = ...,
-        operation: int = ...,
-        permission_type: int = ...,
-    ) -> None: ...
+    resource_type_filter: int = ...
+    resource_name_filter: str | None = ...
+    pattern_type_filter: int = ...
+    principal_filter: str | None = ...
+    host_filter: str | None = ...
+    operation: int = ...
+    permission_type: int = ...
 
 class DescribeAclsResponse(Message):
     class AclDescription(Struct):
-        principal: str
-        host: str
-        operation: int
-        permission_type: int
-        def __init__(
-            self,
-            *,
-            principal: str = ...,
-            host: str = ...,
-            operation: int = ...,
-            permission_type: int = ...,
-        ) -> None: ...
+        principal: str = ...
+        host: str = ...
+        operation: int = ...
+        permission_type: int = ...
 
     class DescribeAclsResource(Struct):
-        resource_type: int
-        resource_name: str
-        pattern_type: int
-        acls: Sequence[DescribeAclsResponse.AclDescription]
-        def __init__(
-            self,
-            *,
-            resource_type: int = ...,
-            resource_name: str = ...,
-            pattern_type: int = ...,
-            acls: Sequence[DescribeAclsResponse.AclDescription] = ...,
-        ) -> None: ...
+        resource_type: int = ...
+        resource_name: str = ...
+        pattern_type: int = ...
+        acls: Sequence[DescribeAclsResponse.AclDescription] = ...
 
-    throttle_time_ms: int
-    error_code: int
-    error_message: str | None
-    resources: Sequence[DescribeAclsResponse.DescribeAclsResource]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        error_code: int = ...,
-        error_message: str | None = ...,
-        resources: Sequence[DescribeAclsResponse.DescribeAclsResource] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    error_code: int = ...
+    error_message: str | None = ...
+    resources: Sequence[DescribeAclsResponse.DescribeAclsResource] = ...
 
 class DescribeClientQuotasRequest(Message):
     class ComponentData(Struct):
-        entity_type: str
-        match_type: int
-        match: str | None
-        def __init__(
-            self,
-            *,
-            entity_type: str = ...,
-            match_type: int = ...,
-            match: str | None = ...,
-        ) -> None: ...
+        entity_type: str = ...
+        match_type: int = ...
+        match: str | None = ...
 
-    components: Sequence[DescribeClientQuotasRequest.ComponentData]
-    strict: bool
-    def __init__(
-        self,
-        *,
-        components: Sequence[DescribeClientQuotasRequest.ComponentData] = ...,
-        strict: bool = ...,
-    ) -> None: ...
+    components: Sequence[DescribeClientQuotasRequest.ComponentData] = ...
+    strict: bool = ...
 
 class DescribeClientQuotasResponse(Message):
     class EntityData(Struct):
-        entity_type: str
-        entity_name: str | None
-        def __init__(
-            self,
-            *,
-            entity_type: str = ...,
-            entity_name: str | None = ...,
-        ) -> None: ...
+        entity_type: str = ...
+        entity_name: str | None = ...
 
     class ValueData(Struct):
-        key: str
-        value: float
-        def __init__(
-            self,
-            *,
-            key: str = ...,
-            value: float = ...,
-        ) -> None: ...
+        key: str = ...
+        value: float = ...
 
     class EntryData(Struct):
-        entity: Sequence[DescribeClientQuotasResponse.EntityData]
-        values: Sequence[DescribeClientQuotasResponse.ValueData]
-        def __init__(
-            self,
-            *,
-            entity: Sequence[DescribeClientQuotasResponse.EntityData] = ...,
-            values: Sequence[DescribeClientQuotasResponse.ValueData] = ...,
-        ) -> None: ...
+        entity: Sequence[DescribeClientQuotasResponse.EntityData] = ...
+        values: Sequence[DescribeClientQuotasResponse.ValueData] = ...
 
-    throttle_time_ms: int
-    error_code: int
-    error_message: str | None
-    entries: Sequence[DescribeClientQuotasResponse.EntryData] | None
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        error_code: int = ...,
-        error_message: str | None = ...,
-        entries: Sequence[DescribeClientQuotasResponse.EntryData] | None = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    error_code: int = ...
+    error_message: str | None = ...
+    entries: Sequence[DescribeClientQuotasResponse.EntryData] | None = ...
 
 class DescribeClusterRequest(Message):
-    include_cluster_authorized_operations: bool
-    endpoint_type: int
-    def __init__(
-        self,
-        *,
-        include_cluster_authorized_operations: bool = ...,
-        endpoint_type: int = ...,
-    ) -> None: ...
+    include_cluster_authorized_operations: bool = ...
+    endpoint_type: int = ...
 
 class DescribeClusterResponse(Message):
     class DescribeClusterBroker(Struct):
-        broker_id: int
-        host: str
-        port: int
-        rack: str | None
-        def __init__(
-            self,
-            *,
-            broker_id: int = ...,
-            host: str = ...,
-            port: int = ...,
-            rack: str | None = ...,
-        ) -> None: ...
+        broker_id: int = ...
+        host: str = ...
+        port: int = ...
+        rack: str | None = ...
 
-    throttle_time_ms: int
-    error_code: int
-    error_message: str | None
-    endpoint_type: int
-    cluster_id: str
-    controller_id: int
-    brokers: Sequence[DescribeClusterResponse.DescribeClusterBroker]
-    cluster_authorized_operations: int
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        error_code: int = ...,
-        error_message: str | None = ...,
-        endpoint_type: int = ...,
-        cluster_id: str = ...,
-        controller_id: int = ...,
-        brokers: Sequence[DescribeClusterResponse.DescribeClusterBroker] = ...,
-        cluster_authorized_operations: int = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    error_code: int = ...
+    error_message: str | None = ...
+    endpoint_type: int = ...
+    cluster_id: str = ...
+    controller_id: int = ...
+    brokers: Sequence[DescribeClusterResponse.DescribeClusterBroker] = ...
+    cluster_authorized_operations: int = ...
 
 class DescribeConfigsRequest(Message):
     class DescribeConfigsResource(Struct):
-        resource_type: int
-        resource_name: str
-        configuration_keys: Sequence[str] | None
-        def __init__(
-            self,
-            *,
-            resource_type: int = ...,
-            resource_name: str = ...,
-            configuration_keys: Sequence[str] | None = ...,
-        ) -> None: ...
+        resource_type: int = ...
+        resource_name: str = ...
+        configuration_keys: Sequence[str] | None = ...
 
-    resources: Sequence[DescribeConfigsRequest.DescribeConfigsResource]
-    include_synonyms: bool
-    include_documentation: bool
-    def __init__(
-        self,
-        *,
-        resources: Sequence[DescribeConfigsRequest.DescribeConfigsResource] = ...,
-        include_synonyms: bool = ...,
-        include_documentation: bool = ...,
-    ) -> None: ...
+    resources: Sequence[DescribeConfigsRequest.DescribeConfigsResource] = ...
+    include_synonyms: bool = ...
+    include_documentation: bool = ...
 
 class DescribeConfigsResponse(Message):
     class DescribeConfigsSynonym(Struct):
-        name: str
-        value: str | None
-        source: int
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            value: str | None = ...,
-            source: int = ...,
-        ) -> None: ...
+        name: str = ...
+        value: str | None = ...
+        source: int = ...
 
     class DescribeConfigsResourceResult(Struct):
-        name: str
-        value: str | None
-        read_only: bool
-        is_default: bool
-        config_source: int
-        is_sensitive: bool
-        synonyms: Sequence[DescribeConfigsResponse.DescribeConfigsSynonym]
-        config_type: int
-        documentation: str | None
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            value: str | None = ...,
-            read_only: bool = ...,
-            is_default: bool = ...,
-            config_source: int = ...,
-            is_sensitive: bool = ...,
-            synonyms: Sequence[DescribeConfigsResponse.DescribeConfigsSynonym] = ...,
-            config_type: int = ...,
-            documentation: str | None = ...,
-        ) -> None: ...
+        name: str = ...
+        value: str | None = ...
+        read_only: bool = ...
+        is_default: bool = ...
+        config_source: int = ...
+        is_sensitive: bool = ...
+        synonyms: Sequence[DescribeConfigsResponse.DescribeConfigsSynonym] = ...
+        config_type: int = ...
+        documentation: str | None = ...
 
     class DescribeConfigsResult(Struct):
-        error_code: int
-        error_message: str | None
-        resource_type: int
-        resource_name: str
-        configs: Sequence[DescribeConfigsResponse.DescribeConfigsResourceResult]
-        def __init__(
-            self,
-            *,
-            error_code: int = ...,
-            error_message: str | None = ...,
-            resource_type: int = ...,
-            resource_name: str = ...,
-            configs: Sequence[DescribeConfigsResponse.DescribeConfigsResourceResult] = ...,
-        ) -> None: ...
+        error_code: int = ...
+        error_message: str | None = ...
+        resource_type: int = ...
+        resource_name: str = ...
+        configs: Sequence[DescribeConfigsResponse.DescribeConfigsResourceResult] = ...
 
-    throttle_time_ms: int
-    results: Sequence[DescribeConfigsResponse.DescribeConfigsResult]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        results: Sequence[DescribeConfigsResponse.DescribeConfigsResult] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    results: Sequence[DescribeConfigsResponse.DescribeConfigsResult] = ...
 
 class DescribeDelegationTokenRequest(Message):
     class DescribeDelegationTokenOwner(Struct):
-        principal_type: str
-        principal_name: str
-        def __init__(
-            self,
-            *,
-            principal_type: str = ...,
-            principal_name: str = ...,
-        ) -> None: ...
+        principal_type: str = ...
+        principal_name: str = ...
 
-    owners: Sequence[DescribeDelegationTokenRequest.DescribeDelegationTokenOwner] | None
-    def __init__(
-        self,
-        *,
-        owners: Sequence[DescribeDelegationTokenRequest.DescribeDelegationTokenOwner] | None = ...,
-    ) -> None: ...
+    owners: Sequence[DescribeDelegationTokenRequest.DescribeDelegationTokenOwner] | None = ...
 
 class DescribeDelegationTokenResponse(Message):
     class DescribedDelegationTokenRenewer(Struct):
-        principal_type: str
-        principal_name: str
-        def __init__(
-            self,
-            *,
-            principal_type: str = ...,
-            principal_name: str = ...,
-        ) -> None: ...
+        principal_type: str = ...
+        principal_name: str = ...
 
     class DescribedDelegationToken(Struct):
-        principal_type: str
-        principal_name: str
-        token_requester_principal_type: str
-        token_requester_principal_name: str
-        issue_timestamp: int
-        expiry_timestamp: int
-        max_timestamp: int
-        token_id: str
-        hmac: bytes
-        renewers: Sequence[DescribeDelegationTokenResponse.DescribedDelegationTokenRenewer]
-        def __init__(
-            self,
-            *,
-            principal_type: str = ...,
-            principal_name: str = ...,
-            token_requester_principal_type: str = ...,
-            token_requester_principal_name: str = ...,
-            issue_timestamp: int = ...,
-            expiry_timestamp: int = ...,
-            max_timestamp: int = ...,
-            token_id: str = ...,
-            hmac: bytes = ...,
-            renewers: Sequence[DescribeDelegationTokenResponse.DescribedDelegationTokenRenewer] = ...,
-        ) -> None: ...
+        principal_type: str = ...
+        principal_name: str = ...
+        token_requester_principal_type: str = ...
+        token_requester_principal_name: str = ...
+        issue_timestamp: int = ...
+        expiry_timestamp: int = ...
+        max_timestamp: int = ...
+        token_id: str = ...
+        hmac: bytes = ...
+        renewers: Sequence[DescribeDelegationTokenResponse.DescribedDelegationTokenRenewer] = ...
 
-    error_code: int
-    tokens: Sequence[DescribeDelegationTokenResponse.DescribedDelegationToken]
-    throttle_time_ms: int
-    def __init__(
-        self,
-        *,
-        error_code: int = ...,
-        tokens: Sequence[DescribeDelegationTokenResponse.DescribedDelegationToken] = ...,
-        throttle_time_ms: int = ...,
-    ) -> None: ...
+    error_code: int = ...
+    tokens: Sequence[DescribeDelegationTokenResponse.DescribedDelegationToken] = ...
+    throttle_time_ms: int = ...
 
 class DescribeGroupsRequest(Message):
-    groups: Sequence[str]
-    include_authorized_operations: bool
-    def __init__(
-        self,
-        *,
-        groups: Sequence[str] = ...,
-        include_authorized_operations: bool = ...,
-    ) -> None: ...
+    groups: Sequence[str] = ...
+    include_authorized_operations: bool = ...
 
 class DescribeGroupsResponse(Message):
     class DescribedGroupMember(Struct):
-        member_id: str
-        group_instance_id: str | None
-        client_id: str
-        client_host: str
-        member_metadata: bytes
-        member_assignment: bytes
-        def __init__(
-            self,
-            *,
-            member_id: str = ...,
-            group_instance_id: str | None = ...,
-            client_id: str = ...,
-            client_host: str = ...,
-            member_metadata: bytes = ...,
-            member_assignment: bytes = ...,
-        ) -> None: ...
+        member_id: str = ...
+        group_instance_id: str | None = ...
+        client_id: str = ...
+        client_host: str = ...
+        member_metadata: bytes = ...
+        member_assignment: bytes = ...
 
     class DescribedGroup(Struct):
-        error_code: int
-        group_id: str
-        group_state: str
-        protocol_type: str
-        protocol_data: str
-        members: Sequence[DescribeGroupsResponse.DescribedGroupMember]
-        authorized_operations: int
-        def __init__(
-            self,
-            *,
-            error_code: int = ...,
-            group_id: str = ...,
-            group_state: str = ...,
-            protocol_type: str = ...,
-            protocol_data: str = ...,
-            members: Sequence[DescribeGroupsResponse.DescribedGroupMember] = ...,
-            authorized_operations: int = ...,
-        ) -> None: ...
+        error_code: int = ...
+        group_id: str = ...
+        group_state: str = ...
+        protocol_type: str = ...
+        protocol_data: str = ...
+        members: Sequence[DescribeGroupsResponse.DescribedGroupMember] = ...
+        authorized_operations: int = ...
 
-    throttle_time_ms: int
-    groups: Sequence[DescribeGroupsResponse.DescribedGroup]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        groups: Sequence[DescribeGroupsResponse.DescribedGroup] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    groups: Sequence[DescribeGroupsResponse.DescribedGroup] = ...
 
 class DescribeLogDirsRequest(Message):
     class DescribableLogDirTopic(Struct):
-        topic: str
-        partitions: Sequence[int]
-        def __init__(
-            self,
-            *,
-            topic: str = ...,
-            partitions: Sequence[int] = ...,
-        ) -> None: ...
+        topic: str = ...
+        partitions: Sequence[int] = ...
 
-    topics: Sequence[DescribeLogDirsRequest.DescribableLogDirTopic] | None
-    def __init__(
-        self,
-        *,
-        topics: Sequence[DescribeLogDirsRequest.DescribableLogDirTopic] | None = ...,
-    ) -> None: ...
+    topics: Sequence[DescribeLogDirsRequest.DescribableLogDirTopic] | None = ...
 
 class DescribeLogDirsResponse(Message):
     class DescribeLogDirsPartition(Struct):
-        partition_index: int
-        partition_size: int
-        offset_lag: int
-        is_future_key: bool
-        def __init__(
-            self,
-            *,
-            partition_index: int = ...,
-            partition_size: int = ...,
-            offset_lag: int = ...,
-            is_future_key: bool = ...,
-        ) -> None: ...
+        partition_index: int = ...
+        partition_size: int = ...
+        offset_lag: int = ...
+        is_future_key: bool = ...
 
     class DescribeLogDirsTopic(Struct):
-        name: str
-        partitions: Sequence[DescribeLogDirsResponse.DescribeLogDirsPartition]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partitions: Sequence[DescribeLogDirsResponse.DescribeLogDirsPartition] = ...,
-        ) -> None: ...
+        name: str = ...
+        partitions: Sequence[DescribeLogDirsResponse.DescribeLogDirsPartition] = ...
 
     class DescribeLogDirsResult(Struct):
-        error_code: int
-        log_dir: str
-        topics: Sequence[DescribeLogDirsResponse.DescribeLogDirsTopic]
-        total_bytes: int
-        usable_bytes: int
-        def __init__(
-            self,
-            *,
-            error_code: int = ...,
-            log_dir: str = ...,
-            topics: Sequence[DescribeLogDirsResponse.DescribeLogDirsTopic] = ...,
-            total_bytes: int = ...,
-            usable_bytes: int = ...,
-        ) -> None: ...
+        error_code: int = ...
+        log_dir: str = ...
+        topics: Sequence[DescribeLogDirsResponse.DescribeLogDirsTopic] = ...
+        total_bytes: int = ...
+        usable_bytes: int = ...
 
-    throttle_time_ms: int
-    error_code: int
-    results: Sequence[DescribeLogDirsResponse.DescribeLogDirsResult]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        error_code: int = ...,
-        results: Sequence[DescribeLogDirsResponse.DescribeLogDirsResult] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    error_code: int = ...
+    results: Sequence[DescribeLogDirsResponse.DescribeLogDirsResult] = ...
 
 class DescribeProducersRequest(Message):
     class TopicRequest(Struct):
-        name: str
-        partition_indexes: Sequence[int]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partition_indexes: Sequence[int] = ...,
-        ) -> None: ...
+        name: str = ...
+        partition_indexes: Sequence[int] = ...
 
-    topics: Sequence[DescribeProducersRequest.TopicRequest]
-    def __init__(
-        self,
-        *,
-        topics: Sequence[DescribeProducersRequest.TopicRequest] = ...,
-    ) -> None: ...
+    topics: Sequence[DescribeProducersRequest.TopicRequest] = ...
 
 class DescribeProducersResponse(Message):
     class ProducerState(Struct):
-        producer_id: int
-        producer_epoch: int
-        last_sequence: int
-        last_timestamp: int
-        coordinator_epoch: int
-        current_txn_start_offset: int
-        def __init__(
-            self,
-            *,
-            producer_id: int = ...,
-            producer_epoch: int = ...,
-            last_sequence: int = ...,
-            last_timestamp: int = ...,
-            coordinator_epoch: int = ...,
-            current_txn_start_offset: int = ...,
-        ) -> None: ...
+        producer_id: int = ...
+        producer_epoch: int = ...
+        last_sequence: int = ...
+        last_timestamp: int = ...
+        coordinator_epoch: int = ...
+        current_txn_start_offset: int = ...
 
     class PartitionResponse(Struct):
-        partition_index: int
-        error_code: int
-        error_message: str | None
-        active_producers: Sequence[DescribeProducersResponse.ProducerState]
-        def __init__(
-            self,
-            *,
-            partition_index: int = ...,
-            error_code: int = ...,
-            error_message: str | None = ...,
-            active_producers: Sequence[DescribeProducersResponse.ProducerState] = ...,
-        ) -> None: ...
+        partition_index: int = ...
+        error_code: int = ...
+        error_message: str | None = ...
+        active_producers: Sequence[DescribeProducersResponse.ProducerState] = ...
 
     class TopicResponse(Struct):
-        name: str
-        partitions: Sequence[DescribeProducersResponse.PartitionResponse]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partitions: Sequence[DescribeProducersResponse.PartitionResponse] = ...,
-        ) -> None: ...
+        name: str = ...
+        partitions: Sequence[DescribeProducersResponse.PartitionResponse] = ...
 
-    throttle_time_ms: int
-    topics: Sequence[DescribeProducersResponse.TopicResponse]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        topics: Sequence[DescribeProducersResponse.TopicResponse] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    topics: Sequence[DescribeProducersResponse.TopicResponse] = ...
 
 class DescribeTransactionsRequest(Message):
-    transactional_ids: Sequence[str]
-    def __init__(
-        self,
-        *,
-        transactional_ids: Sequence[str] = ...,
-    ) -> None: ...
+    transactional_ids: Sequence[str] = ...
 
 class DescribeTransactionsResponse(Message):
     class TopicData(Struct):
-        topic: str
-        partitions: Sequence[int]
-        def __init__(
-            self,
-            *,
-            topic: str = ...,
-            partitions: Sequence[int] = ...,
-        ) -> None: ...
+        topic: str = ...
+        partitions: Sequence[int] = ...
 
     class TransactionState(Struct):
-        error_code: int
-        transactional_id: str
-        transaction_state: str
-        transaction_timeout_ms: int
-        transaction_start_time_ms: int
-        producer_id: int
-        producer_epoch: int
-        topics: Sequence[DescribeTransactionsResponse.TopicData]
-        def __init__(
-            self,
-            *,
-            error_code: int = ...,
-            transactional_id: str = ...,
-            transaction_state: str = ...,
-            transaction_timeout_ms: int = ...,
-            transaction_start_time_ms: int = ...,
-            producer_id: int = ...,
-            producer_epoch: int = ...,
-            topics: Sequence[DescribeTransactionsResponse.TopicData] = ...,
-        ) -> None: ...
+        error_code: int = ...
+        transactional_id: str = ...
+        transaction_state: str = ...
+        transaction_timeout_ms: int = ...
+        transaction_start_time_ms: int = ...
+        producer_id: int = ...
+        producer_epoch: int = ...
+        topics: Sequence[DescribeTransactionsResponse.TopicData] = ...
 
-    throttle_time_ms: int
-    transaction_states: Sequence[DescribeTransactionsResponse.TransactionState]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        transaction_states: Sequence[DescribeTransactionsResponse.TransactionState] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    transaction_states: Sequence[DescribeTransactionsResponse.TransactionState] = ...
 
 class DescribeUserScramCredentialsRequest(Message):
     class UserName(Struct):
-        name: str
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-        ) -> None: ...
+        name: str = ...
 
-    users: Sequence[DescribeUserScramCredentialsRequest.UserName] | None
-    def __init__(
-        self,
-        *,
-        users: Sequence[DescribeUserScramCredentialsRequest.UserName] | None = ...,
-    ) -> None: ...
+    users: Sequence[DescribeUserScramCredentialsRequest.UserName] | None = ...
 
 class DescribeUserScramCredentialsResponse(Message):
     class CredentialInfo(Struct):
-        mechanism: int
-        iterations: int
-        def __init__(
-            self,
-            *,
-            mechanism: int = ...,
-            iterations: int = ...,
-        ) -> None: ...
+        mechanism: int = ...
+        iterations: int = ...
 
     class DescribeUserScramCredentialsResult(Struct):
-        user: str
-        error_code: int
-        error_message: str | None
-        credential_infos: Sequence[DescribeUserScramCredentialsResponse.CredentialInfo]
-        def __init__(
-            self,
-            *,
-            user: str = ...,
-            error_code: int = ...,
-            error_message: str | None = ...,
-            credential_infos: Sequence[DescribeUserScramCredentialsResponse.CredentialInfo] = ...,
-        ) -> None: ...
+        user: str = ...
+        error_code: int = ...
+        error_message: str | None = ...
+        credential_infos: Sequence[DescribeUserScramCredentialsResponse.CredentialInfo] = ...
 
-    throttle_time_ms: int
-    error_code: int
-    error_message: str | None
-    results: Sequence[DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        error_code: int = ...,
-        error_message: str | None = ...,
-        results: Sequence[DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    error_code: int = ...
+    error_message: str | None = ...
+    results: Sequence[DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult] = ...
 
 class ElectLeadersRequest(Message):
     class TopicPartitions(Struct):
-        topic: str
-        partitions: Sequence[int]
-        def __init__(
-            self,
-            *,
-            topic: str = ...,
-            partitions: Sequence[int] = ...,
-        ) -> None: ...
+        topic: str = ...
+        partitions: Sequence[int] = ...
 
-    election_type: int
-    topic_partitions: Sequence[ElectLeadersRequest.TopicPartitions] | None
-    timeout_ms: int
-    def __init__(
-        self,
-        *,
-        election_type: int = ...,
-        topic_partitions: Sequence[ElectLeadersRequest.TopicPartitions] | None = ...,
-        timeout_ms: int = ...,
-    ) -> None: ...
+    election_type: int = ...
+    topic_partitions: Sequence[ElectLeadersRequest.TopicPartitions] | None = ...
+    timeout_ms: int = ...
 
 class ElectLeadersResponse(Message):
     class PartitionResult(Struct):
-        partition_id: int
-        error_code: int
-        error_message: str | None
-        def __init__(
-            self,
-            *,
-            partition_id: int = ...,
-            error_code: int = ...,
-            error_message: str | None = ...,
-        ) -> None: ...
+        partition_id: int = ...
+        error_code: int = ...
+        error_message: str | None = ...
 
     class ReplicaElectionResult(Struct):
-        topic: str
-        partition_result: Sequence[ElectLeadersResponse.PartitionResult]
-        def __init__(
-            self,
-            *,
-            topic: str = ...,
-            partition_result: Sequence[ElectLeadersResponse.PartitionResult] = ...,
-        ) -> None: ...
+        topic: str = ...
+        partition_result: Sequence[ElectLeadersResponse.PartitionResult] = ...
 
-    throttle_time_ms: int
-    error_code: int
-    replica_election_results: Sequence[ElectLeadersResponse.ReplicaElectionResult]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        error_code: int = ...,
-        replica_election_results: Sequence[ElectLeadersResponse.ReplicaElectionResult] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    error_code: int = ...
+    replica_election_results: Sequence[ElectLeadersResponse.ReplicaElectionResult] = ...
 
 class EndTxnRequest(Message):
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    committed: bool
-    def __init__(
-        self,
-        *,
-        transactional_id: str = ...,
-        producer_id: int = ...,
-        producer_epoch: int = ...,
-        committed: bool = ...,
-    ) -> None: ...
+    transactional_id: str = ...
+    producer_id: int = ...
+    producer_epoch: int = ...
+    committed: bool = ...
 
 class EndTxnResponse(Message):
-    throttle_time_ms: int
-    error_code: int
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        error_code: int = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    error_code: int = ...
 
 class ExpireDelegationTokenRequest(Message):
-    hmac: bytes
-    expiry_time_period_ms: int
-    def __init__(
-        self,
-        *,
-        hmac: bytes = ...,
-        expiry_time_period_ms: int = ...,
-    ) -> None: ...
+    hmac: bytes = ...
+    expiry_time_period_ms: int = ...
 
 class ExpireDelegationTokenResponse(Message):
-    error_code: int
-    expiry_timestamp_ms: int
-    throttle_time_ms: int
-    def __init__(
-        self,
-        *,
-        error_code: int = ...,
-        expiry_timestamp_ms: int = ...,
-        throttle_time_ms: int = ...,
-    ) -> None: ...
+    error_code: int = ...
+    expiry_timestamp_ms: int = ...
+    throttle_time_ms: int = ...
 
 class FetchRequest(Message):
     class ReplicaState(Struct):
-        replica_id: int
-        replica_epoch: int
-        def __init__(
-            self,
-            *,
-            replica_id: int = ...,
-            replica_epoch: int = ...,
-        ) -> None: ...
+        replica_id: int = ...
+        replica_epoch: int = ...
 
     class FetchPartition(Struct):
-        partition: int
-        current_leader_epoch: int
-        fetch_offset: int
-        last_fetched_epoch: int
-        log_start_offset: int
-        partition_max_bytes: int
-        replica_directory_id: bytes
-        def __init__(
-            self,
-            *,
-            partition: int = ...,
-            current_leader_epoch: int = ...,
-            fetch_offset: int = ...,
-            last_fetched_epoch: int = ...,
-            log_start_offset: int = ...,
-            partition_max_bytes: int = ...,
-            replica_directory_id: bytes = ...,
-        ) -> None: ...
+        partition: int = ...
+        current_leader_epoch: int = ...
+        fetch_offset: int = ...
+        last_fetched_epoch: int = ...
+        log_start_offset: int = ...
+        partition_max_bytes: int = ...
+        replica_directory_id: bytes = ...
 
     class FetchTopic(Struct):
-        topic: str
-        topic_id: bytes
-        partitions: Sequence[FetchRequest.FetchPartition]
-        def __init__(
-            self,
-            *,
-            topic: str = ...,
-            topic_id: bytes = ...,
-            partitions: Sequence[FetchRequest.FetchPartition] = ...,
-        ) -> None: ...
+        topic: str = ...
+        topic_id: bytes = ...
+        partitions: Sequence[FetchRequest.FetchPartition] = ...
 
     class ForgottenTopic(Struct):
-        topic: str
-        topic_id: bytes
-        partitions: Sequence[int]
-        def __init__(
-            self,
-            *,
-            topic: str = ...,
-            topic_id: bytes = ...,
-            partitions: Sequence[int] = ...,
-        ) -> None: ...
+        topic: str = ...
+        topic_id: bytes = ...
+        partitions: Sequence[int] = ...
 
-    cluster_id: str | None
-    replica_id: int
-    replica_state: FetchRequest.ReplicaState
-    max_wait_ms: int
-    min_bytes: int
-    max_bytes: int
-    isolation_level: int
-    session_id: int
-    session_epoch: int
-    topics: Sequence[FetchRequest.FetchTopic]
-    forgotten_topics_data: Sequence[FetchRequest.ForgottenTopic]
-    rack_id: str
-    def __init__(
-        self,
-        *,
-        cluster_id: str | None = ...,
-        replica_id: int = ...,
-        replica_state: FetchRequest.ReplicaState = ...,
-        max_wait_ms: int = ...,
-        min_bytes: int = ...,
-        max_bytes: int = ...,
-        isolation_level: int = ...,
-        session_id: int = ...,
-        session_epoch: int = ...,
-        topics: Sequence[FetchRequest.FetchTopic] = ...,
-        forgotten_topics_data: Sequence[FetchRequest.ForgottenTopic] = ...,
-        rack_id: str = ...,
-    ) -> None: ...
+    cluster_id: str | None = ...
+    replica_id: int = ...
+    replica_state: FetchRequest.ReplicaState = ...
+    max_wait_ms: int = ...
+    min_bytes: int = ...
+    max_bytes: int = ...
+    isolation_level: int = ...
+    session_id: int = ...
+    session_epoch: int = ...
+    topics: Sequence[FetchRequest.FetchTopic] = ...
+    forgotten_topics_data: Sequence[FetchRequest.ForgottenTopic] = ...
+    rack_id: str = ...
 
 class FetchResponse(Message):
     class EpochEndOffset(Struct):
-        epoch: int
-        end_offset: int
-        def __init__(
-            self,
-            *,
-            epoch: int = ...,
-            end_offset: int = ...,
-        ) -> None: ...
+        epoch: int = ...
+        end_offset: int = ...
 
     class LeaderIdAndEpoch(Struct):
-        leader_id: int
-        leader_epoch: int
-        def __init__(
-            self,
-            *,
-            leader_id: int = ...,
-            leader_epoch: int = ...,
-        ) -> None: ...
+        leader_id: int = ...
+        leader_epoch: int = ...
 
     class SnapshotId(Struct):
-        end_offset: int
-        epoch: int
-        def __init__(
-            self,
-            *,
-            end_offset: int = ...,
-            epoch: int = ...,
-        ) -> None: ...
+        end_offset: int = ...
+        epoch: int = ...
 
     class AbortedTransaction(Struct):
-        producer_id: int
-        first_offset: int
-        def __init__(
-            self,
-            *,
-            producer_id: int = ...,
-            first_offset: int = ...,
-        ) -> None: ...
+        producer_id: int = ...
+        first_offset: int = ...
 
     class PartitionData(Struct):
-        partition_index: int
-        error_code: int
-        high_watermark: int
-        last_stable_offset: int
-        log_start_offset: int
-        diverging_epoch: FetchResponse.EpochEndOffset
-        current_leader: FetchResponse.LeaderIdAndEpoch
-        snapshot_id: FetchResponse.SnapshotId
-        aborted_transactions: Sequence[FetchResponse.AbortedTransaction] | None
-        preferred_read_replica: int
-        records: Records | None
-        def __init__(
-            self,
-            *,
-            partition_index: int = ...,
-            error_code: int = ...,
-            high_watermark: int = ...,
-            last_stable_offset: int = ...,
-            log_start_offset: int = ...,
-            diverging_epoch: FetchResponse.EpochEndOffset = ...,
-            current_leader: FetchResponse.LeaderIdAndEpoch = ...,
-            snapshot_id: FetchResponse.SnapshotId = ...,
-            aborted_transactions: Sequence[FetchResponse.AbortedTransaction] | None = ...,
-            preferred_read_replica: int = ...,
-            records: Records | None = ...,
-        ) -> None: ...
+        partition_index: int = ...
+        error_code: int = ...
+        high_watermark: int = ...
+        last_stable_offset: int = ...
+        log_start_offset: int = ...
+        diverging_epoch: FetchResponse.EpochEndOffset = ...
+        current_leader: FetchResponse.LeaderIdAndEpoch = ...
+        snapshot_id: FetchResponse.SnapshotId = ...
+        aborted_transactions: Sequence[FetchResponse.AbortedTransaction] | None = ...
+        preferred_read_replica: int = ...
+        records: Records | None = ...
 
     class FetchableTopicResponse(Struct):
-        topic: str
-        topic_id: bytes
-        partitions: Sequence[FetchResponse.PartitionData]
-        def __init__(
-            self,
-            *,
-            topic: str = ...,
-            topic_id: bytes = ...,
-            partitions: Sequence[FetchResponse.PartitionData] = ...,
-        ) -> None: ...
+        topic: str = ...
+        topic_id: bytes = ...
+        partitions: Sequence[FetchResponse.PartitionData] = ...
 
     class NodeEndpoint(Struct):
-        node_id: int
-        host: str
-        port: int
-        rack: str | None
-        def __init__(
-            self,
-            *,
-            node_id: int = ...,
-            host: str = ...,
-            port: int = ...,
-            rack: str | None = ...,
-        ) -> None: ...
+        node_id: int = ...
+        host: str = ...
+        port: int = ...
+        rack: str | None = ...
 
-    throttle_time_ms: int
-    error_code: int
-    session_id: int
-    responses: Sequence[FetchResponse.FetchableTopicResponse]
-    node_endpoints: Sequence[FetchResponse.NodeEndpoint]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        error_code: int = ...,
-        session_id: int = ...,
-        responses: Sequence[FetchResponse.FetchableTopicResponse] = ...,
-        node_endpoints: Sequence[FetchResponse.NodeEndpoint] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    error_code: int = ...
+    session_id: int = ...
+    responses: Sequence[FetchResponse.FetchableTopicResponse] = ...
+    node_endpoints: Sequence[FetchResponse.NodeEndpoint] = ...
 
 class FindCoordinatorRequest(Message):
-    key: str
-    key_type: int
-    coordinator_keys: Sequence[str]
-    def __init__(
-        self,
-        *,
-        key: str = ...,
-        key_type: int = ...,
-        coordinator_keys: Sequence[str] = ...,
-    ) -> None: ...
+    key: str = ...
+    key_type: int = ...
+    coordinator_keys: Sequence[str] = ...
 
 class FindCoordinatorResponse(Message):
     class Coordinator(Struct):
-        key: str
-        node_id: int
-        host: str
-        port: int
-        error_code: int
-        error_message: str | None
-        def __init__(
-            self,
-            *,
-            key: str = ...,
-            node_id: int = ...,
-            host: str = ...,
-            port: int = ...,
-            error_code: int = ...,
-            error_message: str | None = ...,
-        ) -> None: ...
+        key: str = ...
+        node_id: int = ...
+        host: str = ...
+        port: int = ...
+        error_code: int = ...
+        error_message: str | None = ...
 
-    throttle_time_ms: int
-    error_code: int
-    error_message: str | None
-    node_id: int
-    host: str
-    port: int
-    coordinators: Sequence[FindCoordinatorResponse.Coordinator]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        error_code: int = ...,
-        error_message: str | None = ...,
-        node_id: int = ...,
-        host: str = ...,
-        port: int = ...,
-        coordinators: Sequence[FindCoordinatorResponse.Coordinator] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    error_code: int = ...
+    error_message: str | None = ...
+    node_id: int = ...
+    host: str = ...
+    port: int = ...
+    coordinators: Sequence[FindCoordinatorResponse.Coordinator] = ...
 
 class GroupMetadataKey(Message):
-    group: str
-    def __init__(
-        self,
-        *,
-        group: str = ...,
-    ) -> None: ...
+    group: str = ...
 
 class GroupMetadataValue(Message):
     class MemberMetadata(Struct):
-        member_id: str
-        group_instance_id: str | None
-        client_id: str
-        client_host: str
-        rebalance_timeout: int
-        session_timeout: int
-        subscription: bytes
-        assignment: bytes
-        def __init__(
-            self,
-            *,
-            member_id: str = ...,
-            group_instance_id: str | None = ...,
-            client_id: str = ...,
-            client_host: str = ...,
-            rebalance_timeout: int = ...,
-            session_timeout: int = ...,
-            subscription: bytes = ...,
-            assignment: bytes = ...,
-        ) -> None: ...
+        member_id: str = ...
+        group_instance_id: str | None = ...
+        client_id: str = ...
+        client_host: str = ...
+        rebalance_timeout: int = ...
+        session_timeout: int = ...
+        subscription: bytes = ...
+        assignment: bytes = ...
 
-    protocol_type: str
-    generation: int
-    protocol: str | None
-    leader: str | None
-    current_state_timestamp: int
-    members: Sequence[GroupMetadataValue.MemberMetadata]
-    def __init__(
-        self,
-        *,
-        protocol_type: str = ...,
-        generation: int = ...,
-        protocol: str | None = ...,
-        leader: str | None = ...,
-        current_state_timestamp: int = ...,
-        members: Sequence[GroupMetadataValue.MemberMetadata] = ...,
-    ) -> None: ...
+    protocol_type: str = ...
+    generation: int = ...
+    protocol: str | None = ...
+    leader: str | None = ...
+    current_state_timestamp: int = ...
+    members: Sequence[GroupMetadataValue.MemberMetadata] = ...
 
 class HeartbeatRequest(Message):
-    group_id: str
-    generation_id: int
-    member_id: str
-    group_instance_id: str | None
-    def __init__(
-        self,
-        *,
-        group_id: str = ...,
-        generation_id: int = ...,
-        member_id: str = ...,
-        group_instance_id: str | None = ...,
-    ) -> None: ...
+    group_id: str = ...
+    generation_id: int = ...
+    member_id: str = ...
+    group_instance_id: str | None = ...
 
 class HeartbeatResponse(Message):
-    throttle_time_ms: int
-    error_code: int
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        error_code: int = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    error_code: int = ...
 
 class IncrementalAlterConfigsRequest(Message):
     class AlterableConfig(Struct):
-        name: str
-        config_operation: int
-        value: str | None
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            config_operation: int = ...,
-            value: str | None = ...,
-        ) -> None: ...
+        name: str = ...
+        config_operation: int = ...
+        value: str | None = ...
 
     class AlterConfigsResource(Struct):
-        resource_type: int
-        resource_name: str
-        configs: Sequence[IncrementalAlterConfigsRequest.AlterableConfig]
-        def __init__(
-            self,
-            *,
-            resource_type: int = ...,
-            resource_name: str = ...,
-            configs: Sequence[IncrementalAlterConfigsRequest.AlterableConfig] = ...,
-        ) -> None: ...
+        resource_type: int = ...
+        resource_name: str = ...
+        configs: Sequence[IncrementalAlterConfigsRequest.AlterableConfig] = ...
 
-    resources: Sequence[IncrementalAlterConfigsRequest.AlterConfigsResource]
-    validate_only: bool
-    def __init__(
-        self,
-        *,
-        resources: Sequence[IncrementalAlterConfigsRequest.AlterConfigsResource] = ...,
-        validate_only: bool = ...,
-    ) -> None: ...
+    resources: Sequence[IncrementalAlterConfigsRequest.AlterConfigsResource] = ...
+    validate_only: bool = ...
 
 class IncrementalAlterConfigsResponse(Message):
     class AlterConfigsResourceResponse(Struct):
-        error_code: int
-        error_message: str | None
-        resource_type: int
-        resource_name: str
-        def __init__(
-            self,
-            *,
-            error_code: int = ...,
-            error_message: str | None = ...,
-            resource_type: int = ...,
-            resource_name: str = ...,
-        ) -> None: ...
+        error_code: int = ...
+        error_message: str | None = ...
+        resource_type: int = ...
+        resource_name: str = ...
 
-    throttle_time_ms: int
-    responses: Sequence[IncrementalAlterConfigsResponse.AlterConfigsResourceResponse]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        responses: Sequence[IncrementalAlterConfigsResponse.AlterConfigsResourceResponse] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    responses: Sequence[IncrementalAlterConfigsResponse.AlterConfigsResourceResponse] = ...
 
 class InitProducerIdRequest(Message):
-    transactional_id: str | None
-    transaction_timeout_ms: int
-    producer_id: int
-    producer_epoch: int
-    def __init__(
-        self,
-        *,
-        transactional_id: str | None = ...,
-        transaction_timeout_ms: int = ...,
-        producer_id: int = ...,
-        producer_epoch: int = ...,
-    ) -> None: ...
+    transactional_id: str | None = ...
+    transaction_timeout_ms: int = ...
+    producer_id: int = ...
+    producer_epoch: int = ...
 
 class InitProducerIdResponse(Message):
-    throttle_time_ms: int
-    error_code: int
-    producer_id: int
-    producer_epoch: int
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        error_code: int = ...,
-        producer_id: int = ...,
-        producer_epoch: int = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    error_code: int = ...
+    producer_id: int = ...
+    producer_epoch: int = ...
 
 class JoinGroupRequest(Message):
     class JoinGroupRequestProtocol(Struct):
-        name: str
-        metadata: bytes
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            metadata: bytes = ...,
-        ) -> None: ...
+        name: str = ...
+        metadata: bytes = ...
 
-    group_id: str
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    member_id: str
-    group_instance_id: str | None
-    protocol_type: str
-    protocols: Sequence[JoinGroupRequest.JoinGroupRequestProtocol]
-    reason: str | None
-    def __init__(
-        self,
-        *,
-        group_id: str = ...,
-        session_timeout_ms: int = ...,
-        rebalance_timeout_ms: int = ...,
-        member_id: str = ...,
-        group_instance_id: str | None = ...,
-        protocol_type: str = ...,
-        protocols: Sequence[JoinGroupRequest.JoinGroupRequestProtocol] = ...,
-        reason: str | None = ...,
-    ) -> None: ...
+    group_id: str = ...
+    session_timeout_ms: int = ...
+    rebalance_timeout_ms: int = ...
+    member_id: str = ...
+    group_instance_id: str | None = ...
+    protocol_type: str = ...
+    protocols: Sequence[JoinGroupRequest.JoinGroupRequestProtocol] = ...
+    reason: str | None = ...
 
 class JoinGroupResponse(Message):
     class JoinGroupResponseMember(Struct):
-        member_id: str
-        group_instance_id: str | None
-        metadata: bytes
-        def __init__(
-            self,
-            *,
-            member_id: str = ...,
-            group_instance_id: str | None = ...,
-            metadata: bytes = ...,
-        ) -> None: ...
+        member_id: str = ...
+        group_instance_id: str | None = ...
+        metadata: bytes = ...
 
-    throttle_time_ms: int
-    error_code: int
-    generation_id: int
-    protocol_type: str | None
-    protocol_name: str | None
-    leader: str
-    skip_assignment: bool
-    member_id: str
-    members: Sequence[JoinGroupResponse.JoinGroupResponseMember]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        error_code: int = ...,
-        generation_id: int = ...,
-        protocol_type: str | None = ...,
-        protocol_name: str | None = ...,
-        leader: str = ...,
-        skip_assignment: bool = ...,
-        member_id: str = ...,
-        members: Sequence[JoinGroupResponse.JoinGroupResponseMember] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    error_code: int = ...
+    generation_id: int = ...
+    protocol_type: str | None = ...
+    protocol_name: str | None = ...
+    leader: str = ...
+    skip_assignment: bool = ...
+    member_id: str = ...
+    members: Sequence[JoinGroupResponse.JoinGroupResponseMember] = ...
 
 class LeaderAndIsrRequest(Message):
     class LeaderAndIsrPartitionState(Struct):
-        topic_name: str
-        partition_index: int
-        controller_epoch: int
-        leader: int
-        leader_epoch: int
-        isr: Sequence[int]
-        partition_epoch: int
-        replicas: Sequence[int]
-        adding_replicas: Sequence[int]
-        removing_replicas: Sequence[int]
-        is_new: bool
-        leader_recovery_state: int
-        def __init__(
-            self,
-            *,
-            topic_name: str = ...,
-            partition_index: int = ...,
-            controller_epoch: int = ...,
-            leader: int = ...,
-            leader_epoch: int = ...,
-            isr: Sequence[int] = ...,
-            partition_epoch: int = ...,
-            replicas: Sequence[int] = ...,
-            adding_replicas: Sequence[int] = ...,
-            removing_replicas: Sequence[int] = ...,
-            is_new: bool = ...,
-            leader_recovery_state: int = ...,
-        ) -> None: ...
+        topic_name: str = ...
+        partition_index: int = ...
+        controller_epoch: int = ...
+        leader: int = ...
+        leader_epoch: int = ...
+        isr: Sequence[int] = ...
+        partition_epoch: int = ...
+        replicas: Sequence[int] = ...
+        adding_replicas: Sequence[int] = ...
+        removing_replicas: Sequence[int] = ...
+        is_new: bool = ...
+        leader_recovery_state: int = ...
 
     class LeaderAndIsrTopicState(Struct):
-        topic_name: str
-        topic_id: bytes
-        partition_states: Sequence[LeaderAndIsrRequest.LeaderAndIsrPartitionState]
-        def __init__(
-            self,
-            *,
-            topic_name: str = ...,
-            topic_id: bytes = ...,
-            partition_states: Sequence[LeaderAndIsrRequest.LeaderAndIsrPartitionState] = ...,
-        ) -> None: ...
+        topic_name: str = ...
+        topic_id: bytes = ...
+        partition_states: Sequence[LeaderAndIsrRequest.LeaderAndIsrPartitionState] = ...
 
     class LeaderAndIsrLiveLeader(Struct):
-        broker_id: int
-        host_name: str
-        port: int
-        def __init__(
-            self,
-            *,
-            broker_id: int = ...,
-            host_name: str = ...,
-            port: int = ...,
-        ) -> None: ...
+        broker_id: int = ...
+        host_name: str = ...
+        port: int = ...
 
-    controller_id: int
-    is_kraft_controller: bool
-    controller_epoch: int
-    broker_epoch: int
-    type: int
-    ungrouped_partition_states: Sequence[LeaderAndIsrRequest.LeaderAndIsrPartitionState]
-    topic_states: Sequence[LeaderAndIsrRequest.LeaderAndIsrTopicState]
-    live_leaders: Sequence[LeaderAndIsrRequest.LeaderAndIsrLiveLeader]
-    def __init__(
-        self,
-        *,
-        controller_id: int = ...,
-        is_kraft_controller: bool = ...,
-        controller_epoch: int = ...,
-        broker_epoch: int = ...,
-        type: int = ...,
-        ungrouped_partition_states: Sequence[LeaderAndIsrRequest.LeaderAndIsrPartitionState] = ...,
-        topic_states: Sequence[LeaderAndIsrRequest.LeaderAndIsrTopicState] = ...,
-        live_leaders: Sequence[LeaderAndIsrRequest.LeaderAndIsrLiveLeader] = ...,
-    ) -> None: ...
+    controller_id: int = ...
+    is_kraft_controller: bool = ...
+    controller_epoch: int = ...
+    broker_epoch: int = ...
+    type: int = ...
+    ungrouped_partition_states: Sequence[LeaderAndIsrRequest.LeaderAndIsrPartitionState] = ...
+    topic_states: Sequence[LeaderAndIsrRequest.LeaderAndIsrTopicState] = ...
+    live_leaders: Sequence[LeaderAndIsrRequest.LeaderAndIsrLiveLeader] = ...
 
 class LeaderAndIsrResponse(Message):
     class LeaderAndIsrPartitionError(Struct):
-        topic_name: str
-        partition_index: int
-        error_code: int
-        def __init__(
-            self,
-            *,
-            topic_name: str = ...,
-            partition_index: int = ...,
-            error_code: int = ...,
-        ) -> None: ...
+        topic_name: str = ...
+        partition_index: int = ...
+        error_code: int = ...
 
     class LeaderAndIsrTopicError(Struct):
-        topic_id: bytes
-        partition_errors: Sequence[LeaderAndIsrResponse.LeaderAndIsrPartitionError]
-        def __init__(
-            self,
-            *,
-            topic_id: bytes = ...,
-            partition_errors: Sequence[LeaderAndIsrResponse.LeaderAndIsrPartitionError] = ...,
-        ) -> None: ...
+        topic_id: bytes = ...
+        partition_errors: Sequence[LeaderAndIsrResponse.LeaderAndIsrPartitionError] = ...
 
-    error_code: int
-    partition_errors: Sequence[LeaderAndIsrResponse.LeaderAndIsrPartitionError]
-    topics: Sequence[LeaderAndIsrResponse.LeaderAndIsrTopicError]
-    def __init__(
-        self,
-        *,
-        error_code: int = ...,
-        partition_errors: Sequence[LeaderAndIsrResponse.LeaderAndIsrPartitionError] = ...,
-        topics: Sequence[LeaderAndIsrResponse.LeaderAndIsrTopicError] = ...,
-    ) -> None: ...
+    error_code: int = ...
+    partition_errors: Sequence[LeaderAndIsrResponse.LeaderAndIsrPartitionError] = ...
+    topics: Sequence[LeaderAndIsrResponse.LeaderAndIsrTopicError] = ...
 
 class LeaveGroupRequest(Message):
     class MemberIdentity(Struct):
-        member_id: str
-        group_instance_id: str | None
-        reason: str | None
-        def __init__(
-            self,
-            *,
-            member_id: str = ...,
-            group_instance_id: str | None = ...,
-            reason: str | None = ...,
-        ) -> None: ...
+        member_id: str = ...
+        group_instance_id: str | None = ...
+        reason: str | None = ...
 
-    group_id: str
-    member_id: str
-    members: Sequence[LeaveGroupRequest.MemberIdentity]
-    def __init__(
-        self,
-        *,
-        group_id: str = ...,
-        member_id: str = ...,
-        members: Sequence[LeaveGroupRequest.MemberIdentity] = ...,
-    ) -> None: ...
+    group_id: str = ...
+    member_id: str = ...
+    members: Sequence[LeaveGroupRequest.MemberIdentity] = ...
 
 class LeaveGroupResponse(Message):
     class MemberResponse(Struct):
-        member_id: str
-        group_instance_id: str | None
-        error_code: int
-        def __init__(
-            self,
-            *,
-            member_id: str = ...,
-            group_instance_id: str | None = ...,
-            error_code: int = ...,
-        ) -> None: ...
+        member_id: str = ...
+        group_instance_id: str | None = ...
+        error_code: int = ...
 
-    throttle_time_ms: int
-    error_code: int
-    members: Sequence[LeaveGroupResponse.MemberResponse]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        error_code: int = ...,
-        members: Sequence[LeaveGroupResponse.MemberResponse] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    error_code: int = ...
+    members: Sequence[LeaveGroupResponse.MemberResponse] = ...
 
 class ListGroupsRequest(Message):
-    states_filter: Sequence[str]
-    types_filter: Sequence[str]
-    def __init__(
-        self,
-        *,
-        states_filter: Sequence[str] = ...,
-        types_filter: Sequence[str] = ...,
-    ) -> None: ...
+    states_filter: Sequence[str] = ...
+    types_filter: Sequence[str] = ...
 
 class ListGroupsResponse(Message):
     class ListedGroup(Struct):
-        group_id: str
-        protocol_type: str
-        group_state: str
-        group_type: str
-        def __init__(
-            self,
-            *,
-            group_id: str = ...,
-            protocol_type: str = ...,
-            group_state: str = ...,
-            group_type: str = ...,
-        ) -> None: ...
+        group_id: str = ...
+        protocol_type: str = ...
+        group_state: str = ...
+        group_type: str = ...
 
-    throttle_time_ms: int
-    error_code: int
-    groups: Sequence[ListGroupsResponse.ListedGroup]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        error_code: int = ...,
-        groups: Sequence[ListGroupsResponse.ListedGroup] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    error_code: int = ...
+    groups: Sequence[ListGroupsResponse.ListedGroup] = ...
 
 class ListOffsetsRequest(Message):
     class ListOffsetsPartition(Struct):
-        partition_index: int
-        current_leader_epoch: int
-        timestamp: int
-        max_num_offsets: int
-        def __init__(
-            self,
-            *,
-            partition_index: int = ...,
-            current_leader_epoch: int = ...,
-            timestamp: int = ...,
-            max_num_offsets: int = ...,
-        ) -> None: ...
+        partition_index: int = ...
+        current_leader_epoch: int = ...
+        timestamp: int = ...
+        max_num_offsets: int = ...
 
     class ListOffsetsTopic(Struct):
-        name: str
-        partitions: Sequence[ListOffsetsRequest.ListOffsetsPartition]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partitions: Sequence[ListOffsetsRequest.ListOffsetsPartition] = ...,
-        ) -> None: ...
+        name: str = ...
+        partitions: Sequence[ListOffsetsRequest.ListOffsetsPartition] = ...
 
-    replica_id: int
-    isolation_level: int
-    topics: Sequence[ListOffsetsRequest.ListOffsetsTopic]
-    def __init__(
-        self,
-        *,
-        replica_id: int = ...,
-        isolation_level: int = ...,
-        topics: Sequence[ListOffsetsRequest.ListOffsetsTopic] = ...,
-    ) -> None: ...
+    replica_id: int = ...
+    isolation_level: int = ...
+    topics: Sequence[ListOffsetsRequest.ListOffsetsTopic] = ...
 
 class ListOffsetsResponse(Message):
     class ListOffsetsPartitionResponse(Struct):
-        partition_index: int
-        error_code: int
-        old_style_offsets: Sequence[int]
-        timestamp: int
-        offset: int
-        leader_epoch: int
-        def __init__(
-            self,
-            *,
-            partition_index: int = ...,
-            error_code: int = ...,
-            old_style_offsets: Sequence[int] = ...,
-            timestamp: int = ...,
-            offset: int = ...,
-            leader_epoch: int = ...,
-        ) -> None: ...
+        partition_index: int = ...
+        error_code: int = ...
+        old_style_offsets: Sequence[int] = ...
+        timestamp: int = ...
+        offset: int = ...
+        leader_epoch: int = ...
 
     class ListOffsetsTopicResponse(Struct):
-        name: str
-        partitions: Sequence[ListOffsetsResponse.ListOffsetsPartitionResponse]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partitions: Sequence[ListOffsetsResponse.ListOffsetsPartitionResponse] = ...,
-        ) -> None: ...
+        name: str = ...
+        partitions: Sequence[ListOffsetsResponse.ListOffsetsPartitionResponse] = ...
 
-    throttle_time_ms: int
-    topics: Sequence[ListOffsetsResponse.ListOffsetsTopicResponse]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        topics: Sequence[ListOffsetsResponse.ListOffsetsTopicResponse] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    topics: Sequence[ListOffsetsResponse.ListOffsetsTopicResponse] = ...
 
 class ListPartitionReassignmentsRequest(Message):
     class ListPartitionReassignmentsTopics(Struct):
-        name: str
-        partition_indexes: Sequence[int]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partition_indexes: Sequence[int] = ...,
-        ) -> None: ...
+        name: str = ...
+        partition_indexes: Sequence[int] = ...
 
-    timeout_ms: int
-    topics: Sequence[ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics] | None
-    def __init__(
-        self,
-        *,
-        timeout_ms: int = ...,
-        topics: Sequence[ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics] | None = ...,
-    ) -> None: ...
+    timeout_ms: int = ...
+    topics: Sequence[ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics] | None = ...
 
 class ListPartitionReassignmentsResponse(Message):
     class OngoingPartitionReassignment(Struct):
-        partition_index: int
-        replicas: Sequence[int]
-        adding_replicas: Sequence[int]
-        removing_replicas: Sequence[int]
-        def __init__(
-            self,
-            *,
-            partition_index: int = ...,
-            replicas: Sequence[int] = ...,
-            adding_replicas: Sequence[int] = ...,
-            removing_replicas: Sequence[int] = ...,
-        ) -> None: ...
+        partition_index: int = ...
+        replicas: Sequence[int] = ...
+        adding_replicas: Sequence[int] = ...
+        removing_replicas: Sequence[int] = ...
 
     class OngoingTopicReassignment(Struct):
-        name: str
-        partitions: Sequence[ListPartitionReassignmentsResponse.OngoingPartitionReassignment]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partitions: Sequence[ListPartitionReassignmentsResponse.OngoingPartitionReassignment] = ...,
-        ) -> None: ...
+        name: str = ...
+        partitions: Sequence[ListPartitionReassignmentsResponse.OngoingPartitionReassignment] = ...
 
-    throttle_time_ms: int
-    error_code: int
-    error_message: str | None
-    topics: Sequence[ListPartitionReassignmentsResponse.OngoingTopicReassignment]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        error_code: int = ...,
-        error_message: str | None = ...,
-        topics: Sequence[ListPartitionReassignmentsResponse.OngoingTopicReassignment] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    error_code: int = ...
+    error_message: str | None = ...
+    topics: Sequence[ListPartitionReassignmentsResponse.OngoingTopicReassignment] = ...
 
 class ListTransactionsRequest(Message):
-    state_filters: Sequence[str]
-    producer_id_filters: Sequence[int]
-    duration_filter: int
-    def __init__(
-        self,
-        *,
-        state_filters: Sequence[str] = ...,
-        producer_id_filters: Sequence[int] = ...,
-        duration_filter: int = ...,
-    ) -> None: ...
+    state_filters: Sequence[str] = ...
+    producer_id_filters: Sequence[int] = ...
+    duration_filter: int = ...
 
 class ListTransactionsResponse(Message):
     class TransactionState(Struct):
-        transactional_id: str
-        producer_id: int
-        transaction_state: str
-        def __init__(
-            self,
-            *,
-            transactional_id: str = ...,
-            producer_id: int = ...,
-            transaction_state: str = ...,
-        ) -> None: ...
+        transactional_id: str = ...
+        producer_id: int = ...
+        transaction_state: str = ...
 
-    throttle_time_ms: int
-    error_code: int
-    unknown_state_filters: Sequence[str]
-    transaction_states: Sequence[ListTransactionsResponse.TransactionState]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        error_code: int = ...,
-        unknown_state_filters: Sequence[str] = ...,
-        transaction_states: Sequence[ListTransactionsResponse.TransactionState] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    error_code: int = ...
+    unknown_state_filters: Sequence[str] = ...
+    transaction_states: Sequence[ListTransactionsResponse.TransactionState] = ...
 
 class MetadataRequest(Message):
     class MetadataRequestTopic(Struct):
-        topic_id: bytes
-        name: str | None
-        def __init__(
-            self,
-            *,
-            topic_id: bytes = ...,
-            name: str | None = ...,
-        ) -> None: ...
+        topic_id: bytes = ...
+        name: str | None = ...
 
-    topics: Sequence[MetadataRequest.MetadataRequestTopic] | None
-    allow_auto_topic_creation: bool
-    include_cluster_authorized_operations: bool
-    include_topic_authorized_operations: bool
-    def __init__(
-        self,
-        *,
-        topics: Sequence[MetadataRequest.MetadataRequestTopic] | None = ...,
-        allow_auto_topic_creation: bool = ...,
-        include_cluster_authorized_operations: bool = ...,
-        include_topic_authorized_operations: bool = ...,
-    ) -> None: ...
+    topics: Sequence[MetadataRequest.MetadataRequestTopic] | None = ...
+    allow_auto_topic_creation: bool = ...
+    include_cluster_authorized_operations: bool = ...
+    include_topic_authorized_operations: bool = ...
 
 class MetadataResponse(Message):
     class MetadataResponseBroker(Struct):
-        node_id: int
-        host: str
-        port: int
-        rack: str | None
-        def __init__(
-            self,
-            *,
-            node_id: int = ...,
-            host: str = ...,
-            port: int = ...,
-            rack: str | None = ...,
-        ) -> None: ...
+        node_id: int = ...
+        host: str = ...
+        port: int = ...
+        rack: str | None = ...
 
     class MetadataResponsePartition(Struct):
-        error_code: int
-        partition_index: int
-        leader_id: int
-        leader_epoch: int
-        replica_nodes: Sequence[int]
-        isr_nodes: Sequence[int]
-        offline_replicas: Sequence[int]
-        def __init__(
-            self,
-            *,
-            error_code: int = ...,
-            partition_index: int = ...,
-            leader_id: int = ...,
-            leader_epoch: int = ...,
-            replica_nodes: Sequence[int] = ...,
-            isr_nodes: Sequence[int] = ...,
-            offline_replicas: Sequence[int] = ...,
-        ) -> None: ...
+        error_code: int = ...
+        partition_index: int = ...
+        leader_id: int = ...
+        leader_epoch: int = ...
+        replica_nodes: Sequence[int] = ...
+        isr_nodes: Sequence[int] = ...
+        offline_replicas: Sequence[int] = ...
 
     class MetadataResponseTopic(Struct):
-        error_code: int
-        name: str | None
-        topic_id: bytes
-        is_internal: bool
-        partitions: Sequence[MetadataResponse.MetadataResponsePartition]
-        topic_authorized_operations: int
-        def __init__(
-            self,
-            *,
-            error_code: int = ...,
-            name: str | None = ...,
-            topic_id: bytes = ...,
-            is_internal: bool = ...,
-            partitions: Sequence[MetadataResponse.MetadataResponsePartition] = ...,
-            topic_authorized_operations: int = ...,
-        ) -> None: ...
+        error_code: int = ...
+        name: str | None = ...
+        topic_id: bytes = ...
+        is_internal: bool = ...
+        partitions: Sequence[MetadataResponse.MetadataResponsePartition] = ...
+        topic_authorized_operations: int = ...
 
-    throttle_time_ms: int
-    brokers: Sequence[MetadataResponse.MetadataResponseBroker]
-    cluster_id: str | None
-    controller_id: int
-    topics: Sequence[MetadataResponse.MetadataResponseTopic]
-    cluster_authorized_operations: int
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        brokers: Sequence[MetadataResponse.MetadataResponseBroker] = ...,
-        cluster_id: str | None = ...,
-        controller_id: int = ...,
-        topics: Sequence[MetadataResponse.MetadataResponseTopic] = ...,
-        cluster_authorized_operations: int = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    brokers: Sequence[MetadataResponse.MetadataResponseBroker] = ...
+    cluster_id: str | None = ...
+    controller_id: int = ...
+    topics: Sequence[MetadataResponse.MetadataResponseTopic] = ...
+    cluster_authorized_operations: int = ...
 
 class OffsetCommitKey(Message):
-    group: str
-    topic: str
-    partition: int
-    def __init__(
-        self,
-        *,
-        group: str = ...,
-        topic: str = ...,
-        partition: int = ...,
-    ) -> None: ...
+    group: str = ...
+    topic: str = ...
+    partition: int = ...
 
 class OffsetCommitRequest(Message):
     class OffsetCommitRequestPartition(Struct):
-        partition_index: int
-        committed_offset: int
-        committed_leader_epoch: int
-        commit_timestamp: int
-        committed_metadata: str | None
-        def __init__(
-            self,
-            *,
-            partition_index: int = ...,
-            committed_offset: int = ...,
-            committed_leader_epoch: int = ...,
-            commit_timestamp: int = ...,
-            committed_metadata: str | None = ...,
-        ) -> None: ...
+        partition_index: int = ...
+        committed_offset: int = ...
+        committed_leader_epoch: int = ...
+        commit_timestamp: int = ...
+        committed_metadata: str | None = ...
 
     class OffsetCommitRequestTopic(Struct):
-        name: str
-        partitions: Sequence[OffsetCommitRequest.OffsetCommitRequestPartition]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partitions: Sequence[OffsetCommitRequest.OffsetCommitRequestPartition] = ...,
-        ) -> None: ...
+        name: str = ...
+        partitions: Sequence[OffsetCommitRequest.OffsetCommitRequestPartition] = ...
 
-    group_id: str
-    generation_id_or_member_epoch: int
-    member_id: str
-    group_instance_id: str | None
-    retention_time_ms: int
-    topics: Sequence[OffsetCommitRequest.OffsetCommitRequestTopic]
-    def __init__(
-        self,
-        *,
-        group_id: str = ...,
-        generation_id_or_member_epoch: int = ...,
-        member_id: str = ...,
-        group_instance_id: str | None = ...,
-        retention_time_ms: int = ...,
-        topics: Sequence[OffsetCommitRequest.OffsetCommitRequestTopic] = ...,
-    ) -> None: ...
+    group_id: str = ...
+    generation_id_or_member_epoch: int = ...
+    member_id: str = ...
+    group_instance_id: str | None = ...
+    retention_time_ms: int = ...
+    topics: Sequence[OffsetCommitRequest.OffsetCommitRequestTopic] = ...
 
 class OffsetCommitResponse(Message):
     class OffsetCommitResponsePartition(Struct):
-        partition_index: int
-        error_code: int
-        def __init__(
-            self,
-            *,
-            partition_index: int = ...,
-            error_code: int = ...,
-        ) -> None: ...
+        partition_index: int = ...
+        error_code: int = ...
 
     class OffsetCommitResponseTopic(Struct):
-        name: str
-        partitions: Sequence[OffsetCommitResponse.OffsetCommitResponsePartition]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partitions: Sequence[OffsetCommitResponse.OffsetCommitResponsePartition] = ...,
-        ) -> None: ...
+        name: str = ...
+        partitions: Sequence[OffsetCommitResponse.OffsetCommitResponsePartition] = ...
 
-    throttle_time_ms: int
-    topics: Sequence[OffsetCommitResponse.OffsetCommitResponseTopic]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        topics: Sequence[OffsetCommitResponse.OffsetCommitResponseTopic] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    topics: Sequence[OffsetCommitResponse.OffsetCommitResponseTopic] = ...
 
 class OffsetCommitValue(Message):
-    offset: int
-    leader_epoch: int
-    metadata: str
-    commit_timestamp: int
-    expire_timestamp: int
-    def __init__(
-        self,
-        *,
-        offset: int = ...,
-        leader_epoch: int = ...,
-        metadata: str = ...,
-        commit_timestamp: int = ...,
-        expire_timestamp: int = ...,
-    ) -> None: ...
+    offset: int = ...
+    leader_epoch: int = ...
+    metadata: str = ...
+    commit_timestamp: int = ...
+    expire_timestamp: int = ...
 
 class OffsetDeleteRequest(Message):
     class OffsetDeleteRequestPartition(Struct):
-        partition_index: int
-        def __init__(
-            self,
-            *,
-            partition_index: int = ...,
-        ) -> None: ...
+        partition_index: int = ...
 
     class OffsetDeleteRequestTopic(Struct):
-        name: str
-        partitions: Sequence[OffsetDeleteRequest.OffsetDeleteRequestPartition]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partitions: Sequence[OffsetDeleteRequest.OffsetDeleteRequestPartition] = ...,
-        ) -> None: ...
+        name: str = ...
+        partitions: Sequence[OffsetDeleteRequest.OffsetDeleteRequestPartition] = ...
 
-    group_id: str
-    topics: Sequence[OffsetDeleteRequest.OffsetDeleteRequestTopic]
-    def __init__(
-        self,
-        *,
-        group_id: str = ...,
-        topics: Sequence[OffsetDeleteRequest.OffsetDeleteRequestTopic] = ...,
-    ) -> None: ...
+    group_id: str = ...
+    topics: Sequence[OffsetDeleteRequest.OffsetDeleteRequestTopic] = ...
 
 class OffsetDeleteResponse(Message):
     class OffsetDeleteResponsePartition(Struct):
-        partition_index: int
-        error_code: int
-        def __init__(
-            self,
-            *,
-            partition_index: int = ...,
-            error_code: int = ...,
-        ) -> None: ...
+        partition_index: int = ...
+        error_code: int = ...
 
     class OffsetDeleteResponseTopic(Struct):
-        name: str
-        partitions: Sequence[OffsetDeleteResponse.OffsetDeleteResponsePartition]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partitions: Sequence[OffsetDeleteResponse.OffsetDeleteResponsePartition] = ...,
-        ) -> None: ...
+        name: str = ...
+        partitions: Sequence[OffsetDeleteResponse.OffsetDeleteResponsePartition] = ...
 
-    error_code: int
-    throttle_time_ms: int
-    topics: Sequence[OffsetDeleteResponse.OffsetDeleteResponseTopic]
-    def __init__(
-        self,
-        *,
-        error_code: int = ...,
-        throttle_time_ms: int = ...,
-        topics: Sequence[OffsetDeleteResponse.OffsetDeleteResponseTopic] = ...,
-    ) -> None: ...
+    error_code: int = ...
+    throttle_time_ms: int = ...
+    topics: Sequence[OffsetDeleteResponse.OffsetDeleteResponseTopic] = ...
 
 class OffsetFetchRequest(Message):
     class OffsetFetchRequestTopic(Struct):
-        name: str
-        partition_indexes: Sequence[int]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partition_indexes: Sequence[int] = ...,
-        ) -> None: ...
+        name: str = ...
+        partition_indexes: Sequence[int] = ...
 
     class OffsetFetchRequestTopics(Struct):
-        name: str
-        partition_indexes: Sequence[int]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partition_indexes: Sequence[int] = ...,
-        ) -> None: ...
+        name: str = ...
+        partition_indexes: Sequence[int] = ...
 
     class OffsetFetchRequestGroup(Struct):
-        group_id: str
-        member_id: str | None
-        member_epoch: int
-        topics: Sequence[OffsetFetchRequest.OffsetFetchRequestTopics] | None
-        def __init__(
-            self,
-            *,
-            group_id: str = ...,
-            member_id: str | None = ...,
-            member_epoch: int = ...,
-            topics: Sequence[OffsetFetchRequest.OffsetFetchRequestTopics] | None = ...,
-        ) -> None: ...
+        group_id: str = ...
+        member_id: str | None = ...
+        member_epoch: int = ...
+        topics: Sequence[OffsetFetchRequest.OffsetFetchRequestTopics] | None = ...
 
-    group_id: str
-    topics: Sequence[OffsetFetchRequest.OffsetFetchRequestTopic] | None
-    groups: Sequence[OffsetFetchRequest.OffsetFetchRequestGroup]
-    require_stable: bool
-    def __init__(
-        self,
-        *,
-        group_id: str = ...,
-        topics: Sequence[OffsetFetchRequest.OffsetFetchRequestTopic] | None = ...,
-        groups: Sequence[OffsetFetchRequest.OffsetFetchRequestGroup] = ...,
-        require_stable: bool = ...,
-    ) -> None: ...
+    group_id: str = ...
+    topics: Sequence[OffsetFetchRequest.OffsetFetchRequestTopic] | None = ...
+    groups: Sequence[OffsetFetchRequest.OffsetFetchRequestGroup] = ...
+    require_stable: bool = ...
 
 class OffsetFetchResponse(Message):
     class OffsetFetchResponsePartition(Struct):
-        partition_index: int
-        committed_offset: int
-        committed_leader_epoch: int
-        metadata: str | None
-        error_code: int
-        def __init__(
-            self,
-            *,
-            partition_index: int = ...,
-            committed_offset: int = ...,
-            committed_leader_epoch: int = ...,
-            metadata: str | None = ...,
-            error_code: int = ...,
-        ) -> None: ...
+        partition_index: int = ...
+        committed_offset: int = ...
+        committed_leader_epoch: int = ...
+        metadata: str | None = ...
+        error_code: int = ...
 
     class OffsetFetchResponseTopic(Struct):
-        name: str
-        partitions: Sequence[OffsetFetchResponse.OffsetFetchResponsePartition]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partitions: Sequence[OffsetFetchResponse.OffsetFetchResponsePartition] = ...,
-        ) -> None: ...
+        name: str = ...
+        partitions: Sequence[OffsetFetchResponse.OffsetFetchResponsePartition] = ...
 
     class OffsetFetchResponsePartitions(Struct):
-        partition_index: int
-        committed_offset: int
-        committed_leader_epoch: int
-        metadata: str | None
-        error_code: int
-        def __init__(
-            self,
-            *,
-            partition_index: int = ...,
-            committed_offset: int = ...,
-            committed_leader_epoch: int = ...,
-            metadata: str | None = ...,
-            error_code: int = ...,
-        ) -> None: ...
+        partition_index: int = ...
+        committed_offset: int = ...
+        committed_leader_epoch: int = ...
+        metadata: str | None = ...
+        error_code: int = ...
 
     class OffsetFetchResponseTopics(Struct):
-        name: str
-        partitions: Sequence[OffsetFetchResponse.OffsetFetchResponsePartitions]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partitions: Sequence[OffsetFetchResponse.OffsetFetchResponsePartitions] = ...,
-        ) -> None: ...
+        name: str = ...
+        partitions: Sequence[OffsetFetchResponse.OffsetFetchResponsePartitions] = ...
 
     class OffsetFetchResponseGroup(Struct):
-        group_id: str
-        topics: Sequence[OffsetFetchResponse.OffsetFetchResponseTopics]
-        error_code: int
-        def __init__(
-            self,
-            *,
-            group_id: str = ...,
-            topics: Sequence[OffsetFetchResponse.OffsetFetchResponseTopics] = ...,
-            error_code: int = ...,
-        ) -> None: ...
+        group_id: str = ...
+        topics: Sequence[OffsetFetchResponse.OffsetFetchResponseTopics] = ...
+        error_code: int = ...
 
-    throttle_time_ms: int
-    topics: Sequence[OffsetFetchResponse.OffsetFetchResponseTopic]
-    error_code: int
-    groups: Sequence[OffsetFetchResponse.OffsetFetchResponseGroup]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        topics: Sequence[OffsetFetchResponse.OffsetFetchResponseTopic] = ...,
-        error_code: int = ...,
-        groups: Sequence[OffsetFetchResponse.OffsetFetchResponseGroup] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    topics: Sequence[OffsetFetchResponse.OffsetFetchResponseTopic] = ...
+    error_code: int = ...
+    groups: Sequence[OffsetFetchResponse.OffsetFetchResponseGroup] = ...
 
 class OffsetForLeaderEpochRequest(Message):
     class OffsetForLeaderPartition(Struct):
-        partition: int
-        current_leader_epoch: int
-        leader_epoch: int
-        def __init__(
-            self,
-            *,
-            partition: int = ...,
-            current_leader_epoch: int = ...,
-            leader_epoch: int = ...,
-        ) -> None: ...
+        partition: int = ...
+        current_leader_epoch: int = ...
+        leader_epoch: int = ...
 
     class OffsetForLeaderTopic(Struct):
-        topic: str
-        partitions: Sequence[OffsetForLeaderEpochRequest.OffsetForLeaderPartition]
-        def __init__(
-            self,
-            *,
-            topic: str = ...,
-            partitions: Sequence[OffsetForLeaderEpochRequest.OffsetForLeaderPartition] = ...,
-        ) -> None: ...
+        topic: str = ...
+        partitions: Sequence[OffsetForLeaderEpochRequest.OffsetForLeaderPartition] = ...
 
-    replica_id: int
-    topics: Sequence[OffsetForLeaderEpochRequest.OffsetForLeaderTopic]
-    def __init__(
-        self,
-        *,
-        replica_id: int = ...,
-        topics: Sequence[OffsetForLeaderEpochRequest.OffsetForLeaderTopic] = ...,
-    ) -> None: ...
+    replica_id: int = ...
+    topics: Sequence[OffsetForLeaderEpochRequest.OffsetForLeaderTopic] = ...
 
 class OffsetForLeaderEpochResponse(Message):
     class EpochEndOffset(Struct):
-        error_code: int
-        partition: int
-        leader_epoch: int
-        end_offset: int
-        def __init__(
-            self,
-            *,
-            error_code: int = ...,
-            partition: int = ...,
-            leader_epoch: int = ...,
-            end_offset: int = ...,
-        ) -> None: ...
+        error_code: int = ...
+        partition: int = ...
+        leader_epoch: int = ...
+        end_offset: int = ...
 
     class OffsetForLeaderTopicResult(Struct):
-        topic: str
-        partitions: Sequence[OffsetForLeaderEpochResponse.EpochEndOffset]
-        def __init__(
-            self,
-            *,
-            topic: str = ...,
-            partitions: Sequence[OffsetForLeaderEpochResponse.EpochEndOffset] = ...,
-        ) -> None: ...
+        topic: str = ...
+        partitions: Sequence[OffsetForLeaderEpochResponse.EpochEndOffset] = ...
 
-    throttle_time_ms: int
-    topics: Sequence[OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        topics: Sequence[OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    topics: Sequence[OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult] = ...
 
 class ProduceRequest(Message):
     class PartitionProduceData(Struct):
-        index: int
-        records: memoryview | None
-        def __init__(
-            self,
-            *,
-            index: int = ...,
-            records: Records | None = ...,
-        ) -> None: ...
+        index: int = ...
+        records: memoryview | None = ...
 
     class TopicProduceData(Struct):
-        name: str
-        partition_data: Sequence[ProduceRequest.PartitionProduceData]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partition_data: Sequence[ProduceRequest.PartitionProduceData] = ...,
-        ) -> None: ...
+        name: str = ...
+        partition_data: Sequence[ProduceRequest.PartitionProduceData] = ...
 
-    transactional_id: str | None
-    acks: int
-    timeout_ms: int
-    topic_data: Sequence[ProduceRequest.TopicProduceData]
-    def __init__(
-        self,
-        *,
-        transactional_id: str | None = ...,
-        acks: int = ...,
-        timeout_ms: int = ...,
-        topic_data: Sequence[ProduceRequest.TopicProduceData] = ...,
-    ) -> None: ...
+    transactional_id: str | None = ...
+    acks: int = ...
+    timeout_ms: int = ...
+    topic_data: Sequence[ProduceRequest.TopicProduceData] = ...
 
 class ProduceResponse(Message):
     class BatchIndexAndErrorMessage(Struct):
-        batch_index: int
-        batch_index_error_message: str | None
-        def __init__(
-            self,
-            *,
-            batch_index: int = ...,
-            batch_index_error_message: str | None = ...,
-        ) -> None: ...
+        batch_index: int = ...
+        batch_index_error_message: str | None = ...
 
     class LeaderIdAndEpoch(Struct):
-        leader_id: int
-        leader_epoch: int
-        def __init__(
-            self,
-            *,
-            leader_id: int = ...,
-            leader_epoch: int = ...,
-        ) -> None: ...
+        leader_id: int = ...
+        leader_epoch: int = ...
 
     class PartitionProduceResponse(Struct):
-        index: int
-        error_code: int
-        base_offset: int
-        log_append_time_ms: int
-        log_start_offset: int
-        record_errors: Sequence[ProduceResponse.BatchIndexAndErrorMessage]
-        error_message: str | None
-        current_leader: ProduceResponse.LeaderIdAndEpoch
-        def __init__(
-            self,
-            *,
-            index: int = ...,
-            error_code: int = ...,
-            base_offset: int = ...,
-            log_append_time_ms: int = ...,
-            log_start_offset: int = ...,
-            record_errors: Sequence[ProduceResponse.BatchIndexAndErrorMessage] = ...,
-            error_message: str | None = ...,
-            current_leader: ProduceResponse.LeaderIdAndEpoch = ...,
-        ) -> None: ...
+        index: int = ...
+        error_code: int = ...
+        base_offset: int = ...
+        log_append_time_ms: int = ...
+        log_start_offset: int = ...
+        record_errors: Sequence[ProduceResponse.BatchIndexAndErrorMessage] = ...
+        error_message: str | None = ...
+        current_leader: ProduceResponse.LeaderIdAndEpoch = ...
 
     class TopicProduceResponse(Struct):
-        name: str
-        partition_responses: Sequence[ProduceResponse.PartitionProduceResponse]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partition_responses: Sequence[ProduceResponse.PartitionProduceResponse] = ...,
-        ) -> None: ...
+        name: str = ...
+        partition_responses: Sequence[ProduceResponse.PartitionProduceResponse] = ...
 
     class NodeEndpoint(Struct):
-        node_id: int
-        host: str
-        port: int
-        rack: str | None
-        def __init__(
-            self,
-            *,
-            node_id: int = ...,
-            host: str = ...,
-            port: int = ...,
-            rack: str | None = ...,
-        ) -> None: ...
+        node_id: int = ...
+        host: str = ...
+        port: int = ...
+        rack: str | None = ...
 
-    responses: Sequence[ProduceResponse.TopicProduceResponse]
-    throttle_time_ms: int
-    node_endpoints: Sequence[ProduceResponse.NodeEndpoint]
-    def __init__(
-        self,
-        *,
-        responses: Sequence[ProduceResponse.TopicProduceResponse] = ...,
-        throttle_time_ms: int = ...,
-        node_endpoints: Sequence[ProduceResponse.NodeEndpoint] = ...,
-    ) -> None: ...
+    responses: Sequence[ProduceResponse.TopicProduceResponse] = ...
+    throttle_time_ms: int = ...
+    node_endpoints: Sequence[ProduceResponse.NodeEndpoint] = ...
 
 class RenewDelegationTokenRequest(Message):
-    hmac: bytes
-    renew_period_ms: int
-    def __init__(
-        self,
-        *,
-        hmac: bytes = ...,
-        renew_period_ms: int = ...,
-    ) -> None: ...
+    hmac: bytes = ...
+    renew_period_ms: int = ...
 
 class RenewDelegationTokenResponse(Message):
-    error_code: int
-    expiry_timestamp_ms: int
-    throttle_time_ms: int
-    def __init__(
-        self,
-        *,
-        error_code: int = ...,
-        expiry_timestamp_ms: int = ...,
-        throttle_time_ms: int = ...,
-    ) -> None: ...
+    error_code: int = ...
+    expiry_timestamp_ms: int = ...
+    throttle_time_ms: int = ...
 
 class RequestHeader(Message):
-    request_api_key: int
-    request_api_version: int
-    correlation_id: int
-    client_id: str | None
-    def __init__(
-        self,
-        *,
-        request_api_key: int = ...,
-        request_api_version: int = ...,
-        correlation_id: int = ...,
-        client_id: str | None = ...,
-    ) -> None: ...
+    request_api_key: int = ...
+    request_api_version: int = ...
+    correlation_id: int = ...
+    client_id: str | None = ...
 
 class ResponseHeader(Message):
-    correlation_id: int
-    def __init__(
-        self,
-        *,
-        correlation_id: int = ...,
-    ) -> None: ...
+    correlation_id: int = ...
 
 class SaslAuthenticateRequest(Message):
-    auth_bytes: bytes
-    def __init__(
-        self,
-        *,
-        auth_bytes: bytes = ...,
-    ) -> None: ...
+    auth_bytes: bytes = ...
 
 class SaslAuthenticateResponse(Message):
-    error_code: int
-    error_message: str | None
-    auth_bytes: bytes
-    session_lifetime_ms: int
-    def __init__(
-        self,
-        *,
-        error_code: int = ...,
-        error_message: str | None = ...,
-        auth_bytes: bytes = ...,
-        session_lifetime_ms: int = ...,
-    ) -> None: ...
+    error_code: int = ...
+    error_message: str | None = ...
+    auth_bytes: bytes = ...
+    session_lifetime_ms: int = ...
 
 class SaslHandshakeRequest(Message):
-    mechanism: str
-    def __init__(
-        self,
-        *,
-        mechanism: str = ...,
-    ) -> None: ...
+    mechanism: str = ...
 
 class SaslHandshakeResponse(Message):
-    error_code: int
-    mechanisms: Sequence[str]
-    def __init__(
-        self,
-        *,
-        error_code: int = ...,
-        mechanisms: Sequence[str] = ...,
-    ) -> None: ...
+    error_code: int = ...
+    mechanisms: Sequence[str] = ...
 
 class StopReplicaRequest(Message):
     class StopReplicaPartitionV0(Struct):
-        topic_name: str
-        partition_index: int
-        def __init__(
-            self,
-            *,
-            topic_name: str = ...,
-            partition_index: int = ...,
-        ) -> None: ...
+        topic_name: str = ...
+        partition_index: int = ...
 
     class StopReplicaTopicV1(Struct):
-        name: str
-        partition_indexes: Sequence[int]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partition_indexes: Sequence[int] = ...,
-        ) -> None: ...
+        name: str = ...
+        partition_indexes: Sequence[int] = ...
 
     class StopReplicaPartitionState(Struct):
-        partition_index: int
-        leader_epoch: int
-        delete_partition: bool
-        def __init__(
-            self,
-            *,
-            partition_index: int = ...,
-            leader_epoch: int = ...,
-            delete_partition: bool = ...,
-        ) -> None: ...
+        partition_index: int = ...
+        leader_epoch: int = ...
+        delete_partition: bool = ...
 
     class StopReplicaTopicState(Struct):
-        topic_name: str
-        partition_states: Sequence[StopReplicaRequest.StopReplicaPartitionState]
-        def __init__(
-            self,
-            *,
-            topic_name: str = ...,
-            partition_states: Sequence[StopReplicaRequest.StopReplicaPartitionState] = ...,
-        ) -> None: ...
+        topic_name: str = ...
+        partition_states: Sequence[StopReplicaRequest.StopReplicaPartitionState] = ...
 
-    controller_id: int
-    is_kraft_controller: bool
-    controller_epoch: int
-    broker_epoch: int
-    delete_partitions: bool
-    ungrouped_partitions: Sequence[StopReplicaRequest.StopReplicaPartitionV0]
-    topics: Sequence[StopReplicaRequest.StopReplicaTopicV1]
-    topic_states: Sequence[StopReplicaRequest.StopReplicaTopicState]
-    def __init__(
-        self,
-        *,
-        controller_id: int = ...,
-        is_kraft_controller: bool = ...,
-        controller_epoch: int = ...,
-        broker_epoch: int = ...,
-        delete_partitions: bool = ...,
-        ungrouped_partitions: Sequence[StopReplicaRequest.StopReplicaPartitionV0] = ...,
-        topics: Sequence[StopReplicaRequest.StopReplicaTopicV1] = ...,
-        topic_states: Sequence[StopReplicaRequest.StopReplicaTopicState] = ...,
-    ) -> None: ...
+    controller_id: int = ...
+    is_kraft_controller: bool = ...
+    controller_epoch: int = ...
+    broker_epoch: int = ...
+    delete_partitions: bool = ...
+    ungrouped_partitions: Sequence[StopReplicaRequest.StopReplicaPartitionV0] = ...
+    topics: Sequence[StopReplicaRequest.StopReplicaTopicV1] = ...
+    topic_states: Sequence[StopReplicaRequest.StopReplicaTopicState] = ...
 
 class StopReplicaResponse(Message):
     class StopReplicaPartitionError(Struct):
-        topic_name: str
-        partition_index: int
-        error_code: int
-        def __init__(
-            self,
-            *,
-            topic_name: str = ...,
-            partition_index: int = ...,
-            error_code: int = ...,
-        ) -> None: ...
+        topic_name: str = ...
+        partition_index: int = ...
+        error_code: int = ...
 
-    error_code: int
-    partition_errors: Sequence[StopReplicaResponse.StopReplicaPartitionError]
-    def __init__(
-        self,
-        *,
-        error_code: int = ...,
-        partition_errors: Sequence[StopReplicaResponse.StopReplicaPartitionError] = ...,
-    ) -> None: ...
+    error_code: int = ...
+    partition_errors: Sequence[StopReplicaResponse.StopReplicaPartitionError] = ...
 
 class SyncGroupRequest(Message):
     class SyncGroupRequestAssignment(Struct):
-        member_id: str
-        assignment: bytes
-        def __init__(
-            self,
-            *,
-            member_id: str = ...,
-            assignment: bytes = ...,
-        ) -> None: ...
+        member_id: str = ...
+        assignment: bytes = ...
 
-    group_id: str
-    generation_id: int
-    member_id: str
-    group_instance_id: str | None
-    protocol_type: str | None
-    protocol_name: str | None
-    assignments: Sequence[SyncGroupRequest.SyncGroupRequestAssignment]
-    def __init__(
-        self,
-        *,
-        group_id: str = ...,
-        generation_id: int = ...,
-        member_id: str = ...,
-        group_instance_id: str | None = ...,
-        protocol_type: str | None = ...,
-        protocol_name: str | None = ...,
-        assignments: Sequence[SyncGroupRequest.SyncGroupRequestAssignment] = ...,
-    ) -> None: ...
+    group_id: str = ...
+    generation_id: int = ...
+    member_id: str = ...
+    group_instance_id: str | None = ...
+    protocol_type: str | None = ...
+    protocol_name: str | None = ...
+    assignments: Sequence[SyncGroupRequest.SyncGroupRequestAssignment] = ...
 
 class SyncGroupResponse(Message):
-    throttle_time_ms: int
-    error_code: int
-    protocol_type: str | None
-    protocol_name: str | None
-    assignment: bytes
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        error_code: int = ...,
-        protocol_type: str | None = ...,
-        protocol_name: str | None = ...,
-        assignment: bytes = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    error_code: int = ...
+    protocol_type: str | None = ...
+    protocol_name: str | None = ...
+    assignment: bytes = ...
 
 class TransactionLogKey(Message):
-    transactional_id: str
-    def __init__(
-        self,
-        *,
-        transactional_id: str = ...,
-    ) -> None: ...
+    transactional_id: str = ...
 
 class TransactionLogValue(Message):
     class PartitionsSchema(Struct):
-        topic: str
-        partition_ids: Sequence[int]
-        def __init__(
-            self,
-            *,
-            topic: str = ...,
-            partition_ids: Sequence[int] = ...,
-        ) -> None: ...
+        topic: str = ...
+        partition_ids: Sequence[int] = ...
 
-    producer_id: int
-    previous_producer_id: int
-    next_producer_id: int
-    producer_epoch: int
-    transaction_timeout_ms: int
-    transaction_status: int
-    transaction_partitions: Sequence[TransactionLogValue.PartitionsSchema] | None
-    transaction_last_update_timestamp_ms: int
-    transaction_start_timestamp_ms: int
-    client_transaction_version: int
-    def __init__(
-        self,
-        *,
-        producer_id: int = ...,
-        previous_producer_id: int = ...,
-        next_producer_id: int = ...,
-        producer_epoch: int = ...,
-        transaction_timeout_ms: int = ...,
-        transaction_status: int = ...,
-        transaction_partitions: Sequence[TransactionLogValue.PartitionsSchema] | None = ...,
-        transaction_last_update_timestamp_ms: int = ...,
-        transaction_start_timestamp_ms: int = ...,
-        client_transaction_version: int = ...,
-    ) -> None: ...
+    producer_id: int = ...
+    previous_producer_id: int = ...
+    next_producer_id: int = ...
+    producer_epoch: int = ...
+    transaction_timeout_ms: int = ...
+    transaction_status: int = ...
+    transaction_partitions: Sequence[TransactionLogValue.PartitionsSchema] | None = ...
+    transaction_last_update_timestamp_ms: int = ...
+    transaction_start_timestamp_ms: int = ...
+    client_transaction_version: int = ...
 
 class TxnOffsetCommitRequest(Message):
     class TxnOffsetCommitRequestPartition(Struct):
-        partition_index: int
-        committed_offset: int
-        committed_leader_epoch: int
-        committed_metadata: str | None
-        def __init__(
-            self,
-            *,
-            partition_index: int = ...,
-            committed_offset: int = ...,
-            committed_leader_epoch: int = ...,
-            committed_metadata: str | None = ...,
-        ) -> None: ...
+        partition_index: int = ...
+        committed_offset: int = ...
+        committed_leader_epoch: int = ...
+        committed_metadata: str | None = ...
 
     class TxnOffsetCommitRequestTopic(Struct):
-        name: str
-        partitions: Sequence[TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partitions: Sequence[TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition] = ...,
-        ) -> None: ...
+        name: str = ...
+        partitions: Sequence[TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition] = ...
 
-    transactional_id: str
-    group_id: str
-    producer_id: int
-    producer_epoch: int
-    generation_id: int
-    member_id: str
-    group_instance_id: str | None
-    topics: Sequence[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic]
-    def __init__(
-        self,
-        *,
-        transactional_id: str = ...,
-        group_id: str = ...,
-        producer_id: int = ...,
-        producer_epoch: int = ...,
-        generation_id: int = ...,
-        member_id: str = ...,
-        group_instance_id: str | None = ...,
-        topics: Sequence[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic] = ...,
-    ) -> None: ...
+    transactional_id: str = ...
+    group_id: str = ...
+    producer_id: int = ...
+    producer_epoch: int = ...
+    generation_id: int = ...
+    member_id: str = ...
+    group_instance_id: str | None = ...
+    topics: Sequence[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic] = ...
 
 class TxnOffsetCommitResponse(Message):
     class TxnOffsetCommitResponsePartition(Struct):
-        partition_index: int
-        error_code: int
-        def __init__(
-            self,
-            *,
-            partition_index: int = ...,
-            error_code: int = ...,
-        ) -> None: ...
+        partition_index: int = ...
+        error_code: int = ...
 
     class TxnOffsetCommitResponseTopic(Struct):
-        name: str
-        partitions: Sequence[TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partitions: Sequence[TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition] = ...,
-        ) -> None: ...
+        name: str = ...
+        partitions: Sequence[TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition] = ...
 
-    throttle_time_ms: int
-    topics: Sequence[TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        topics: Sequence[TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    topics: Sequence[TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic] = ...
 
 class UpdateFeaturesRequest(Message):
     class FeatureUpdateKey(Struct):
-        feature: str
-        max_version_level: int
-        allow_downgrade: bool
-        upgrade_type: int
-        def __init__(
-            self,
-            *,
-            feature: str = ...,
-            max_version_level: int = ...,
-            allow_downgrade: bool = ...,
-            upgrade_type: int = ...,
-        ) -> None: ...
+        feature: str = ...
+        max_version_level: int = ...
+        allow_downgrade: bool = ...
+        upgrade_type: int = ...
 
-    timeout_ms: int
-    feature_updates: Sequence[UpdateFeaturesRequest.FeatureUpdateKey]
-    validate_only: bool
-    def __init__(
-        self,
-        *,
-        timeout_ms: int = ...,
-        feature_updates: Sequence[UpdateFeaturesRequest.FeatureUpdateKey] = ...,
-        validate_only: bool = ...,
-    ) -> None: ...
+    timeout_ms: int = ...
+    feature_updates: Sequence[UpdateFeaturesRequest.FeatureUpdateKey] = ...
+    validate_only: bool = ...
 
 class UpdateFeaturesResponse(Message):
     class UpdatableFeatureResult(Struct):
-        feature: str
-        error_code: int
-        error_message: str | None
-        def __init__(
-            self,
-            *,
-            feature: str = ...,
-            error_code: int = ...,
-            error_message: str | None = ...,
-        ) -> None: ...
+        feature: str = ...
+        error_code: int = ...
+        error_message: str | None = ...
 
-    throttle_time_ms: int
-    error_code: int
-    error_message: str | None
-    results: Sequence[UpdateFeaturesResponse.UpdatableFeatureResult]
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = ...,
-        error_code: int = ...,
-        error_message: str | None = ...,
-        results: Sequence[UpdateFeaturesResponse.UpdatableFeatureResult] = ...,
-    ) -> None: ...
+    throttle_time_ms: int = ...
+    error_code: int = ...
+    error_message: str | None = ...
+    results: Sequence[UpdateFeaturesResponse.UpdatableFeatureResult] = ...
 
 class UpdateMetadataRequest(Message):
     class UpdateMetadataPartitionState(Struct):
-        topic_name: str
-        partition_index: int
-        controller_epoch: int
-        leader: int
-        leader_epoch: int
-        isr: Sequence[int]
-        zk_version: int
-        replicas: Sequence[int]
-        offline_replicas: Sequence[int]
-        def __init__(
-            self,
-            *,
-            topic_name: str = ...,
-            partition_index: int = ...,
-            controller_epoch: int = ...,
-            leader: int = ...,
-            leader_epoch: int = ...,
-            isr: Sequence[int] = ...,
-            zk_version: int = ...,
-            replicas: Sequence[int] = ...,
-            offline_replicas: Sequence[int] = ...,
-        ) -> None: ...
+        topic_name: str = ...
+        partition_index: int = ...
+        controller_epoch: int = ...
+        leader: int = ...
+        leader_epoch: int = ...
+        isr: Sequence[int] = ...
+        zk_version: int = ...
+        replicas: Sequence[int] = ...
+        offline_replicas: Sequence[int] = ...
 
     class UpdateMetadataTopicState(Struct):
-        topic_name: str
-        topic_id: bytes
-        partition_states: Sequence[UpdateMetadataRequest.UpdateMetadataPartitionState]
-        def __init__(
-            self,
-            *,
-            topic_name: str = ...,
-            topic_id: bytes = ...,
-            partition_states: Sequence[UpdateMetadataRequest.UpdateMetadataPartitionState] = ...,
-        ) -> None: ...
+        topic_name: str = ...
+        topic_id: bytes = ...
+        partition_states: Sequence[UpdateMetadataRequest.UpdateMetadataPartitionState] = ...
 
     class UpdateMetadataEndpoint(Struct):
-        port: int
-        host: str
-        listener: str
-        security_protocol: int
-        def __init__(
-            self,
-            *,
-            port: int = ...,
-            host: str = ...,
-            listener: str = ...,
-            security_protocol: int = ...,
-        ) -> None: ...
+        port: int = ...
+        host: str = ...
+        listener: str = ...
+        security_protocol: int = ...
 
     class UpdateMetadataBroker(Struct):
-        id: int
-        v0_host: str
-        v0_port: int
-        endpoints: Sequence[UpdateMetadataRequest.UpdateMetadataEndpoint]
-        rack: str | None
-        def __init__(
-            self,
-            *,
-            id: int = ...,
-            v0_host: str = ...,
-            v0_port: int = ...,
-            endpoints: Sequence[UpdateMetadataRequest.UpdateMetadataEndpoint] = ...,
-            rack: str | None = ...,
-        ) -> None: ...
+        id: int = ...
+        v0_host: str = ...
+        v0_port: int = ...
+        endpoints: Sequence[UpdateMetadataRequest.UpdateMetadataEndpoint] = ...
+        rack: str | None = ...
 
-    controller_id: int
-    is_kraft_controller: bool
-    type: int
-    controller_epoch: int
-    broker_epoch: int
-    ungrouped_partition_states: Sequence[UpdateMetadataRequest.UpdateMetadataPartitionState]
-    topic_states: Sequence[UpdateMetadataRequest.UpdateMetadataTopicState]
-    live_brokers: Sequence[UpdateMetadataRequest.UpdateMetadataBroker]
-    def __init__(
-        self,
-        *,
-        controller_id: int = ...,
-        is_kraft_controller: bool = ...,
-        type: int = ...,
-        controller_epoch: int = ...,
-        broker_epoch: int = ...,
-        ungrouped_partition_states: Sequence[UpdateMetadataRequest.UpdateMetadataPartitionState] = ...,
-        topic_states: Sequence[UpdateMetadataRequest.UpdateMetadataTopicState] = ...,
-        live_brokers: Sequence[UpdateMetadataRequest.UpdateMetadataBroker] = ...,
-    ) -> None: ...
+    controller_id: int = ...
+    is_kraft_controller: bool = ...
+    type: int = ...
+    controller_epoch: int = ...
+    broker_epoch: int = ...
+    ungrouped_partition_states: Sequence[UpdateMetadataRequest.UpdateMetadataPartitionState] = ...
+    topic_states: Sequence[UpdateMetadataRequest.UpdateMetadataTopicState] = ...
+    live_brokers: Sequence[UpdateMetadataRequest.UpdateMetadataBroker] = ...
 
 class UpdateMetadataResponse(Message):
-    error_code: int
-    def __init__(
-        self,
-        *,
-        error_code: int = ...,
-    ) -> None: ...
+    error_code: int = ...
 
 class WriteTxnMarkersRequest(Message):
     class WritableTxnMarkerTopic(Struct):
-        name: str
-        partition_indexes: Sequence[int]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partition_indexes: Sequence[int] = ...,
-        ) -> None: ...
+        name: str = ...
+        partition_indexes: Sequence[int] = ...
 
     class WritableTxnMarker(Struct):
-        producer_id: int
-        producer_epoch: int
-        transaction_result: bool
-        topics: Sequence[WriteTxnMarkersRequest.WritableTxnMarkerTopic]
-        coordinator_epoch: int
-        def __init__(
-            self,
-            *,
-            producer_id: int = ...,
-            producer_epoch: int = ...,
-            transaction_result: bool = ...,
-            topics: Sequence[WriteTxnMarkersRequest.WritableTxnMarkerTopic] = ...,
-            coordinator_epoch: int = ...,
-        ) -> None: ...
+        producer_id: int = ...
+        producer_epoch: int = ...
+        transaction_result: bool = ...
+        topics: Sequence[WriteTxnMarkersRequest.WritableTxnMarkerTopic] = ...
+        coordinator_epoch: int = ...
 
-    markers: Sequence[WriteTxnMarkersRequest.WritableTxnMarker]
-    def __init__(
-        self,
-        *,
-        markers: Sequence[WriteTxnMarkersRequest.WritableTxnMarker] = ...,
-    ) -> None: ...
+    markers: Sequence[WriteTxnMarkersRequest.WritableTxnMarker] = ...
 
 class WriteTxnMarkersResponse(Message):
     class WritableTxnMarkerPartitionResult(Struct):
-        partition_index: int
-        error_code: int
-        def __init__(
-            self,
-            *,
-            partition_index: int = ...,
-            error_code: int = ...,
-        ) -> None: ...
+        partition_index: int = ...
+        error_code: int = ...
 
     class WritableTxnMarkerTopicResult(Struct):
-        name: str
-        partitions: Sequence[WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult]
-        def __init__(
-            self,
-            *,
-            name: str = ...,
-            partitions: Sequence[WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult] = ...,
-        ) -> None: ...
+        name: str = ...
+        partitions: Sequence[WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult] = ...
 
     class WritableTxnMarkerResult(Struct):
-        producer_id: int
-        topics: Sequence[WriteTxnMarkersResponse.WritableTxnMarkerTopicResult]
-        def __init__(
-            self,
-            *,
-            producer_id: int = ...,
-            topics: Sequence[WriteTxnMarkersResponse.WritableTxnMarkerTopicResult] = ...,
-        ) -> None: ...
+        producer_id: int = ...
+        topics: Sequence[WriteTxnMarkersResponse.WritableTxnMarkerTopicResult] = ...
 
-    markers: Sequence[WriteTxnMarkersResponse.WritableTxnMarkerResult]
-    def __init__(
-        self,
-        *,
-        markers: Sequence[WriteTxnMarkersResponse.WritableTxnMarkerResult] = ...,
-    ) -> None: ...
+    markers: Sequence[WriteTxnMarkersResponse.WritableTxnMarkerResult] = ...

@@ -7,7 +7,7 @@ end find the generated function for a class and a version, call it, and add the 
 import struct
 from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import cache
-from typing import Any, ClassVar, NoReturn, Protocol, TypeVar
+from typing import Any, ClassVar, NoReturn, Protocol, TypeVar, dataclass_transform
 
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.schema import Schema
@@ -38,6 +38,7 @@ class Malformed(Exception):
     """The reason why a buffer is no message; `decode` adds the name of the message and raises ProtocolViolation."""
 
 
+@dataclass_transform(kw_only_default=True, eq_default=False)
 class Struct:
     """Base of all generated classes: compared by value, printed by field."""
 

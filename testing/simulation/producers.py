@@ -158,7 +158,7 @@ class Writer:
         return Pending(bytes(batch.data), digest, producer_id, producer_epoch, sequence, count, now)
 
     def _request(self, pending: Pending) -> m.ProduceRequest:
-        data = m.ProduceRequest.PartitionProduceData(index=self.plan.partition, records=pending.data)
+        data = m.ProduceRequest.PartitionProduceData(index=self.plan.partition, records=memoryview(pending.data))
         topic = m.ProduceRequest.TopicProduceData(name=self.plan.topic, partition_data=[data])
         return m.ProduceRequest(acks=self.plan.acks, timeout_ms=PRODUCE_TIMEOUT_MS, topic_data=[topic])
 

@@ -375,7 +375,7 @@ class Stranger:
 
     async def _write(self) -> None:
         batch = build_batch([(None, b"of a stranger")], timestamp_ms=self._now_ms())
-        row = m.ProduceRequest.PartitionProduceData(index=0, records=bytes(batch.data))
+        row = m.ProduceRequest.PartitionProduceData(index=0, records=memoryview(bytes(batch.data)))
         topic = m.ProduceRequest.TopicProduceData(name=STEADY, partition_data=[row])
         link = await any_broker(self.party)
         request = m.ProduceRequest(acks=ACKS_ALL, timeout_ms=1000, topic_data=[topic])

@@ -382,7 +382,7 @@ class TransactionalWriter:
         raise Abortable("given up with a batch on its way")
 
     def _producing(self, key: TopicPartition, data: bytes) -> m.ProduceRequest:
-        partition = m.ProduceRequest.PartitionProduceData(index=key.partition, records=data)
+        partition = m.ProduceRequest.PartitionProduceData(index=key.partition, records=memoryview(data))
         return m.ProduceRequest(
             transactional_id=self.plan.name,
             acks=ACKS_ALL,
