@@ -207,7 +207,7 @@ def _coordinators(
     asks = Verification(coordinator.placement.coordinator_of, open_verifier, lambda: config.request_timeout_ms)
     groups = GroupCoordinator(world, config, metadata, partial(read_topic_ids, store))
     # `Replicas` notifies a coordinator when this broker becomes or stops being the leader of one of its partitions.
-    replicas.coordinators.update({GROUP_TOPIC: groups, TRANSACTION_TOPIC: coordinator})
+    replicas.coordinators.update({GROUP_TOPIC: groups.runtime, TRANSACTION_TOPIC: coordinator.runtime})
     return _Coordinators(groups, producer_ids, coordinator, asks)
 
 

@@ -37,12 +37,13 @@ from barnabas.coordinators.groups.sessions import apply_unloaded
 from barnabas.coordinators.groups.state import GROUP_BYTES, Group, GroupState, subscribed_topics, text_bytes
 from barnabas.coordinators.groups.subscriptions import reading
 from barnabas.coordinators.groups.timers import Timers
+from barnabas.coordinators.runtime.placement import Placement
+from barnabas.coordinators.runtime.runtime import Runtime, Waits
 from barnabas.coordinators.runtime.shard import Shard, Stored
-from barnabas.coordinators.runtime.shards import Shards
 from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import Batch
-from barnabas.wire.sentinels import NO_PRODUCER_ID
+from barnabas.wire.sentinels import ACKS_ALL, NO_PRODUCER_ID
 from barnabas.wire.topics import GROUP_TOPIC, TopicPartition
 from barnabas.world.containment import contained
 from barnabas.world.memory import members_limit_bytes
@@ -66,7 +67,7 @@ GroupShard = Shard[Groups]
 
 
 class GroupShards:
-    """The groups of all shards of this broker. Owns `shards`."""
+    """The groups of all shards of this broker. Owns `runtime`."""
 
     def __init__(
         self, world: GroupWorld, config: GroupConfig, metadata: "ClusterMetadata", read_topic_ids: ReadTopicIds
@@ -74,8 +75,16 @@ class GroupShards:
         self._world = world
         self._config = config
         self._codec = Codec(config.offsets_topic_compression_codec)
-        self.shards = Shards[Groups](GROUP_TOPIC, self, world, lambda: config.offsets_load_buffer_size)
-        self.outdated = Outdated(self.shards, metadata, read_topic_ids)
+        self.placement = Placement(GROUP_TOPIC, metadata, lambda: config.offsets_topic_num_partitions)
+        self.runtime = Runtime(
+            GROUP_TOPIC,
+            self,
+            world,
+            self.placement,
+            lambda: config.offsets_load_buffer_size,
+            Waits(self._committed_ms, self._committed_ms),
+        )
+        self.outdated = Outdated(self.runtime, metadata, read_topic_ids)
         self._timers: Timers[Group, Timer] = Timers()
         self._shard_of: dict[Group, GroupShard] = {}  # of each group that ever had a timer, until it is removed
         self._memory = GroupMemory(members_limit_bytes(config.group_members_max_bytes, world.memory_bytes))
@@ -89,7 +98,7 @@ class GroupShards:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Load groups, fire timers, send replies and remove offsets, until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.shards.load)
+            nursery.start_soon(self.runtime.load)
             nursery.start_soon(self._expire_offsets)
             nursery.start_soon(self.outdated.run, self.forget)
             nursery.start_soon(self._wake_sleepers)
@@ -104,7 +113,7 @@ class GroupShards:
 
         Raises what the step raises (InvariantBroken); the shard is then loaded again from its log.
         """
-        self.shards.step(shard, self._happen, shard, group, event)
+        self.runtime.step(shard, self._happen, shard, group, event)
 
     def _happen(self, shard: GroupShard, group: Group, event: Event) -> None:
         self._follow(shard, group, decide(group, event, self._world.now_ms(), self._world.rng))
@@ -137,7 +146,7 @@ class GroupShards:
     def happen_unasked(self, shard: GroupShard, group: Group, event: Event) -> None:
         """As `happen`, for events that are no requests: the group may be Dead, and an exception is logged."""
         # Its task waited or made a list of groups, and the group has been removed or unloaded meanwhile.
-        if group.state is GroupState.DEAD or not self.shards.still_leads(shard):
+        if group.state is GroupState.DEAD or not self.runtime.still_leads(shard):
             return
         with contained(logger, "the groups of %s-%d are loaded again", GROUP_TOPIC, shard.index):
             self.happen(shard, group, event)
@@ -203,7 +212,7 @@ class GroupShards:
         # As in Kafka, tombstones of expired offsets are appended even below min.insync.replicas: if they get lost, a
         # later check writes them again.
         acks = ACKS_NONE if isinstance(intent, StoreExpiry) else self._config.offsets_commit_required_acks
-        return self.shards.store(
+        return self.runtime.store(
             shard,
             build_now,
             lambda groups, base_offset: replay_all(groups, decision.records, base_offset, producer_id),
@@ -222,7 +231,7 @@ class GroupShards:
         # nothing.
         stored = Stored(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         with contained(logger, "the groups of %s-%d are loaded again", GROUP_TOPIC, shard.index):
-            stored = self.shards.step(shard, self.shards.store_marker, shard, marker, replay)
+            stored = self.runtime.step(shard, self.runtime.store_marker, shard, marker, replay)
         return stored
 
     def _set_timers(self, shard: GroupShard, group: Group, timers: dict[Timer, int | None]) -> None:
@@ -296,6 +305,16 @@ class GroupShards:
             self._deliver(apply_unloaded(group, error, self._world.now_ms()).replies)
         self._unloaded.send_nowait(shard)
 
+    def on_partitions_deleted(self, deleted: Sequence[TopicPartition]) -> None:
+        """These partitions were deleted: remove the offsets that are committed for them."""
+        self.outdated.note_deleted(deleted)
+
+    def _committed_ms(self) -> int | None:
+        """How long an answer waits for its records; None: not at all."""
+        if self._config.offsets_commit_required_acks != ACKS_ALL:
+            return None
+        return self._config.offsets_commit_timeout_ms
+
     async def _remove_unloaded(self) -> None:
         async for shard in self._to_remove:
             groups = shard.state.by_id
@@ -326,7 +345,7 @@ class GroupShards:
         while True:
             self.outdated.look_again()
             retention_ms = self._config.offsets_retention_minutes * MS_PER_MINUTE
-            for shard in self.shards.serving():
+            for shard in self.runtime.serving():
                 for group in list(shard.state.by_id.values()):
                     if group.recorded.offsets and group.state is GroupState.STABLE:
                         await self.read_subscriptions(group)

@@ -5,7 +5,7 @@ and writes with `store`.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Generic, ParamSpec, Protocol, TypeVar
 
 import trio
@@ -18,6 +18,7 @@ from barnabas.storage.producers import Origin
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import Batch, CorruptRecords
 from barnabas.wire.sentinels import ACKS_ALL, NO_OFFSET
+from barnabas.wire.topics import TopicPartition
 from barnabas.wire.versioned_records import MalformedRecord
 from barnabas.world.containment import contained
 
@@ -53,6 +54,9 @@ class Owner(Protocol[State]):
     def on_unloaded(self, shard: Shard[State], error: ErrorCode) -> None:
         """The shard is dropped, whether it was loaded or not: what waits for it gets `error`."""
 
+    def on_partitions_deleted(self, deleted: Sequence[TopicPartition]) -> None:
+        """These partitions, of any topic, are being deleted."""
+
 
 class Shards(Generic[State]):
     """The shards that this broker leads, by partition index."""
@@ -87,6 +91,11 @@ class Shards(Generic[State]):
         if shard.refusal:
             self._hurry(shard)
         return shard.refusal or shard
+
+    def serving_at(self, index: int) -> Shard[State] | None:
+        """As `find`; None if no shard serves this partition."""
+        shard = self.find(index)
+        return None if isinstance(shard, ErrorCode) else shard
 
     def still_leads(self, shard: Shard[State]) -> bool:
         """Whether this shard is still in use: neither resigned nor loaded again since."""

@@ -14,9 +14,9 @@ from weakref import WeakKeyDictionary
 import trio
 
 from barnabas.coordinators.runtime.placement import Placement
-from barnabas.coordinators.runtime.ports import ShardPartition, ShardWorld
+from barnabas.coordinators.runtime.ports import ShardWorld
+from barnabas.coordinators.runtime.runtime import Outcome, Runtime, Waits
 from barnabas.coordinators.runtime.shard import Shard, Stored
-from barnabas.coordinators.runtime.shards import Shards
 from barnabas.coordinators.runtime.watch import HighWatermarks
 from barnabas.coordinators.transactions.connections import is_overtaken, is_unproved, note_connection
 from barnabas.coordinators.transactions.decide import TRANSACTION_NOT_STORED, decide
@@ -29,6 +29,7 @@ from barnabas.coordinators.transactions.descriptions import (
     overview,
 )
 from barnabas.coordinators.transactions.events import (
+    NEEDS_PRODUCER_ID,
     AddPartitions,
     Answer,
     Decision,
@@ -36,7 +37,6 @@ from barnabas.coordinators.transactions.events import (
     Event,
     InitProducer,
     MarkersWritten,
-    NeedsProducerId,
     TimeoutPassed,
     Tombstone,
     Unused,
@@ -54,7 +54,7 @@ from barnabas.coordinators.transactions.state import (
     TransactionRecord,
     replay,
 )
-from barnabas.wire.errors import ErrorCode, InvariantBroken
+from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import Batch, build_batch
 from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import TRANSACTION_TOPIC, TopicPartition
@@ -108,24 +108,23 @@ class Overtaken(Exception):
     """The request came on a connection that its client has given up: it is not executed, and not answered."""
 
 
+# For the client none: `_ask` raises Overtaken. Compared by identity.
+OVERTAKEN = Answer(ErrorCode.NOT_COORDINATOR)
+UNPROVED = Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # see `connections.is_unproved`
+# The client, or the coordinator itself, asks again, whatever the state will be then.
+ASKED_AGAIN = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+
 class _Made(NamedTuple):
     """A decision that was made in a thread, for the state that the id had then (`_seen`)."""
 
-    seen: int
-    is_pending: bool
+    seen: tuple[int, bool]
     decision: Decision
     batch: Batch | None
 
 
-class _Outcome(NamedTuple):
-    """What a request gets when the record at `after_offset` is committed."""
-
-    answer: Answer | NeedsProducerId
-    after_offset: int
-    rests_on_memory: bool = False  # no record was written for it
-
-
-UNPROVED_OUTCOME = _Outcome(Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), NO_OFFSET)  # see `connections.is_unproved`
+# What the step asks before it decides: the answer to a request that must not be executed, or None.
+Check = Callable[[TransactionShard, TransactionalId | None], Answer | None]
 
 
 class TransactionCoordinator:
@@ -147,36 +146,23 @@ class TransactionCoordinator:
         self._config = config
         self._next_producer_id = next_producer_id
         self.placement = Placement(TRANSACTION_TOPIC, metadata, lambda: config.transaction_state_log_num_partitions)
-        self._shards = Shards(TRANSACTION_TOPIC, self, world, lambda: config.transaction_state_log_load_buffer_size)
+        self.runtime = Runtime(
+            TRANSACTION_TOPIC,
+            self,
+            world,
+            self.placement,
+            lambda: config.transaction_state_log_load_buffer_size,
+            Waits(lambda: config.request_timeout_ms, lambda: CONFIRMED_MS),
+        )
         self._sender = MarkerSender(metadata, open_peer, lambda: config.request_timeout_ms, self._complete, deleted)
         self._watermarks: HighWatermarks[TransactionalIds] = HighWatermarks()
         # For requests that wait for the last marker. Weak, as ids are dropped with their shard.
         self._completions: WeakKeyDictionary[TransactionalId, trio.Event] = WeakKeyDictionary()
 
-    # -- leadership
-
-    def on_elected(self, partition: ShardPartition) -> None:
-        """This broker leads the partition in `partition.leader_epoch`: load its ids, unless it led it before."""
-        self._shards.on_elected(partition)
-
-    def on_resigned(self, partition_index: int, leader_epoch: int) -> None:
-        """This broker no longer leads the partition: drop its ids, and send none of their markers any more."""
-        self._shards.on_resigned(partition_index, leader_epoch)
-
-    def on_deleted(self, partition_index: int) -> None:
-        """Drop the partition's leader epoch, as its log was deleted: a topic created again begins at epoch 0."""
-        self._shards.on_deleted(partition_index)
-
-    def on_partitions_deleted(self, deleted: Sequence[TopicPartition]) -> None:
-        """These partitions were deleted. They need no markers, which `MarkerSender` sees in the store."""
-        # A topic that is created again may have another number of partitions.
-        if any(each.topic == TRANSACTION_TOPIC for each in deleted):
-            self.placement.expect_partitions(0)
-
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Load ids, send markers, abort transactions that take too long, and forget unused ids, until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._shards.load)
+            nursery.start_soon(self.runtime.load)
             await nursery.start(self._sender.run)
             nursery.start_soon(self._act_on_commits)
             nursery.start_soon(self._abort_overdue)
@@ -208,6 +194,9 @@ class TransactionCoordinator:
         """Requests that wait see for themselves that the shard is gone; so do the markers (`Debt.is_open`)."""
         self._watermarks.leave(shard)
 
+    def on_partitions_deleted(self, deleted: Sequence[TopicPartition]) -> None:
+        """They need no markers, which `MarkerSender` sees in the store."""
+
     # -- requests
 
     async def init_producer(
@@ -217,27 +206,31 @@ class TransactionCoordinator:
 
         Raises Overtaken if the client `has_hung_up`: it has repeated its request, and this one would fence it.
         """
-        while True:
-            outcome = await self._ask(name, event, waits=True, has_hung_up=has_hung_up)
-            if isinstance(outcome, Answer):
-                break
+        check = partial(_refuse_abandoned, has_hung_up)
+        answer = await self._ask_patiently(name, event, check)
+        while answer is NEEDS_PRODUCER_ID:
             fresh_id = await self._next_producer_id()
             # The client repeats the request on this error.
             if fresh_id is None:
-                return Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+                return answer
             event = event._replace(fresh_id=fresh_id)
-        shard = self._shards.find(self.placement.partition_of(name))
-        known = None if isinstance(shard, ErrorCode) else shard.state.by_name.get(name)
+            answer = await self._ask_patiently(name, event, check)
+
+        shard = self.runtime.serving_at(self.placement.partition_of(name))
+        known = None if shard is None else shard.state.by_name.get(name)
         if known is not None:
-            note_connection(known, outcome.producer, connection)
-        return outcome
+            note_connection(known, answer.producer, connection)
+        return answer
 
     async def add_partitions(self, name: str, event: AddPartitions, connection: int | None) -> ErrorCode:
         """AddPartitionsToTxn, AddOffsetsToTxn. Raises Overtaken.
 
         `connection` None: a broker asks in the producer's name, for several at once. It does not wait for markers.
         """
-        return await self._ask_in_order(name, event, connection, waits=connection is not None)
+        if connection is None:
+            return (await self._ask(name, event)).error
+        check = partial(_refuse_overtaken, event.producer, connection, _stays)
+        return (await self._ask_patiently(name, event, check)).error
 
     async def end(
         self, name: str, event: EndTransaction, connection: int, has_hung_up: Callable[[], bool]
@@ -247,7 +240,8 @@ class TransactionCoordinator:
         Raises Overtaken, also if the client `has_hung_up`: it asks again on another connection, maybe when it has begun
         the next transaction.
         """
-        return await self._ask_in_order(name, event, connection, waits=False, has_hung_up=has_hung_up)
+        check = partial(_refuse_overtaken, event.producer, connection, has_hung_up)
+        return (await self._ask(name, event, check)).error
 
     async def verify(self, name: str, event: VerifyPartitions, deadline: float) -> Answer:
         """AddPartitionsToTxn of a partition leader.
@@ -255,29 +249,28 @@ class TransactionCoordinator:
         COORDINATOR_LOAD_IN_PROGRESS if the newest record of the id is not committed by then (trio's clock, s).
         """
         with trio.move_on_at(deadline) as scope:
-            outcome = await self._ask(name, event, waits=False)
+            answer = await self._ask(name, event)
         # Not CONCURRENT_TRANSACTIONS: it reaches a client that commits offsets as it is, and ends a Java producer.
         if scope.cancelled_caught:
             return Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        if isinstance(outcome, NeedsProducerId):
-            raise InvariantBroken(f"{event} needs no producer id")
-        return outcome
+        return answer
 
     async def describe(self, name: str) -> Description | ErrorCode:
         """DescribeTransactions. Error for an unknown id: TRANSACTIONAL_ID_NOT_FOUND."""
-        shard = self._shards.find(self.placement.partition_of(name))
-        if isinstance(shard, ErrorCode):
-            return shard
-        known = shard.state.by_name.get(name)
-        shown = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if known is None else describe(known)
-        after_offset = shard.state.forgotten_offset if known is None else known.offset
-        return await self._shards.await_readable(shard, after_offset, self._config.request_timeout_ms) or shown
+
+        async def look(shard: TransactionShard) -> Outcome[Description | ErrorCode]:
+            known = shard.state.by_name.get(name)
+            if known is None:
+                return Outcome(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, shard.state.forgotten_offset)
+            return Outcome(describe(known), known.offset)
+
+        return await self.runtime.read(name, look, _as_it_is)
 
     async def list(self, filters: Filters) -> Sequence[Overview] | ErrorCode:
         """ListTransactions. COORDINATOR_LOAD_IN_PROGRESS while any shard of this broker is being loaded."""
         listed: list[Overview] = []
         now_ms = self._world.now_ms()
-        for shard in self._shards:
+        for shard in self.runtime:
             if shard.refusal is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 return shard.refusal
             # Of a shard that cannot be loaded nothing is known.
@@ -289,113 +282,40 @@ class TransactionCoordinator:
                 if is_listed(known, filters, now_ms):
                     listed.append(overview(known))
                     after_offset = max(after_offset, known.offset)
-            if not_readable := await self._shards.await_readable(shard, after_offset, self._config.request_timeout_ms):
+            if not_readable := await self.runtime.await_readable(shard, after_offset, self._config.request_timeout_ms):
                 return not_readable
         return listed
 
     # -- from an event to its consequences
 
-    async def _ask_in_order(
-        self,
-        name: str,
-        event: AddPartitions | EndTransaction,
-        connection: int | None,
-        *,
-        waits: bool,
-        has_hung_up: Callable[[], bool] = lambda: False,
-    ) -> ErrorCode:
-        used = None if connection is None else (event.producer, connection)
-        outcome = await self._ask(name, event, waits=waits, used=used, has_hung_up=has_hung_up)
-        if isinstance(outcome, NeedsProducerId):
-            raise InvariantBroken(f"{event} needs no producer id")
-        return outcome.error
-
-    async def _ask(
-        self,
-        name: str,
-        event: Event,
-        *,
-        waits: bool,
-        used: tuple[Producer, int] | None = None,
-        has_hung_up: Callable[[], bool] = lambda: False,
-    ) -> Answer | NeedsProducerId:
-        """Decide about a request, and wait until its answer may be sent.
-
-        With `waits` a request that comes too early waits a moment for the end of the transaction before. `used` is the
-        producer and its connection, where their order counts; raises Overtaken, also if the client `has_hung_up`.
-        """
+    async def _ask_patiently(self, name: str, event: Event, check: Check) -> Answer:
+        """As `_ask`; a request that comes too early waits a moment for the end of the transaction before."""
         deadline = trio.current_time() + COMPLETION_WAIT_SECONDS
         while True:
-            shard = self._shards.find(self.placement.partition_of(name))
-            if isinstance(shard, ErrorCode):
-                return Answer(shard)
-            outcome = await self._happen(shard, name, event, used, has_hung_up)
-            # The shard was dropped meanwhile.
-            if outcome is None:
-                continue
-            answer = outcome.answer
-            if isinstance(answer, NeedsProducerId):
-                return answer
+            answer = await self._ask(name, event, check)
             if answer.error is not ErrorCode.CONCURRENT_TRANSACTIONS:
-                return await self._held(shard, answer, outcome)
-            # Needs no wait for the record: the client asks again, whatever the state will be then.
-            if not waits or not await self._settled(shard, name, deadline):
+                return answer
+            if not await self._settled(name, deadline):
                 return answer
 
-    async def _happen(
-        self,
-        shard: TransactionShard,
-        name: str,
-        event: Event,
-        used: tuple[Producer, int] | None = None,
-        has_hung_up: Callable[[], bool] = lambda: False,
-    ) -> _Outcome | None:
-        """Decide, append and replay, in one step; None if the shard is dropped before. The rest as in `_ask`."""
-        while not shard.refusal:
-            made = await self._make(shard, name, event)
-            # It was made in a thread.
-            if shard.refusal:
-                break
-            known = shard.state.by_name.get(name)
-            # In the step that appends, because the request may have waited.
-            if has_hung_up():
-                raise Overtaken
-            if used is not None and known is not None:
-                if is_overtaken(known, *used):
-                    raise Overtaken
-                is_to_prove = shard.is_again and is_unproved(known, *used)
-                note_connection(known, *used)
-                if is_to_prove:
-                    return UNPROVED_OUTCOME
-            outcome = self._shards.step(shard, self._follow, shard, name, event, made)
-            if outcome is not None:
-                return outcome
-        return None
+    async def _ask(self, name: str, event: Event, check: Check | None = None) -> Answer:
+        """Decide about a request, and wait until its answer may be given. Raises Overtaken if `check` says so."""
+        act = partial(self._step, name, event, check)
+        answer = await self.runtime.write(name, act, _not_stored)
+        if answer is OVERTAKEN:
+            raise Overtaken
+        return answer
 
-    async def _held(self, shard: TransactionShard, answer: Answer, outcome: _Outcome) -> Answer:
-        """The answer when the record is committed, or why it cannot be given."""
-        # From memory alone: a successor that this coordinator has not heard of may know a later transaction, which is
-        # lost if its EndTxn gets the answer for the one before.
-        if outcome.rests_on_memory:
-            error = await self._shards.await_confirmed(shard, CONFIRMED_MS)
-            if error:
-                return Answer(error)
-        after_offset = outcome.after_offset
-        if shard.is_committed(after_offset):
-            return answer
-        # The record stays in the log even if it is not committed in time, so it may take effect after an error.
-        error = await self._shards.await_committed(shard, after_offset, self._config.request_timeout_ms)
-        return Answer(TRANSACTION_NOT_STORED.get(error, error)) if error else answer
-
-    async def _settled(self, shard: TransactionShard, name: str, deadline: float) -> bool:
+    async def _settled(self, name: str, deadline: float) -> bool:
         """Wait until the id has no pending record and no markers under way; False if that takes too long."""
-        while trio.current_time() < deadline:
+        shard = self.runtime.serving_at(self.placement.partition_of(name))
+        while shard is not None and trio.current_time() < deadline:
             known = shard.state.by_name.get(name)
             if known is None or shard.refusal:
                 return True
             if not shard.is_committed(known.offset):
                 left_ms = int(1000 * (deadline - trio.current_time()))
-                if await self._shards.await_committed(shard, known.offset, left_ms):
+                if await self.runtime.await_committed(shard, known.offset, left_ms):
                     return False
             elif known.recorded.status in PREPARED:
                 event = self._completions.setdefault(known, trio.Event())
@@ -405,50 +325,46 @@ class TransactionCoordinator:
                 return True
         return False
 
-    async def _make(self, shard: TransactionShard, name: str, event: Event) -> _Made | None:
-        """Decide and encode in a thread, where the record has so many partitions that it takes long."""
-        known = shard.state.by_name.get(name)
-        count = len(event.partitions) if isinstance(event, AddPartitions | VerifyPartitions) else 0
-        # To look partitions up takes no longer if there are many.
-        if known is not None and not isinstance(event, VerifyPartitions):
-            count += len(known.recorded.partitions)
-        if count <= PARTITIONS_INLINE_MAX:
-            return None
-        is_pending = self._is_pending(shard, known)
-        seen = _seen(known)
-        now_ms = self._world.now_ms()
-        decision, batch = await self._world.in_request_thread(_decide_and_build, known, name, event, now_ms, is_pending)
-        return _Made(seen, is_pending, decision, batch)
-
-    def _follow(self, shard: TransactionShard, name: str, event: Event, made: _Made | None = None) -> _Outcome | None:
-        """Decide, append and replay, in one step; None where `made` is out of date."""
+    def _step(
+        self, name: str, event: Event, check: Check | None, shard: TransactionShard, made: _Made | None
+    ) -> Outcome[Answer] | Callable[[], Awaitable[_Made]]:
+        """Decide, store and replay. What has so many partitions that it takes long is made in a thread first."""
         state = shard.state
         known = state.by_name.get(name)
         is_pending = self._is_pending(shard, known)
-        batch: Batch | None = None
-        if made is None:
-            decision = decide(known, event, self._world.now_ms(), pending=is_pending)
+        seen = _seen(known, is_pending)
+        now_ms = self._world.now_ms()
+        if _is_large(known, event) and (made is None or made.seen != seen):
+            return partial(self._world.in_request_thread, _decide_and_build, seen, known, name, event, now_ms)
+
+        # In the step that appends, because the request may have waited.
+        refused = None if check is None else check(shard, known)
+        if refused is not None:
+            return Outcome(refused)
+
+        if made is None or made.seen != seen:
+            decision, batch = decide(known, event, now_ms, pending=is_pending), None
         else:
-            if _seen(known) != made.seen or is_pending != made.is_pending:
-                return None
             decision, batch = made.decision, made.batch
         answer = decision.answer or Answer(ErrorCode.NONE)
-        if decision.record is None:
-            after_offset = state.forgotten_offset if known is None else known.offset
-            # A leader's question comes with the first batch of a transaction in a partition, too often to be confirmed.
-            return _Outcome(answer, after_offset, rests_on_memory=not isinstance(event, VerifyPartitions))
-        stored = self._store(shard, name, decision, batch)
-        if stored.error_code:
-            return _Outcome(Answer(TRANSACTION_NOT_STORED.get(stored.error_code, stored.error_code)), NO_OFFSET)
-        return _Outcome(answer, stored.last_offset)
+        after_offset = state.forgotten_offset if known is None else known.offset
+        if decision.record is not None:
+            stored = self._store(shard, name, decision, batch)
+            if stored.error_code:
+                return Outcome(_not_stored(stored.error_code))
+            after_offset = stored.last_offset
+        if answer.error in ASKED_AGAIN:
+            return Outcome(answer)
 
-    def _is_pending(self, shard: TransactionShard, known: TransactionalId | None) -> bool:
-        return known is not None and not shard.is_committed(known.offset)
+        # A leader's question comes with the first batch of a transaction in a partition, too often to be confirmed.
+        if decision.record is None and not isinstance(event, VerifyPartitions):
+            return Outcome(answer, after_offset, rests_on_memory=True)
+        return Outcome(answer, NO_OFFSET if shard.is_committed(after_offset) else after_offset)
 
     def _store(self, shard: TransactionShard, name: str, decision: Decision, batch: Batch | None) -> Stored:
         record = _record_of(name, decision)
         build = partial(_build, [record], self._world.now_ms()) if batch is None else lambda: batch
-        stored = self._shards.store(shard, build, partial(_replay_all, [record]))
+        stored = self.runtime.store(shard, build, partial(_replay_all, [record]))
         known = shard.state.by_name.get(name)
         if stored.error_code or known is None:
             return stored
@@ -461,6 +377,9 @@ class TransactionCoordinator:
             if completion is not None:
                 release(completion.set)
         return stored
+
+    def _is_pending(self, shard: TransactionShard, known: TransactionalId | None) -> bool:
+        return known is not None and not shard.is_committed(known.offset)
 
     # -- decisions
 
@@ -493,7 +412,7 @@ class TransactionCoordinator:
             return
         shard, name = debt.shard, debt.known.name
         with contained(logger, "%s-%d is loaded again", TRANSACTION_TOPIC, shard.index):
-            self._shards.step(shard, self._follow, shard, name, MarkersWritten())
+            self.runtime.step(shard, self._step, name, MarkersWritten(), None, shard, None)
         # Too few replicas are in sync, for example.
         if debt.is_open:
             self._sender.try_later(debt)
@@ -503,7 +422,7 @@ class TransactionCoordinator:
     async def _abort_overdue(self) -> None:
         while True:
             await trio.sleep(self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms / 1000)
-            for shard in self._shards.serving():
+            for shard in self.runtime.serving():
                 await self._abort_overdue_of(shard)
 
     async def _abort_overdue_of(self, shard: TransactionShard) -> None:
@@ -515,7 +434,7 @@ class TransactionCoordinator:
             logger.info("transactional id %.300r: its transaction has taken too long and is aborted", known.name)
             # In this shard, whatever `placement` says, and without waiting for the commit: others are overdue, too.
             with contained(logger, "%s-%d is loaded again", TRANSACTION_TOPIC, shard.index):
-                await self._happen(shard, known.name, TimeoutPassed())
+                await self.runtime.change(shard, partial(self._step, known.name, TimeoutPassed(), None))
             if known.recorded.status is Status.ONGOING:
                 again.append(known)
         for known in again:
@@ -524,12 +443,12 @@ class TransactionCoordinator:
     async def _forget_unused(self) -> None:
         while True:
             await trio.sleep(self._config.transaction_remove_expired_transaction_cleanup_interval_ms / 1000)
-            for shard in self._shards.serving():
+            for shard in self.runtime.serving():
                 for names in portions(list(shard.state.by_name), IDS_AT_A_TIME):
                     if shard.refusal:
                         break
                     with contained(logger, "%s-%d is loaded again", TRANSACTION_TOPIC, shard.index):
-                        self._shards.step(shard, self._forget, shard, names)
+                        self.runtime.step(shard, self._forget, shard, names)
                     await trio.lowlevel.checkpoint()
 
     def _forget(self, shard: TransactionShard, names: Sequence[str]) -> None:
@@ -545,7 +464,7 @@ class TransactionCoordinator:
             self._store_tombstones(shard, records, now_ms)
 
     def _store_tombstones(self, shard: TransactionShard, records: Sequence[TransactionRecord], now_ms: int) -> None:
-        stored = self._shards.store(shard, partial(_build, records, now_ms), partial(_replay_all, records))
+        stored = self.runtime.store(shard, partial(_build, records, now_ms), partial(_replay_all, records))
         # Ids may have 32 kB each.
         if stored.error_code is ErrorCode.MESSAGE_TOO_LARGE and len(records) > 1:
             for some in portions(records, (len(records) + 1) // 2):
@@ -556,9 +475,54 @@ class TransactionCoordinator:
             )
 
 
-def _seen(known: TransactionalId | None) -> int:
-    """The offset of the id's newest record: its state is the same as long as that is."""
-    return NO_OFFSET if known is None else known.offset
+def _as_it_is(error: ErrorCode) -> ErrorCode:
+    return error
+
+
+def _not_stored(error: ErrorCode) -> Answer:
+    return Answer(TRANSACTION_NOT_STORED.get(error, error))
+
+
+def _stays() -> bool:
+    return False
+
+
+def _refuse_abandoned(has_hung_up: Callable[[], bool], *_: object) -> Answer | None:
+    return OVERTAKEN if has_hung_up() else None
+
+
+def _refuse_overtaken(
+    producer: Producer,
+    connection: int,
+    has_hung_up: Callable[[], bool],
+    shard: TransactionShard,
+    known: TransactionalId | None,
+) -> Answer | None:
+    """A `Check` of a request for which the order of the producer's connections counts. It notes this connection."""
+    if has_hung_up() or is_overtaken(known, producer, connection):
+        return OVERTAKEN
+    if known is None:
+        return None
+    is_to_prove = shard.is_again and is_unproved(known, producer, connection)
+    note_connection(known, producer, connection)
+    return UNPROVED if is_to_prove else None
+
+
+def _is_large(known: TransactionalId | None, event: Event) -> bool:
+    """Whether it takes long to decide on the event, and to encode the record."""
+    # The record has no partitions.
+    if isinstance(event, MarkersWritten):
+        return False
+    count = len(event.partitions) if isinstance(event, AddPartitions | VerifyPartitions) else 0
+    # To look partitions up takes no longer if there are many.
+    if known is not None and not isinstance(event, VerifyPartitions):
+        count += len(known.recorded.partitions)
+    return count > PARTITIONS_INLINE_MAX
+
+
+def _seen(known: TransactionalId | None, is_pending: bool) -> tuple[int, bool]:
+    """The offset of the id's newest record: its state is the same as long as that is. And whether it is committed."""
+    return NO_OFFSET if known is None else known.offset, is_pending
 
 
 def _record_of(name: str, decision: Decision) -> TransactionRecord:
@@ -576,10 +540,11 @@ def _replay_all(records: Sequence[TransactionRecord], state: TransactionalIds, b
 
 
 def _decide_and_build(
-    known: TransactionalId | None, name: str, event: Event, now_ms: int, is_pending: bool
-) -> tuple[Decision, Batch | None]:
-    """In a thread: the decision, and the batch of its record. The caller compares the state with what it was."""
+    seen: tuple[int, bool], known: TransactionalId | None, name: str, event: Event, now_ms: int
+) -> _Made:
+    """In a thread: the decision, and the batch of its record. `_step` compares the state with what it was."""
+    _, is_pending = seen
     decision = decide(known, event, now_ms, pending=is_pending)
     if decision.record is None:
-        return decision, None
-    return decision, _build([_record_of(name, decision)], now_ms)
+        return _Made(seen, decision, None)
+    return _Made(seen, decision, _build([_record_of(name, decision)], now_ms))

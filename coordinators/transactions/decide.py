@@ -14,6 +14,7 @@ from barnabas.coordinators.runtime.shard import NOT_STORED
 from barnabas.coordinators.transactions.events import (
     CONCURRENT,
     CONCURRENT_ANSWER,
+    NEEDS_PRODUCER_ID,
     NOTHING,
     AddPartitions,
     Answer,
@@ -22,7 +23,6 @@ from barnabas.coordinators.transactions.events import (
     Event,
     InitProducer,
     MarkersWritten,
-    NeedsProducerId,
     TimeoutPassed,
     Tombstone,
     Unused,
@@ -128,7 +128,7 @@ def _may_be_owner(known: TransactionalId, expected: Producer) -> bool:
 def _first(event: InitProducer, now_ms: int) -> Decision:
     # What the client expects does not count, as in Kafka: its id has expired here.
     if event.fresh_id is None:
-        return Decision(NeedsProducerId())
+        return Decision(NEEDS_PRODUCER_ID)
     return _give(Recorded(event.fresh_id, 0, event.timeout_ms, Status.EMPTY, NO_PARTITIONS, now_ms), NO_PRODUCER)
 
 
@@ -149,7 +149,7 @@ def _next(known: TransactionalId, event: InitProducer, now_ms: int) -> Decision:
     if owner.producer_epoch < EXHAUSTED_EPOCH:
         return _give(empty._replace(producer_epoch=owner.producer_epoch + 1), previous)
     if event.fresh_id is None:
-        return Decision(NeedsProducerId())
+        return Decision(NEEDS_PRODUCER_ID)
     # As in Kafka's record the start of the last transaction stays.
     return _give(empty._replace(producer_id=event.fresh_id, producer_epoch=0, start_ms=recorded.start_ms), previous)
 

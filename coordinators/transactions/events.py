@@ -77,10 +77,6 @@ class Tombstone:
     """The id is to be forgotten."""
 
 
-class NeedsProducerId:
-    """The event is to be decided again with a fresh producer id."""
-
-
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What follows from one event: an answer, and a record to store before it. None: no request waits.
@@ -88,7 +84,7 @@ class Decision:
     `answer` is that for a stored record; if it cannot be stored, the error of the append is the answer.
     """
 
-    answer: Answer | NeedsProducerId | None = None
+    answer: Answer | None = None
     record: Recorded | Tombstone | None = None
     previous: Producer = NO_PRODUCER  # `TransactionalId.previous` after the record
 
@@ -99,5 +95,8 @@ def refuse(error: ErrorCode) -> Decision:
 
 
 CONCURRENT_ANSWER = Answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+# The event is to be decided again with a fresh producer id; the answer if there is none to be had.
+# Compared by identity.
+NEEDS_PRODUCER_ID = Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 CONCURRENT = Decision(CONCURRENT_ANSWER)
 NOTHING = Decision()

@@ -50,6 +50,7 @@ from barnabas.coordinators.groups import replay as groups_replay
 from barnabas.coordinators.groups import shards as group_shards
 from barnabas.coordinators.groups.loader import GroupLoader
 from barnabas.coordinators.runtime.loading import Loading
+from barnabas.coordinators.runtime.runtime import Outcome, Runtime
 from barnabas.coordinators.runtime.shards import Shards
 from barnabas.coordinators.transactions import coordinator, decide, owed, sender
 from barnabas.coordinators.transactions.connections import SenderConnections
@@ -81,7 +82,7 @@ if TYPE_CHECKING:
     from barnabas.coordinators.transactions.coordinator import TransactionShard
     from barnabas.coordinators.transactions.events import Answer, Decision, InitProducer
     from barnabas.coordinators.transactions.owed import Partitions, Settled, Taken
-    from barnabas.coordinators.transactions.state import TransactionalId
+    from barnabas.coordinators.transactions.state import TransactionalId, TransactionalIds
     from barnabas.storage.index import AbortedTransaction
     from barnabas.storage.log import Appended
     from barnabas.storage.producers import CompletedTransaction, Duplicate, Origin, Producer
@@ -309,22 +310,25 @@ def _any_sender() -> list[Replacement]:
 
 
 def _set_back() -> list[Replacement]:
-    right = TransactionCoordinator._held
+    right = Runtime.hold
 
-    async def held(
-        self: TransactionCoordinator, shard: "TransactionShard", answer: "Answer", outcome: coordinator._Outcome
-    ) -> "Answer":
+    async def hold(
+        self: "Runtime[TransactionalIds]", shard: "TransactionShard", outcome: "Outcome[Answer]"
+    ) -> ErrorCode:
         """As Kafka: what is answered as failed did not happen."""
-        answered, after_offset = await right(self, shard, answer, outcome), outcome.after_offset
+        error: ErrorCode = await right(self, shard, outcome)
+        if self._topic != TRANSACTION_TOPIC:
+            return error
         for known in shard.state.by_name.values():
-            if answered.error and known.offset == after_offset and known.recorded.status in PREPARED:
+            has_failed = bool(error or outcome.answer.error)
+            if has_failed and known.offset == outcome.after_offset and known.recorded.status in PREPARED:
                 known.recorded = known.recorded._replace(
                     status=Status.ONGOING, partitions=dict(known.recorded.partitions)
                 )
                 shard.state.decided.pop(known.name, None)
-        return answered
+        return error
 
-    return [(TransactionCoordinator, "_held", held)]
+    return [(Runtime, "hold", hold)]
 
 
 def _early_decision() -> list[Replacement]:
@@ -336,12 +340,13 @@ def _early_decision() -> list[Replacement]:
         has_hung_up: Callable[[], bool],
     ) -> ErrorCode:
         """The record is written; what is there to wait for?"""
-        shard = self._shards.find(self.placement.partition_of(name))
+        shard = self.runtime.find(self.placement.partition_of(name))
         if isinstance(shard, ErrorCode):
             return shard
-        outcome = self._shards.step(shard, self._follow, shard, name, event, None)
-        assert outcome is not None
-        return outcome.answer.error  # type: ignore[union-attr]  # EndTxn needs no producer id
+        outcome = self.runtime.step(shard, self._step, name, event, None, shard, None)
+        assert isinstance(outcome, Outcome)
+        error: ErrorCode = outcome.answer.error
+        return error
 
     return [(TransactionCoordinator, "end", end)]
 

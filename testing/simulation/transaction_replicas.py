@@ -52,7 +52,7 @@ def check_replica(
 def _check_ids(violate: Violate, node: "WatchedNode", truth: "Truth", shadow: "Shadow", partition: "Partition") -> None:
     if not partition.is_leader or node.broker is None:
         return
-    shard = _serving(node.broker.transactions._shards, truth.partition, partition)
+    shard = _serving(node.broker.transactions.runtime, truth.partition, partition)
     if shard is None:
         return
     expected: dict[str, tuple[object, int]] = shadow.transactions.ids
@@ -173,7 +173,7 @@ def _check_queues(violate: Violate, node: "Node") -> None:
 def _check_groups(violate: Violate, node: "Node") -> None:
     """X11 of the group coordinator: offsets, also pending ones, as a loader finds them."""
     assert node.broker is not None
-    for shard in node.broker.groups._shards.serving():
+    for shard in node.broker.groups.runtime.serving():
         log = shard.partition.log
         if not isinstance(log, PartitionLog):
             continue

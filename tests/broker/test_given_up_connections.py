@@ -90,9 +90,9 @@ async def coordinates_again(machine, topic=TRANSACTION_TOPIC, name="id") -> None
     coordinator = machine.broker.transactions if topic == TRANSACTION_TOPIC else machine.broker.groups
     index = coordinator.placement.partition_of(name)
     partition = machine.broker.replicas.get(topic, index)
-    coordinator.on_resigned(index, partition.leader_epoch)
-    coordinator.on_elected(partition)
-    await until(lambda: not isinstance(coordinator._shards.find(index), ErrorCode))
+    coordinator.runtime.on_resigned(index, partition.leader_epoch)
+    coordinator.runtime.on_elected(partition)
+    await until(lambda: not isinstance(coordinator.runtime.find(index), ErrorCode))
 
 
 async def test_a_late_end_at_a_coordinator_that_was_none_meanwhile_is_not_executed(nursery, autojump_clock):

@@ -30,7 +30,7 @@ FENCED_SECONDS = 10
 
 
 def shard_of(machine: Machine, index: int = 0):
-    return machine.broker.transactions._shards.find(index)
+    return machine.broker.transactions.runtime.find(index)
 
 
 def plant(machine: Machine, *records: TransactionRecord) -> None:
@@ -38,7 +38,7 @@ def plant(machine: Machine, *records: TransactionRecord) -> None:
     coordinator = machine.broker.transactions
     shard = shard_of(machine)
     build, replay = partial(_build, records, now_ms()), partial(_replay_all, records)
-    stored = coordinator._shards.step(shard, coordinator._shards.store, shard, build, replay)
+    stored = coordinator.runtime.step(shard, coordinator.runtime.store, shard, build, replay)
     assert not stored.error_code
 
 

@@ -324,7 +324,7 @@ async def test_a_coordinator_that_became_a_follower_knows_its_groups_no_more(nur
             while (await committed(client))[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 await trio.sleep(0.1)
         assert await committed(client) == (0, 6)
-        assert list(new.broker.groups._shards) == []
+        assert list(new.broker.groups.runtime) == []
 
 
 async def test_groups_go_on_when_their_topic_was_deleted_and_made_again(nursery, autojump_clock):

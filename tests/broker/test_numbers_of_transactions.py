@@ -35,9 +35,9 @@ async def test_a_batch_behind_one_that_could_not_be_verified_is_sent_again_with_
         return (await client.ask(request)).responses[0].partition_responses[0].error_code
 
     transactions, partition = machine.broker.transactions, machine.broker.replicas.get(TRANSACTION_TOPIC, 0)
-    transactions.on_resigned(0, partition.leader_epoch)
+    transactions.runtime.on_resigned(0, partition.leader_epoch)
     assert await code_of(first) == ErrorCode.NOT_ENOUGH_REPLICAS
-    transactions.on_elected(partition)
+    transactions.runtime.on_elected(partition)
     await writer.described()
     # OUT_OF_ORDER_SEQUENCE_NUMBER would end the transaction of librdkafka, which has sent both at once.
     assert await code_of(second) == ErrorCode.NOT_ENOUGH_REPLICAS

@@ -527,7 +527,7 @@ async def test_an_epoch_that_is_used_up_gives_a_new_producer_id(nursery, autojum
     await writer.init()
     first_id = writer.producer_id
     state = machines[0].broker.transactions
-    shard = state._shards.find(0)
+    shard = state.runtime.find(0)
     known = shard.state.by_name["id"]
     known.recorded = known.recorded._replace(producer_epoch=32_765)
     await writer.init()

@@ -201,7 +201,7 @@ async def test_an_internal_topic_that_was_made_again_is_coordinated(nursery, aut
     others = roles(machine, topic, [70], topic_id=OTHER_ID, leader_epoch=5)
     assert codes_of(await client.ask(others)) == [0]
     assert codes_of(await client.ask(roles(machine, topic, [70], topic_id=topic_id, leader_epoch=0))) == [0]
-    shards = machine.broker.replicas.coordinators[topic]._shards
+    shards = machine.broker.replicas.coordinators[topic]
     await until(lambda: not isinstance(shards.find(70), ErrorCode))
 
 

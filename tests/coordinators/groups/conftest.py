@@ -318,13 +318,13 @@ class House:
         """LeaderAndIsr: this broker leads, with these replicas, all in sync unless some are named."""
         role = Role(0, leader_epoch, leader_epoch, 1, list(replicas), list(in_sync or replicas), 0, False)
         self.partition.become(self.partition.log, role)
-        self.groups.on_elected(self.partition)
+        self.groups.runtime.on_elected(self.partition)
 
     def resign(self):
         """Another broker leads."""
         epoch = self.partition.leader_epoch
         self.partition.resign()
-        self.groups.on_resigned(0, epoch)
+        self.groups.runtime.on_resigned(0, epoch)
 
     def replicate(self):
         """Broker 1 has fetched everything."""

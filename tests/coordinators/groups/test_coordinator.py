@@ -85,7 +85,7 @@ async def described(house):
 
 
 def group_of(house):
-    (group,) = (shard.state.by_id["g"] for shard in house.groups._shards)
+    (group,) = (shard.state.by_id["g"] for shard in house.groups.runtime)
     return group
 
 
@@ -352,17 +352,17 @@ async def test_a_generation_is_shown_once_it_is_replicated(open_house, nursery, 
 
 
 async def test_news_of_an_older_epoch_is_ignored(house, autojump_clock):
-    house.groups.on_resigned(0, 0)
+    house.groups.runtime.on_resigned(0, 0)
     assert error_of(await house.ask(commit(5))) == 0
-    house.groups.on_resigned(0, 5)
-    house.groups.on_elected(house.partition)
+    house.groups.runtime.on_resigned(0, 5)
+    house.groups.runtime.on_elected(house.partition)
     assert error_of(await house.ask(commit(5))) == ErrorCode.NOT_COORDINATOR
 
 
 async def test_a_group_topic_that_was_deleted_and_made_again_is_served(house, autojump_clock):
     house.lead(5)
     house.resign()
-    house.groups.on_deleted(0)
+    house.groups.runtime.on_deleted(0)
     house.partition = house.open_partition()
     house.lead(0)
     assert error_of(await house.ask(commit(5))) == 0
@@ -371,23 +371,23 @@ async def test_a_group_topic_that_was_deleted_and_made_again_is_served(house, au
 async def test_a_group_is_not_looked_for_by_the_part_of_the_metadata_that_has_come(house, autojump_clock):
     house.groups.placement.expect_partitions(50)
     assert error_of(await house.ask(commit(5))) == ErrorCode.NOT_COORDINATOR
-    house.groups.on_partitions_deleted([TopicPartition("__consumer_offsets", 0)])
+    house.groups.runtime.on_partitions_deleted([TopicPartition("__consumer_offsets", 0)])
     assert error_of(await house.ask(commit(5))) == 0
 
 
 async def test_commits_for_a_topic_that_was_created_again_are_not_forgotten(house, autojump_clock):
     assert error_of(await house.ask(commit(5, partition=0))) == 0
     assert error_of(await house.ask(commit(6, partition=1))) == 0
-    house.groups.on_partitions_deleted([TopicPartition("t", 0), TopicPartition("t", 1)])
+    house.groups.runtime.on_partitions_deleted([TopicPartition("t", 0), TopicPartition("t", 1)])
     assert error_of(await house.ask(commit(1, partition=0))) == 0
     await trio.sleep(1)
     assert offsets_of(await house.ask(fetch(0, 1))) == {0: 1, 1: -1}
 
 
 async def test_news_of_the_same_epoch_counts(house, autojump_clock):
-    house.groups.on_resigned(0, 1)
+    house.groups.runtime.on_resigned(0, 1)
     assert error_of(await house.ask(commit(5))) == ErrorCode.NOT_COORDINATOR
-    house.groups.on_elected(house.partition)
+    house.groups.runtime.on_elected(house.partition)
     assert error_of(await house.ask(commit(5))) == 0
 
 
@@ -424,7 +424,7 @@ async def test_the_groups_of_a_lost_shard_are_removed_in_steps(open_house, autoj
     count = 8 * GROUPS_AT_A_TIME
     for number in range(count):
         assert error_of(await house.ask(commit(5, group_id=f"g{number}"))) == 0
-    groups = house.groups._shards.find(0).state.by_id
+    groups = house.groups.runtime.find(0).state.by_id
     house.resign()
     assert error_of(await house.ask(commit(5, group_id="g0"))) == ErrorCode.NOT_COORDINATOR
     left = []
@@ -498,7 +498,7 @@ async def test_a_deletion_is_answered_once_it_is_replicated(open_house, nursery,
 async def test_offsets_of_deleted_partitions_are_forgotten(house, autojump_clock):
     await house.ask(commit(5, partition=0))
     await house.ask(commit(6, partition=1))
-    house.groups.on_partitions_deleted([TopicPartition("t", 0)])
+    house.groups.runtime.on_partitions_deleted([TopicPartition("t", 0)])
     await trio.testing.wait_all_tasks_blocked()
     assert offsets_of(await house.ask(fetch())) == {1: 6}
 

@@ -17,7 +17,7 @@ async def test_offsets_of_a_deleted_topic_are_not_read_while_they_are_removed(ho
         await house.ask(commit(5, group_id=f"g{number}"))
     await house.ask(commit(5))
     await house.ask(commit(6, partition=1))
-    house.groups.on_partitions_deleted([TopicPartition("t", 0)])
+    house.groups.runtime.on_partitions_deleted([TopicPartition("t", 0)])
     assert offsets_of(await house.ask(fetch(0, 1))) == {0: -1, 1: 6}
     assert offsets_of(await house.ask(fetch())) == {1: 6}
     assert error_of(await house.ask(commit(1))) == 0
@@ -32,7 +32,7 @@ async def test_a_commit_between_two_portions_of_a_deletion_is_not_forgotten(hous
     house.know_topic("t", last + 1)
     for partition in range(last + 1):
         await house.ask(commit(5, partition=partition))
-    house.groups.on_partitions_deleted([TopicPartition("t", partition) for partition in range(last + 1)])
+    house.groups.runtime.on_partitions_deleted([TopicPartition("t", partition) for partition in range(last + 1)])
     happen, interrupted = house.groups._groups.happen_unasked, []
 
     def happens(shard, group, event):
@@ -51,7 +51,7 @@ async def test_no_member_joins_a_group_that_is_being_deleted(open_house, nursery
     house = await open_house(replicas=(0, 1))
     count, answers = 3 * DELETED_AT_A_TIME, []
     offsets = {TopicPartition("t", index): Commit(5, -1, "", house.now_ms()) for index in range(count)}
-    shard = house.groups._shards.find(0)
+    shard = house.groups.runtime.find(0)
     house.groups._groups.happen(
         shard, house.groups._groups.create(shard, "g"), CommitOffsets(Waiting(), "", None, -1, offsets)
     )

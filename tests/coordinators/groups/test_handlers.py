@@ -104,7 +104,7 @@ async def test_a_session_timeout_has_bounds(house, asked_ms, code, autojump_cloc
 
 async def test_without_a_rebalance_timeout_the_session_timeout_stands_for_it(house, autojump_clock):
     await house.ask(join(0, session_timeout_ms=12_345), 0)
-    (group,) = (shard.state.by_id["g"] for shard in house.groups._shards.serving())
+    (group,) = (shard.state.by_id["g"] for shard in house.groups.runtime.serving())
     assert group.rebalance_timeout_ms == 12_345
 
 

@@ -126,7 +126,7 @@ async def test_offsets_of_a_group_with_a_long_name_are_removed(open_house, autoj
         assert (answer.error, set(answer.codes.values())) == (0, {0})
     else:
         await trio.sleep(70)
-    assert house.groups._shards.find(0).state.by_id == {}
+    assert house.groups.runtime.find(0).state.by_id == {}
 
 
 # -- assignments

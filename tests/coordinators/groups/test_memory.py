@@ -111,12 +111,12 @@ async def test_the_names_of_groups_take_memory_too(open_house, autojump_clock, l
     names = [f"{letter * 8_000}{number}" for number in range(200)]
     for name in names:
         assert (await house.ask(join(group_id=name))).error_code == ErrorCode.MEMBER_ID_REQUIRED
-    kept = house.groups._shards.find(0).state.by_id
+    kept = house.groups.runtime.find(0).state.by_id
     assert names[-1] in kept
     assert sum(sys.getsizeof(name) for name in kept) <= 1_000_000
 
 
 async def test_a_commit_that_stores_nothing_leaves_no_group(house, autojump_clock):
     assert error_of(await house.ask(commit(5, metadata="m" * 5000))) == ErrorCode.OFFSET_METADATA_TOO_LARGE
-    assert house.groups._shards.find(0).state.by_id == {}
+    assert house.groups.runtime.find(0).state.by_id == {}
     assert house.groups._groups._memory.held_bytes == 0

@@ -26,7 +26,7 @@ def updated(house, topic_id, *, stored=True):
         for index in range(2)
     ]
     topics = [update.UpdateMetadataTopicState(topic_name="t", topic_id=topic_id, partition_states=states)]
-    house.groups.on_partitions_deleted(house.metadata.apply(update(topic_states=topics)))
+    house.groups.runtime.on_partitions_deleted(house.metadata.apply(update(topic_states=topics)))
     if stored:
         house.stored_ids["t"] = topic_id
 
@@ -57,7 +57,7 @@ async def reload(house):
     house.resign()
     house.partition.log = log
     house.lead(house.partition.leader_epoch + 1)
-    assert house.groups._shards.serving() == []
+    assert house.groups.runtime.serving() == []
 
 
 # -- the topic has another id
@@ -69,7 +69,7 @@ async def test_offsets_of_a_topic_whose_name_was_taken_over_are_not_read(house, 
     assert await everything(house) == {}
     assert await both(house) == {0: -1, 1: -1}
     await trio.sleep(1)
-    assert house.groups._shards.find(0).state.by_id == {}
+    assert house.groups.runtime.find(0).state.by_id == {}
 
 
 async def test_the_new_topic_has_offsets_of_its_own(house, autojump_clock):
@@ -111,7 +111,7 @@ async def test_loaded_offsets_are_of_the_topic_that_existed_then(open_house, hou
     updated(again, OTHER_ID)
     assert await everything(again) == {}
     await trio.sleep(1)
-    assert again.groups._shards.find(0).state.by_id == {}
+    assert again.groups.runtime.find(0).state.by_id == {}
 
 
 async def test_loaded_offsets_stay_while_the_metadata_are_behind(open_house, house, autojump_clock):
@@ -161,7 +161,7 @@ async def test_offsets_of_a_topic_that_was_deleted_without_a_coordinator_are_rem
     again = await loaded_again(open_house, house)
     del again.metadata.topics["t"]
     await trio.sleep(1)
-    assert again.groups._shards.find(0).state.by_id == {}
+    assert again.groups.runtime.find(0).state.by_id == {}
     updated(again, OTHER_ID)
     assert await both(again) == {0: -1, 1: -1}
 
@@ -190,8 +190,8 @@ async def test_a_topic_that_is_deleted_while_its_groups_are_loaded_leaves_no_off
     await house.ask(commit(5))
     await house.ask(commit(6, partition=1))
     await reload(house)
-    house.groups.on_partitions_deleted([T0])
-    while not house.groups._shards.serving():
+    house.groups.runtime.on_partitions_deleted([T0])
+    while not house.groups.runtime.serving():
         await trio.sleep(0.0001)
     assert await both(house) == {0: -1, 1: 6}
     await trio.sleep(1)
@@ -202,9 +202,9 @@ async def test_a_topic_that_is_deleted_while_its_groups_are_loaded_leaves_no_off
 async def test_a_notice_does_not_wait_for_a_shard_that_is_lost(house, autojump_clock):
     await house.ask(commit(5))
     await reload(house)
-    house.groups.on_partitions_deleted([T0])
+    house.groups.runtime.on_partitions_deleted([T0])
     house.resign()
-    house.groups.on_partitions_deleted([T1])
+    house.groups.runtime.on_partitions_deleted([T1])
     await trio.sleep(1)
     assert house.groups._groups.outdated._deleted == {}
 
@@ -223,7 +223,7 @@ async def test_a_commit_of_a_topic_that_is_deleted_meanwhile_is_refused(house, a
     while_in_thread(house, delete)
     answer = await house.ask(long_commit())
     assert {row.error_code for row in answer.topics[0].partitions} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-    assert house.groups._shards.find(0).state.by_id == {}
+    assert house.groups.runtime.find(0).state.by_id == {}
 
 
 def long_commit():
@@ -253,7 +253,7 @@ async def test_a_commit_in_a_transaction_is_refused_if_its_topic_was_deleted_mea
 async def test_a_transaction_that_ends_after_its_topic_was_deleted_commits_no_offset(house, autojump_clock):
     assert await commit_in_transaction(house, 5) is ErrorCode.NONE
     updated(house, OTHER_ID)
-    shard = house.groups._shards.find(0)
+    shard = house.groups.runtime.find(0)
     await trio.sleep(1)
     assert (shard.state.by_id, shard.state.open) == ({}, {})
 

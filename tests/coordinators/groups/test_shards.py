@@ -172,7 +172,7 @@ async def test_offsets_committed_after_a_move_to_another_directory_go_with_their
     house.partition.log.close(house.now_ms())
     house.partition.log_moved(house.open_partition().log)
     await house.ask(commit_of(2))
-    house.groups.on_partitions_deleted([TopicPartition("t", 0)])
+    house.groups.runtime.on_partitions_deleted([TopicPartition("t", 0)])
     await trio.sleep(1)
     assert await everything(house) == {1: 1}
 
@@ -185,7 +185,7 @@ async def test_a_group_with_more_offsets_than_fit_into_a_batch_is_deleted(open_h
         assert not answer.error
     (row,) = (await house.ask(m.DeleteGroupsRequest(groups_names=["g"]))).results
     assert row.error_code == 0
-    assert house.groups._groups.shards.find(0).state.by_id == {}
+    assert house.groups.runtime.find(0).state.by_id == {}
     again = await open_house(house.disk.crash_process(), leader_epoch=2)
     await trio.sleep(1)
-    assert again.groups._groups.shards.find(0).state.by_id == {}
+    assert again.groups.runtime.find(0).state.by_id == {}

@@ -226,7 +226,7 @@ async def groups_of(house):
 
 def state_of(house):
     """What the coordinator knows of offsets, and of groups that have any; without topic ids, which no record has."""
-    (shard,) = house.groups._shards.serving()
+    (shard,) = house.groups.runtime.serving()
     groups = {name: each.recorded for name, each in shard.state.by_id.items() if not each.recorded.is_blank}
     offsets = {name: (without_ids(each.offsets), each.pending) for name, each in groups.items()}
     return offsets, shard.state.open
@@ -391,7 +391,7 @@ async def test_a_marker_is_not_too_large_for_any_topic(open_house, autojump_cloc
 @pytest.mark.provokes_mistakes
 async def test_a_marker_that_meets_a_contradiction_is_sent_again(house, autojump_clock):
     await commit(house, 5)
-    (shard,) = house.groups._shards
+    (shard,) = house.groups.runtime
     shard.state.by_id["g"].recorded.pending.clear()
     assert end(house, committed=True).error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     await trio.sleep(1)
@@ -426,7 +426,7 @@ async def test_a_tombstone_that_a_later_commit_hides_still_drops_what_was_pendin
 
 async def test_offsets_for_a_topic_that_was_created_again_are_not_dropped(house, autojump_clock):
     await commit(house, 5, 6)
-    house.groups.on_partitions_deleted([T0, T1])
+    house.groups.runtime.on_partitions_deleted([T0, T1])
     await commit(house, 1, producer_id=43)
     await trio.sleep(1)
     end(house, committed=False)
@@ -438,7 +438,7 @@ async def test_offsets_for_a_topic_that_was_created_again_are_not_dropped(house,
 async def test_a_large_transaction_is_the_same_in_portions(open_house, autojump_clock):
     house = await open_house()
     await commit(house, *range(1000))
-    assert house.groups._shards.find(0).state.open[42].keys() == {("g", TopicPartition("t", i)) for i in range(1000)}
+    assert house.groups.runtime.find(0).state.open[42].keys() == {("g", TopicPartition("t", i)) for i in range(1000)}
     end(house, committed=True)
     assert state_of(house) == state_of(await after_a_restart(open_house, house))
 

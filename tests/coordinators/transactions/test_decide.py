@@ -4,6 +4,7 @@ import pytest
 
 from barnabas.coordinators.transactions.decide import decide
 from barnabas.coordinators.transactions.events import (
+    NEEDS_PRODUCER_ID,
     NOTHING,
     AddPartitions,
     Answer,
@@ -11,7 +12,6 @@ from barnabas.coordinators.transactions.events import (
     EndTransaction,
     InitProducer,
     MarkersWritten,
-    NeedsProducerId,
     TimeoutPassed,
     Tombstone,
     Unused,
@@ -82,7 +82,7 @@ def given(decision: Decision) -> Producer:
 
 def test_an_unknown_id_gets_a_fresh_producer_id_with_epoch_0():
     asked = decided(None, InitProducer(TIMEOUT))
-    assert isinstance(asked.answer, NeedsProducerId)
+    assert asked.answer is NEEDS_PRODUCER_ID
     decision = decided(None, InitProducer(TIMEOUT, fresh_id=FRESH_ID))
     assert given(decision) == Producer(FRESH_ID, 0)
     assert recorded_of(decision) == Recorded(FRESH_ID, 0, TIMEOUT, Status.EMPTY, {}, NOW, NO_TIME)
@@ -148,7 +148,7 @@ def test_while_the_markers_are_written_the_client_asks_again(status):
 def test_an_exhausted_epoch_gets_a_new_producer_id(status, epoch, names_its_epoch):
     owner = Producer(7, epoch)
     expected = owner if names_its_epoch else None
-    assert isinstance(decided(an_id(status, owner), InitProducer(TIMEOUT, expected)).answer, NeedsProducerId)
+    assert decided(an_id(status, owner), InitProducer(TIMEOUT, expected)).answer is NEEDS_PRODUCER_ID
     decision = decided(an_id(status, owner), InitProducer(TIMEOUT, expected, FRESH_ID))
     assert given(decision) == Producer(FRESH_ID, 0)
     # The client of the old id may not have received the answer.
