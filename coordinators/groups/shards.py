@@ -231,7 +231,7 @@ class GroupShards:
         # nothing.
         stored = Stored(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         with contained(logger, "the groups of %s-%d are loaded again", GROUP_TOPIC, shard.index):
-            stored = self.runtime.step(shard, self.runtime.store_marker, shard, marker, replay)
+            stored = self.runtime.step(shard, self.runtime.store, shard, lambda: marker, replay, is_marker=True)
         return stored
 
     def _set_timers(self, shard: GroupShard, group: Group, timers: dict[Timer, int | None]) -> None:

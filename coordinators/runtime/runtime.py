@@ -104,7 +104,7 @@ class Runtime(Shards[State]):
     async def change(self, shard: Shard[State], act: Step[State, Made, Answer]) -> Outcome[Answer] | None:
         """Apply `act` to this shard, without waiting for its records; None if it is dropped before.
 
-        Raises what `act` raises; the shard is then loaded again from its log.
+        Raises what `act` raises (`Shards.step`).
         """
         made: Made | None = None
         while not shard.refusal:

@@ -33,6 +33,10 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 
+class NotExecuted(Exception):
+    """Raised by a step that has changed nothing."""
+
+
 class Owner(Protocol[State]):
     """The coordinator that the shards belong to."""
 
@@ -145,10 +149,12 @@ class Shards(Generic[State]):
     ) -> Result:
         """Call `act`, which decides on the shard's state, stores and replays, in one synchronous step.
 
-        Raises what it raises; the shard is then loaded again from its log.
+        Raises what it raises; the shard is then loaded again from its log, unless that is NotExecuted.
         """
         try:
             return act(*args, **kwargs)
+        except NotExecuted:
+            raise
         # The step may have ended anywhere, so the state in memory cannot be trusted. The log is consistent: a batch is
         # appended as a whole or not at all.
         except BaseException:
@@ -164,12 +170,13 @@ class Shards(Generic[State]):
         *,
         guard: "Guard | None" = None,
         is_verifying: bool = False,
+        is_marker: bool = False,
     ) -> Stored:
         """Append one batch and replay it; `replay` gets the state and the base offset. Call it within `step`.
 
         Errors: what `build` returns, UNKNOWN_SERVER_ERROR if it raises ValueError, MESSAGE_TOO_LARGE, and those of
         `append_as_leader`, to which `required_acks`, `guard` and `is_verifying` are passed on. Nothing is replayed
-        then.
+        then. The marker that ends a transaction (`is_marker`) may be as large as it is.
         """
         try:
             batch = build()
@@ -180,24 +187,9 @@ class Shards(Generic[State]):
         if isinstance(batch, ErrorCode):
             return Stored(batch)
         # Kafka checks this in the append; here `append_as_leader` takes batches that are already checked.
-        if batch.header.size_bytes > shard.partition.config.max_message_bytes:
-            return Stored(ErrorCode.MESSAGE_TOO_LARGE)
-        return self._append(shard, batch, replay, required_acks, guard, is_verifying)
-
-    def store_marker(self, shard: Shard[State], marker: Batch, replay: Callable[[State, int], None]) -> Stored:
-        """As `store`, for the control batch that ends a transaction: as large as it is, and on all in-sync replicas."""
         # A topic whose batches must be smaller than a marker would keep its transactions open for ever.
-        return self._append(shard, marker, replay, ACKS_ALL, None, is_verifying=False)
-
-    def _append(
-        self,
-        shard: Shard[State],
-        batch: Batch,
-        replay: Callable[[State, int], None],
-        required_acks: int,
-        guard: "Guard | None",
-        is_verifying: bool,
-    ) -> Stored:
+        if batch.header.size_bytes > shard.partition.config.max_message_bytes and not is_marker:
+            return Stored(ErrorCode.MESSAGE_TOO_LARGE)
         appended = shard.partition.append_as_leader(
             batch, Origin.COORDINATOR, required_acks, guard=guard, is_verifying=is_verifying
         )

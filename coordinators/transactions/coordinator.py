@@ -17,6 +17,7 @@ from barnabas.coordinators.runtime.placement import Placement
 from barnabas.coordinators.runtime.ports import ShardWorld
 from barnabas.coordinators.runtime.runtime import Outcome, Runtime, Waits
 from barnabas.coordinators.runtime.shard import Shard, Stored
+from barnabas.coordinators.runtime.shards import NotExecuted
 from barnabas.coordinators.runtime.watch import HighWatermarks
 from barnabas.coordinators.transactions.connections import is_overtaken, is_unproved, note_connection
 from barnabas.coordinators.transactions.decide import TRANSACTION_NOT_STORED, decide
@@ -104,12 +105,10 @@ class TransactionWorld(ShardWorld, Protocol):
     def now_ms(self) -> Callable[[], int]: ...
 
 
-class Overtaken(Exception):
+class Overtaken(NotExecuted):
     """The request came on a connection that its client has given up: it is not executed, and not answered."""
 
 
-# For the client none: `_ask` raises Overtaken. Compared by identity.
-OVERTAKEN = Answer(ErrorCode.NOT_COORDINATOR)
 UNPROVED = Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # see `connections.is_unproved`
 # The client, or the coordinator itself, asks again, whatever the state will be then.
 ASKED_AGAIN = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -124,6 +123,7 @@ class _Made(NamedTuple):
 
 
 # What the step asks before it decides: the answer to a request that must not be executed, or None.
+# Raises Overtaken.
 Check = Callable[[TransactionShard, TransactionalId | None], Answer | None]
 
 
@@ -228,7 +228,8 @@ class TransactionCoordinator:
         `connection` None: a broker asks in the producer's name, for several at once. It does not wait for markers.
         """
         if connection is None:
-            return (await self._ask(name, event)).error
+            act = partial(self._step, name, event, _executes)
+            return (await self.runtime.write(name, act, _not_stored)).error
         check = partial(_refuse_overtaken, event.producer, connection, _stays)
         return (await self._ask_patiently(name, event, check)).error
 
@@ -241,7 +242,8 @@ class TransactionCoordinator:
         the next transaction.
         """
         check = partial(_refuse_overtaken, event.producer, connection, has_hung_up)
-        return (await self._ask(name, event, check)).error
+        act = partial(self._step, name, event, check)
+        return (await self.runtime.write(name, act, _not_stored)).error
 
     async def verify(self, name: str, event: VerifyPartitions, deadline: float) -> Answer:
         """AddPartitionsToTxn of a partition leader.
@@ -249,7 +251,7 @@ class TransactionCoordinator:
         COORDINATOR_LOAD_IN_PROGRESS if the newest record of the id is not committed by then (trio's clock, s).
         """
         with trio.move_on_at(deadline) as scope:
-            answer = await self._ask(name, event)
+            answer = await self.runtime.write(name, partial(self._step, name, event, _executes), _not_stored)
         # Not CONCURRENT_TRANSACTIONS: it reaches a client that commits offsets as it is, and ends a Java producer.
         if scope.cancelled_caught:
             return Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -289,22 +291,15 @@ class TransactionCoordinator:
     # -- from an event to its consequences
 
     async def _ask_patiently(self, name: str, event: Event, check: Check) -> Answer:
-        """As `_ask`; a request that comes too early waits a moment for the end of the transaction before."""
+        """The answer to a request; one that comes too early waits a moment for the end of the transaction before."""
+        act = partial(self._step, name, event, check)
         deadline = trio.current_time() + COMPLETION_WAIT_SECONDS
         while True:
-            answer = await self._ask(name, event, check)
+            answer = await self.runtime.write(name, act, _not_stored)
             if answer.error is not ErrorCode.CONCURRENT_TRANSACTIONS:
                 return answer
             if not await self._settled(name, deadline):
                 return answer
-
-    async def _ask(self, name: str, event: Event, check: Check | None = None) -> Answer:
-        """Decide about a request, and wait until its answer may be given. Raises Overtaken if `check` says so."""
-        act = partial(self._step, name, event, check)
-        answer = await self.runtime.write(name, act, _not_stored)
-        if answer is OVERTAKEN:
-            raise Overtaken
-        return answer
 
     async def _settled(self, name: str, deadline: float) -> bool:
         """Wait until the id has no pending record and no markers under way; False if that takes too long."""
@@ -326,7 +321,7 @@ class TransactionCoordinator:
         return False
 
     def _step(
-        self, name: str, event: Event, check: Check | None, shard: TransactionShard, made: _Made | None
+        self, name: str, event: Event, check: Check, shard: TransactionShard, made: _Made | None
     ) -> Outcome[Answer] | Callable[[], Awaitable[_Made]]:
         """Decide, store and replay. What has so many partitions that it takes long is made in a thread first."""
         state = shard.state
@@ -338,7 +333,7 @@ class TransactionCoordinator:
             return partial(self._world.in_request_thread, _decide_and_build, seen, known, name, event, now_ms)
 
         # In the step that appends, because the request may have waited.
-        refused = None if check is None else check(shard, known)
+        refused = check(shard, known)
         if refused is not None:
             return Outcome(refused)
 
@@ -363,8 +358,12 @@ class TransactionCoordinator:
 
     def _store(self, shard: TransactionShard, name: str, decision: Decision, batch: Batch | None) -> Stored:
         record = _record_of(name, decision)
-        build = partial(_build, [record], self._world.now_ms()) if batch is None else lambda: batch
-        stored = self.runtime.store(shard, build, partial(_replay_all, [record]))
+        now_ms = self._world.now_ms()
+        stored = self.runtime.store(
+            shard,
+            lambda: build_batch([encode_record(record)], timestamp_ms=now_ms) if batch is None else batch,
+            lambda state, offset: replay(state, record, offset),
+        )
         known = shard.state.by_name.get(name)
         if stored.error_code or known is None:
             return stored
@@ -412,7 +411,7 @@ class TransactionCoordinator:
             return
         shard, name = debt.shard, debt.known.name
         with contained(logger, "%s-%d is loaded again", TRANSACTION_TOPIC, shard.index):
-            self.runtime.step(shard, self._step, name, MarkersWritten(), None, shard, None)
+            self.runtime.step(shard, self._step, name, MarkersWritten(), _executes, shard, None)
         # Too few replicas are in sync, for example.
         if debt.is_open:
             self._sender.try_later(debt)
@@ -434,7 +433,7 @@ class TransactionCoordinator:
             logger.info("transactional id %.300r: its transaction has taken too long and is aborted", known.name)
             # In this shard, whatever `placement` says, and without waiting for the commit: others are overdue, too.
             with contained(logger, "%s-%d is loaded again", TRANSACTION_TOPIC, shard.index):
-                await self.runtime.change(shard, partial(self._step, known.name, TimeoutPassed(), None))
+                await self.runtime.change(shard, partial(self._step, known.name, TimeoutPassed(), _executes))
             if known.recorded.status is Status.ONGOING:
                 again.append(known)
         for known in again:
@@ -487,8 +486,15 @@ def _stays() -> bool:
     return False
 
 
+def _executes(*_: object) -> Answer | None:
+    """A `Check` of what cannot be overtaken."""
+    return None
+
+
 def _refuse_abandoned(has_hung_up: Callable[[], bool], *_: object) -> Answer | None:
-    return OVERTAKEN if has_hung_up() else None
+    if has_hung_up():
+        raise Overtaken
+    return None
 
 
 def _refuse_overtaken(
@@ -500,7 +506,7 @@ def _refuse_overtaken(
 ) -> Answer | None:
     """A `Check` of a request for which the order of the producer's connections counts. It notes this connection."""
     if has_hung_up() or is_overtaken(known, producer, connection):
-        return OVERTAKEN
+        raise Overtaken
     if known is None:
         return None
     is_to_prove = shard.is_again and is_unproved(known, producer, connection)

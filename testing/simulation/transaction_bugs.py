@@ -331,6 +331,10 @@ def _set_back() -> list[Replacement]:
     return [(Runtime, "hold", hold)]
 
 
+def _executed(*_: object) -> None:
+    """Nothing is refused."""
+
+
 def _early_decision() -> list[Replacement]:
     async def end(
         self: TransactionCoordinator,
@@ -343,7 +347,7 @@ def _early_decision() -> list[Replacement]:
         shard = self.runtime.find(self.placement.partition_of(name))
         if isinstance(shard, ErrorCode):
             return shard
-        outcome = self.runtime.step(shard, self._step, name, event, None, shard, None)
+        outcome = self.runtime.step(shard, self._step, name, event, _executed, shard, None)
         assert isinstance(outcome, Outcome)
         error: ErrorCode = outcome.answer.error
         return error
