@@ -12,7 +12,7 @@ from barnabas.wire.apis import APIS
 from barnabas.wire.messages import schemas
 from barnabas.wire.stubs import stubs
 from tests.rooms import ROOMS, ROOT, picture, picture_of_packages
-from tests.tour import FETCH, PRODUCE, picture_of_the_way, summary, tour
+from tests.tour import PRODUCE, WAYS, picture_of_the_way, summary, tour
 
 
 def with_pictures_and_tours(text: str) -> str:
@@ -21,8 +21,9 @@ def with_pictures_and_tours(text: str) -> str:
     text = with_block(text, "packages", picture_of_packages())
     for folder in ROOMS:
         text = with_block(text, f"rooms of {folder}", picture(folder))
-    text = with_block(text, "way of a Produce", tour(PRODUCE))
-    return with_block(text, "way of a Fetch", tour(FETCH))
+    for name, way in WAYS.items():
+        text = with_block(text, f"way of {name}", tour(way.stops))
+    return text
 
 
 def handlers_table() -> str:

@@ -1,7 +1,10 @@
-"""The functions that a record passes through, for the tour in docs/architecture.md, and a summary for README.md."""
+"""The functions that a record or a request passes through, for the tours in docs/architecture.md and a summary for
+README.md; and how long the ways may be.
+"""
 
 import ast
 import textwrap
+from typing import NamedTuple
 
 from tests.rooms import ring_of, tree_of
 
@@ -33,7 +36,109 @@ FETCH: Stops = (
     ("broker/server/dispatch.py", "_encode"),
     ("broker/server/sending.py", "send"),
 )
-# The same in a picture: (file, what it hands on or asks, file). What is no file stands for itself.
+TRANSACTIONS = "coordinators/transactions/coordinator.py"
+RUNTIME = "coordinators/runtime/runtime.py"
+SHARDS = "coordinators/runtime/shards.py"
+END_TXN: Stops = (
+    ("broker/handlers/transactions.py", "end_txn"),
+    (TRANSACTIONS, "TransactionCoordinator.end"),
+    (RUNTIME, "Runtime.write"),
+    (SHARDS, "Shards.find"),
+    (RUNTIME, "Runtime.change"),
+    (SHARDS, "Shards.step"),
+    (TRANSACTIONS, "TransactionCoordinator._step"),
+    (TRANSACTIONS, "_refuse_overtaken"),
+    ("coordinators/transactions/decide.py", "decide"),
+    ("coordinators/transactions/decide.py", "decide_end"),
+    ("coordinators/transactions/decide.py", "refusal_of"),
+    (TRANSACTIONS, "TransactionCoordinator._store"),
+    (SHARDS, "Shards.store"),
+    ("coordinators/transactions/records.py", "encode_record"),
+    ("replication/partition.py", "Partition.append_as_leader"),
+    ("storage/log.py", "PartitionLog.append_as_leader"),
+    ("coordinators/transactions/state.py", "replay"),
+    (TRANSACTIONS, "TransactionCoordinator._act"),
+    (RUNTIME, "Runtime.hold"),
+    (SHARDS, "Shards.await_committed"),
+    ("replication/partition.py", "Partition.await_high_watermark"),
+)
+GROUPS = "coordinators/groups/coordinator.py"
+GROUP_SHARDS = "coordinators/groups/shards.py"
+JOINING = "coordinators/groups/joining.py"
+# Of a new dynamic member that has its member id.
+JOIN_GROUP: Stops = (
+    ("broker/handlers/groups.py", "join_group"),
+    (GROUPS, "GroupCoordinator.join"),
+    (RUNTIME, "Runtime.write"),
+    (SHARDS, "Shards.find"),
+    (RUNTIME, "Runtime.change"),
+    (SHARDS, "Shards.step"),
+    (GROUPS, "GroupCoordinator._join"),
+    (GROUPS, "GroupCoordinator._group_to_join"),
+    (GROUP_SHARDS, "GroupShards.happen"),
+    (GROUP_SHARDS, "GroupShards._happen"),
+    ("coordinators/groups/decisions.py", "decide"),
+    (JOINING, "decide_join"),
+    (JOINING, "_join_known"),
+    (JOINING, "_add"),
+    ("coordinators/groups/state.py", "apply_member_added"),
+    ("coordinators/groups/rebalance.py", "prepare_rebalance"),
+    (GROUP_SHARDS, "GroupShards._follow"),
+    (GROUP_SHARDS, "GroupShards._set_timers"),
+    (GROUPS, "GroupCoordinator._answer"),
+    (GROUPS, "GroupCoordinator._hold"),
+    ("broker/handlers/groups.py", "_join_response"),
+)
+ALTERATION = "broker/handlers/configs.py"
+FOLLOWED = "broker/cluster/dynamic_config.py"
+# Of a topic, until this broker has applied it.
+ALTER_CONFIGS: Stops = (
+    (ALTERATION, "alter_configs"),
+    (ALTERATION, "_Alteration.carry_out"),
+    ("config/alter.py", "check_changes"),
+    (ALTERATION, "_Alteration._alter"),
+    (ALTERATION, "_Alteration._alter_topic"),
+    (ALTERATION, "_Alteration._authorize"),
+    (ALTERATION, "_Alteration._write"),
+    ("controller/admin/entity_configs.py", "rewrite_entity"),
+    (ALTERATION, "_Alteration._texts_after"),
+    ("config/alter.py", "apply_operations"),
+    ("config/alter.py", "check_topic"),
+    ("controller/admin/entity_configs.py", "_write"),
+    ("controller/store/store.py", "MetadataStore.multi"),
+    ("controller/store/sqlitestore.py", "SqliteStore.batch"),
+    (FOLLOWED, "DynamicConfig.await_applied"),
+    ("controller/store/following.py", "Following.run"),
+    (FOLLOWED, "DynamicConfig._look"),
+    (FOLLOWED, "DynamicConfig._take"),
+    (FOLLOWED, "DynamicConfig._entity"),
+    (FOLLOWED, "DynamicConfig._apply"),
+    (FOLLOWED, "DynamicConfig._topic_changed"),
+    ("replication/topic_configs.py", "TopicConfigs.reload"),
+    ("replication/topic_configs.py", "TopicConfigs.read"),
+    ("config/live.py", "TopicConfig.update"),
+    ("replication/replicas.py", "Replicas.reconfigured"),
+    ("replication/partition.py", "Partition.look_again"),
+)
+
+
+class Way(NamedTuple):
+    """The stops of an ordinary request, and how many files and lines they may have."""
+
+    stops: Stops
+    files_max: int
+    lines_max: int
+
+
+# These numbers only ever fall.
+WAYS = {
+    "Produce": Way(PRODUCE, files_max=12, lines_max=500),
+    "Fetch": Way(FETCH, files_max=9, lines_max=400),
+    "EndTxn": Way(END_TXN, files_max=9, lines_max=500),
+    "JoinGroup": Way(JOIN_GROUP, files_max=9, lines_max=480),
+    "AlterConfigs": Way(ALTER_CONFIGS, files_max=12, lines_max=480),
+}
+# The way of a Produce in a picture: (file, what it hands on or asks, file). What is no file stands for itself.
 RECORDS_WAY = (
     ("a producer", "bytes", "world/net.py"),
     ("world/net.py", "bytes", "broker/server/connection.py"),
@@ -68,8 +173,13 @@ def picture_of_the_way() -> str:
 def tour(stops: Stops) -> str:
     """These functions with the count of their lines; the last row is the sum. KeyError for an unknown one."""
     rows = [f"| [{file}](../{file}) | `{name}` | {_lines_of(file, name)} |" for file, name in stops]
-    files, total = len({file for file, _ in stops}), sum(_lines_of(*stop) for stop in stops)
+    files, total = size_of(stops)
     return "\n".join(["| file | function | lines |", "|-|-|-:|", *rows, f"| {files} files | | {total} |"])
+
+
+def size_of(stops: Stops) -> tuple[int, int]:
+    """The number of the files in which these functions are, and the sum of the functions' lines."""
+    return len({file for file, _ in stops}), sum(_lines_of(*stop) for stop in stops)
 
 
 def summary(stops: Stops) -> str:
