@@ -20,13 +20,14 @@ PACKAGES = {
     "security": {"wire", "storage", "controller", "config", "world"},
     "replication": {"wire", "storage", "controller", "config", "world"},
     "coordinators": {"wire", "storage", "controller", "world"},
+    "client": {"wire", "storage", "security", "world"},
     "broker": {
         *("wire", "storage", "controller", "config", "world"),
-        *("security", "replication", "coordinators"),
+        *("security", "replication", "coordinators", "client"),
     },
     "testing": {
         *("wire", "storage", "controller", "config", "world"),
-        *("security", "replication", "coordinators", "broker"),
+        *("security", "replication", "coordinators", "client", "broker"),
     },
     "pipeline": {"wire", "storage"},
 }

@@ -1,7 +1,8 @@
 """The client side of a connection, without I/O: requests to bytes, bytes to responses.
 
 A request is one frame: its header with a correlation id, then its body. The response has the same correlation id. To
-read a response its API, version and correlation id must be known: the `Question`.
+read a response its API, version and correlation id must be known: the `Question`. `InFlightRequests` numbers the
+requests of one connection and keeps their questions until the responses come, in the order of the requests.
 
 The version of a request is either fixed (between brokers by `inter.broker.protocol.version`, reference
 kafka-internals.md, section 0) or the highest that both sides support, by one ApiVersions request per connection
@@ -10,6 +11,7 @@ error 35, and (since KIP-511) with the version that it supports: `version_to_ask
 """
 
 import struct
+from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -18,6 +20,8 @@ from barnabas.wire.apis import API_VERSIONS_KEY, APIS, request_header_version, r
 from barnabas.wire.errors import ErrorCode, ProtocolViolation
 
 LARGE_PARTITIONS = 250  # a request with more of them takes more than a millisecond to encode
+
+CORRELATION_IDS = 1 << 31  # int32, not negative
 
 _LENGTH = struct.Struct(">i")
 _ERROR_CODE = struct.Struct(">h")
@@ -29,6 +33,48 @@ class Question(NamedTuple):
     api_key: int
     version: int
     correlation_id: int
+
+
+class InFlightRequests:
+    """The requests of one connection whose responses have not come yet.
+
+    `client_id` may change between two requests. The first correlation id is 0.
+    """
+
+    def __init__(self, client_id: str | None) -> None:
+        self.client_id = client_id
+        self.correlation_id = -1  # of the last request
+        self._questions: deque[Question] = deque()
+
+    def __len__(self) -> int:
+        return len(self._questions)
+
+    def frame(self, request: m.Message, version: int, *, is_answered: bool = True) -> bytes:
+        """The frame of the next request. A Produce with acks=0 is not answered."""
+        question = self.number(request, version, is_answered=is_answered)
+        return request_frame(request, version, question.correlation_id, self.client_id)
+
+    def number(self, request: m.Message, version: int, *, is_answered: bool = True) -> Question:
+        """Count the next request, whose frame the caller makes."""
+        self.correlation_id = (self.correlation_id + 1) % CORRELATION_IDS
+        question = Question(key_of(request), version, self.correlation_id)
+        if is_answered:
+            self._questions.append(question)
+        return question
+
+    def take(self) -> Question:
+        """The oldest request, which is answered now. ProtocolViolation if there is none."""
+        if not self._questions:
+            raise ProtocolViolation("a response comes without a request")
+        return self._questions.popleft()
+
+    def response(self, frame: m.Buffer) -> m.Message:
+        """The response to the oldest request, in this frame (without its length). ProtocolViolation."""
+        return read_response(frame, self.take())
+
+    def forget(self) -> None:
+        """No response to the requests so far will be read."""
+        self._questions.clear()
 
 
 def key_of(request: m.Message) -> int:

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar, TypeVarTuple
 
 import trio
 
-from barnabas.broker.peers.login import log_in
+from barnabas.client.login import log_in
 from barnabas.security.sasl.client import Credentials, log_in_again_after_ms
 from barnabas.security.sasl.exchange import LoginFailed
 from barnabas.security.sasl.mechanisms import nonce

@@ -28,7 +28,7 @@ def sent(monkeypatch):
         versions.setdefault(header.api_key, set()).add(header.api_version)
         return frame
 
-    monkeypatch.setattr("barnabas.broker.peers.peer.asking.request_frame", note)
+    monkeypatch.setattr("barnabas.wire.asking.request_frame", note)
     return versions
 
 

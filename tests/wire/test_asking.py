@@ -61,6 +61,47 @@ def test_what_is_no_request_cannot_be_asked():
         asking.request_frame(m.RequestHeader(), 1, 0, "me")
 
 
+# -- requests in flight
+
+
+def test_responses_come_in_the_order_of_the_requests():
+    in_flight = asking.InFlightRequests("me")
+    frames = [memoryview(in_flight.frame(m.MetadataRequest(), version))[4:] for version in (12, 9)]
+    assert [read_request_header(frame)[:4] for frame in frames] == [(METADATA, 12, 0, "me"), (METADATA, 9, 1, "me")]
+    assert len(in_flight) == 2
+    for correlation_id, version in enumerate((12, 9)):
+        frame = answer_frame(m.MetadataResponse(controller_id=version), version, correlation_id, key=METADATA)
+        assert in_flight.response(frame).controller_id == version
+    assert len(in_flight) == 0
+
+
+def test_a_request_without_an_answer_is_counted_and_not_waited_for():
+    in_flight = asking.InFlightRequests(None)
+    in_flight.frame(m.ProduceRequest(acks=0), 9, is_answered=False)
+    assert len(in_flight) == 0
+    in_flight.frame(m.MetadataRequest(), 12)
+    assert in_flight.response(answer_frame(m.MetadataResponse(), 12, 1, key=METADATA)) == m.MetadataResponse()
+
+
+def test_an_answer_to_nothing_is_a_violation():
+    in_flight = asking.InFlightRequests("me")
+    with pytest.raises(ProtocolViolation, match="without a request"):
+        in_flight.response(answer_frame(m.MetadataResponse(), 12, 0, key=METADATA))
+
+
+def test_correlation_ids_begin_again_after_the_largest():
+    in_flight = asking.InFlightRequests("me")
+    in_flight.correlation_id = asking.CORRELATION_IDS - 1
+    assert in_flight.number(m.MetadataRequest(), 12).correlation_id == 0
+
+
+def test_requests_that_are_forgotten_get_no_answer():
+    in_flight = asking.InFlightRequests("me")
+    in_flight.frame(m.MetadataRequest(), 12)
+    in_flight.forget()
+    assert len(in_flight) == 0
+
+
 # -- versions
 
 

@@ -5,9 +5,9 @@ from hashlib import pbkdf2_hmac
 import pytest
 import trio
 
-from barnabas.broker.peers.login import log_in
 from barnabas.broker.server.connections import STRANGERS_SHARE
 from barnabas.broker.server.entry import HANDSHAKE_SECONDS
+from barnabas.client.login import log_in
 from barnabas.config.parse import ConfigError
 from barnabas.controller.store.store import Delete
 from barnabas.security.sasl.client import Credentials

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from barnabas.broker.peers.login import log_in
 from barnabas.broker.server.before_login import AnswersBeforeLogin
 from barnabas.broker.server.login import FailedAuthentication, Login
+from barnabas.client.login import log_in
 from barnabas.security.principals import KafkaPrincipal
 from barnabas.security.sasl.authenticator import Authenticator, Identity, SaslMechanism, SaslSettings
 from barnabas.security.sasl.client import Credentials, LoggedIn

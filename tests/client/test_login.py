@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 import trio
 
-from barnabas.broker.peers.login import OwnLogin
-from barnabas.broker.peers.peer import RemotePeer
 from barnabas.broker.server.before_login import AnswersBeforeLogin
 from barnabas.broker.server.login import FailedAuthentication, Login
+from barnabas.client.login import OwnLogin
+from barnabas.client.remote import RemotePeer
 from barnabas.controller.store.paths import Endpoint
 from barnabas.security.sasl.authenticator import Authenticator, SaslMechanism, SaslSettings
 from barnabas.security.sasl.client import Credentials

@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 import pytest
 import trio
 
-from barnabas.broker.peers.peer import Bounds, RemotePeer
+from barnabas.client.remote import Bounds, RemotePeer
 from barnabas.controller.store.paths import Endpoint
 from barnabas.wire import messages as m
 from barnabas.wire.apis import API_VERSIONS_KEY, APIS, response_header_version
