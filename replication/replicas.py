@@ -55,7 +55,7 @@ Item = TypeVar("Item")
 
 
 class Coordinator(Protocol):
-    """The group or the transaction coordinator: its state lives in the partitions of one internal topic."""
+    """The runtime of the group or transaction coordinator, whose state lives in the partitions of an internal topic."""
 
     def on_elected(self, partition: Partition) -> None:
         """This broker leads the partition from now on, under `partition.leader_epoch`."""
