@@ -46,13 +46,13 @@ def _lines(case: Case, servers: dict[str, Measured], pairs: int) -> Iterator[Lin
         create_topic(client, topic)
         # So many that both logs hold what is fetched below: a Fetch beyond the log end costs next to nothing.
         for _ in range(FETCHED_BATCHES):
-            client.ask(produce_frame(topic, batch))
+            client.ask_frame(produce_frame(topic, batch))
     produced = [produce_frame(topic, batch)]
     fetched = [fetch_frame(topic, number * case.records, 1) for number in range(FETCHED_BATCHES)]
     for name, frames in ((f"Produce {case.name}", produced), (f"Fetch {case.name}", fetched)):
         if frames is fetched:
             for client in clients.values():
-                check_fetched(client.ask(frames[0]))
+                check_fetched(client.ask_frame(frames[0]))
         line = Line(name, "CPU µs a request", SLOWER_MAX, higher_is_better=False, against=BEFORE)
         count = max(enough(client, frames[0]) for client in clients.values())
         requests = (frames * (count // len(frames) + 1))[:count]
@@ -62,7 +62,7 @@ def _lines(case: Case, servers: dict[str, Measured], pairs: int) -> Iterator[Lin
                 line.add(contender, figures.cpu_us_per_request)
         if frames is fetched:
             for client in clients.values():
-                check_fetched(client.ask(frames[-1]))
+                check_fetched(client.ask_frame(frames[-1]))
         yield line
     for client in clients.values():
         client.close()

@@ -250,7 +250,7 @@ def read_all(contender: Contender, topic: str, count: int) -> int:
     """Fetch the whole log; how many bytes came."""
     client, offset, read_bytes = Client(contender.port), 0, 0
     while offset < count:
-        answer = client.ask(fetch_frame(topic, offset, COLD_FETCH_BYTES))
+        answer = client.ask_frame(fetch_frame(topic, offset, COLD_FETCH_BYTES))
         row = m.decode(m.FetchResponse, FETCH_VERSION, answer, 5).responses[0].partitions[0]
         records = bytes(row.records or b"")
         read_bytes += len(records)

@@ -6,6 +6,7 @@ import struct
 import time
 from typing import NamedTuple
 
+from barnabas.client.blocking import BlockingConnection
 from barnabas.wire import messages as m
 from barnabas.wire.apis import request_header_version
 from barnabas.wire.records import build_batch
@@ -14,6 +15,7 @@ from bench.processes import Measured
 PRODUCE_VERSION = 9
 FETCH_VERSION = 12
 KEY_BYTES = 8
+READ_AHEAD_BYTES = 1 << 20
 WINDOW = 8  # requests under way at once: enough to keep the broker busy, as a pipelining client does
 
 
@@ -97,32 +99,16 @@ def connected(port: int, trusted: str | None = None) -> socket.socket:
     return ssl.create_default_context(cafile=trusted).wrap_socket(plain, server_hostname="localhost")
 
 
-class Client:
+class Client(BlockingConnection):
     """One socket that sends windows of frames and counts answers."""
 
     def __init__(self, port: int, trusted: str | None = None) -> None:
-        self.socket = connected(port, trusted)
-        self._buffer = bytearray()
+        super().__init__(connected(port, trusted), "bench", read_ahead_bytes=READ_AHEAD_BYTES)
 
-    def close(self) -> None:
-        self.socket.close()
-
-    def read_answer(self) -> bytes:
-        """The next whole answer, without its length."""
-        while len(self._buffer) < 4 or len(self._buffer) < 4 + int.from_bytes(self._buffer[:4], "big"):
-            data = self.socket.recv(1 << 20)
-            if not data:
-                raise ConnectionError("the other side closed the connection")
-            self._buffer += data
-        size = int.from_bytes(self._buffer[:4], "big")
-        answer = bytes(self._buffer[4 : 4 + size])
-        del self._buffer[: 4 + size]
-        return answer
-
-    def ask(self, request: bytes) -> bytes:
+    def ask_frame(self, request: bytes) -> bytes:
         """Send one frame, read its answer."""
-        self.socket.sendall(request)
-        return self.read_answer()
+        self.send(request)
+        return self.receive_frame()
 
     def repeat(self, requests: list[bytes], server: Measured, payload_bytes: int) -> Figures:
         """Send all frames, `WINDOW` of them under way at once, and say what that cost the server."""
@@ -130,12 +116,12 @@ class Client:
         under_way = 0
         for request in requests:
             if under_way == WINDOW:
-                self.read_answer()
+                self.receive_frame()
                 under_way -= 1
-            self.socket.sendall(request)
+            self.send(request)
             under_way += 1
         for _ in range(under_way):
-            self.read_answer()
+            self.receive_frame()
         elapsed, cpu = time.perf_counter() - began, server.cpu_seconds() - cpu
         count = len(requests)
         return Figures(count / elapsed, cpu / count * 1e6, count * payload_bytes / elapsed)
@@ -144,7 +130,7 @@ class Client:
 def create_topic(client: Client, topic: str, partitions: int = 1) -> None:
     """Create a topic with default settings."""
     wanted = m.CreateTopicsRequest.CreatableTopic(name=topic, num_partitions=partitions, replication_factor=1)
-    answer = client.ask(frame(m.CreateTopicsRequest(topics=[wanted], timeout_ms=30_000), 4))
+    answer = client.ask_frame(frame(m.CreateTopicsRequest(topics=[wanted], timeout_ms=30_000), 4))
     response = m.decode(m.CreateTopicsResponse, 4, answer, 4)
     if response.topics[0].error_code:
         raise RuntimeError(f"creating {topic} failed: {response.topics[0].error_message}")

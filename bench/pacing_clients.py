@@ -119,7 +119,7 @@ def back_to_back(
     request, client, latencies = produce_frame(topic, batch_of(Case("", 1, 100))), Client(port, trusted), []
     ends_at = time.perf_counter() + seconds
     while (began := time.perf_counter()) < ends_at:
-        client.ask(request)
+        client.ask_frame(request)
         latencies.append((time.perf_counter() - began) * 1000)
     return {"produce": latencies}
 
@@ -156,7 +156,7 @@ def requests_of(client: Client, group_id: str, topic: str) -> tuple[bytes, bytes
     # The first answer is MEMBER_ID_REQUIRED; before it a broker may still have to create and load the group topic.
     while joined.error_code and time.monotonic() < deadline:
         if joined.error_code in LOADING:
-            client.ask(frame(m.FindCoordinatorRequest(key=group_id), FIND_VERSION))
+            client.ask_frame(frame(m.FindCoordinatorRequest(key=group_id), FIND_VERSION))
         request = m.JoinGroupRequest(
             group_id=group_id,
             session_timeout_ms=60_000,
@@ -165,13 +165,13 @@ def requests_of(client: Client, group_id: str, topic: str) -> tuple[bytes, bytes
             protocol_type="consumer",
             protocols=[protocol],
         )
-        joined = m.decode(m.JoinGroupResponse, JOIN_VERSION, client.ask(frame(request, JOIN_VERSION)), 4)
+        joined = m.decode(m.JoinGroupResponse, JOIN_VERSION, client.ask_frame(frame(request, JOIN_VERSION)), 4)
         member_id = joined.member_id
     if joined.error_code:
         raise RuntimeError(f"joining {group_id} failed: {joined}")
     named = {"group_id": group_id, "generation_id": joined.generation_id, "member_id": member_id}
     assignment = m.SyncGroupRequest.SyncGroupRequestAssignment(member_id=member_id, assignment=b"")
-    client.ask(frame(m.SyncGroupRequest(**named, assignments=[assignment]), SYNC_VERSION))
+    client.ask_frame(frame(m.SyncGroupRequest(**named, assignments=[assignment]), SYNC_VERSION))
     row = m.OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
     commit = m.OffsetCommitRequest(
         group_id=group_id,
@@ -187,7 +187,7 @@ def lookups(port: int, topic: str, count: int, seconds: float) -> dict[str, list
     client, first_ms = Client(port), int(time.time() * 1000) - LOOKUP_BATCHES * LOOKUP_RECORDS * SPREAD_MS
     for number in range(LOOKUP_BATCHES):
         base_ms = first_ms + number * LOOKUP_RECORDS * SPREAD_MS
-        client.ask(produce_frame(topic, timed_batch(base_ms)))
+        client.ask_frame(produce_frame(topic, timed_batch(base_ms)))
     rng, latencies = random.Random(1), []
     ends_at = time.perf_counter() + seconds
     while time.perf_counter() < ends_at:
@@ -196,7 +196,7 @@ def lookups(port: int, topic: str, count: int, seconds: float) -> dict[str, list
         topics = [m.ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[partition])]
         request = frame(m.ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics), LIST_OFFSETS_VERSION)
         began = time.perf_counter()
-        answer = client.ask(request)
+        answer = client.ask_frame(request)
         latencies.append((time.perf_counter() - began) * 1000)
         found = m.decode(m.ListOffsetsResponse, LIST_OFFSETS_VERSION, answer, 4).topics[0].partitions[0]
         if found.error_code or found.timestamp != wanted:

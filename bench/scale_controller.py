@@ -176,11 +176,11 @@ class AnsweringPeer:
             # In a thread; or not at all, but its size is of interest.
             with self._meter.aside():
                 began = time.thread_time()
-                frame = asking.request_frame(request, version, 0, "1")
+                frame = asking.InFlightRequests("1").frame(request, version)
                 if not self._is_own:
                     self._meter.phase.encode_seconds += time.thread_time() - began
         else:
-            frame = asking.request_frame(request, version, 0, "1")
+            frame = asking.InFlightRequests("1").frame(request, version)
         with self._meter.aside():
             self._note(APIS[key].name, len(frame), list(partitions_of(request)))
             response = answer_to(request)

@@ -124,7 +124,7 @@ def connections(served: Measured, client: Client, count: int) -> list[Client]:
     opened = []
     for _ in range(count):
         each = Client(served.port)
-        each.ask(frame(m.ApiVersionsRequest(), 0))
+        each.ask_frame(frame(m.ApiVersionsRequest(), 0))
         opened.append(each)
     return opened
 
@@ -145,7 +145,7 @@ def partitions_with_records(served: Measured, client: Client, count: int) -> Non
             for index in range(min(PARTITIONS_OF_A_TOPIC, count))
         ]
         data = m.ProduceRequest.TopicProduceData(name=topic, partition_data=rows)
-        check_produced(client.ask(frame(m.ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data]), 9)))
+        check_produced(client.ask_frame(frame(m.ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data]), 9)))
 
 
 def groups(served: Measured, client: Client, count: int) -> None:
@@ -169,7 +169,7 @@ def offsets(served: Measured, client: Client, count: int) -> None:
             generation_id_or_member_epoch=-1,
             topics=[m.OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=wanted)],
         )
-        response = m.decode(m.OffsetCommitResponse, 7, client.ask(frame(commit, 7)), 4)
+        response = m.decode(m.OffsetCommitResponse, 7, client.ask_frame(frame(commit, 7)), 4)
         if any(each.error_code for each in response.topics[0].partitions):
             raise RuntimeError(f"a commit failed: {response.topics[0].partitions[0]}")
 
@@ -181,4 +181,4 @@ def producer_ids(served: Measured, client: Client, count: int) -> None:
         batch = build_batch(
             records, timestamp_ms=int(time.time() * 1000), producer_id=number + count, producer_epoch=0, base_sequence=0
         )
-        check_produced(client.ask(produce_frame("first", bytes(batch.data))))
+        check_produced(client.ask_frame(produce_frame("first", bytes(batch.data))))

@@ -47,7 +47,7 @@ def row(cluster: Cluster, topic: str, case: Case) -> None:
     request = produce_frame(topic, batch)
     began = time.perf_counter()
     for _ in range(TRIED):
-        check_produced(client.ask(request))
+        check_produced(client.ask_frame(request))
     # Requests that overlap are several times as fast.
     count = max(TRIED, int(SECONDS / (time.perf_counter() - began) * TRIED))
     time.sleep(SETTLE_SECONDS)

@@ -183,7 +183,7 @@ def idle(run: TlsRun) -> None:
         port, trusted = run.ports[contender.name][TLS], run.certificates.trusted
         connections = [Client(port, trusted) for _ in range(count)]
         for each in connections:
-            each.ask(frame(m.ApiVersionsRequest(), 0))
+            each.ask_frame(frame(m.ApiVersionsRequest(), 0))
         added = (contender.resident_bytes() - before) / count / 1000
         for each in connections:
             each.close()

@@ -21,7 +21,6 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from barnabas.wire import messages as m
-from barnabas.wire.asking import Question, key_of, read_response, request_frame
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import TRANSACTIONAL, build_batch
 from barnabas.wire.sentinels import NO_PRODUCER_ID
@@ -66,16 +65,12 @@ class Connection:
 
     def __init__(self, port: int) -> None:
         self.client = Client(port)
-        self._number = 0
-        self._question: Question
 
     def send(self, asked: Ask) -> None:
-        self._number += 1
-        self._question = Question(key_of(asked.request), asked.version, self._number)
-        self.client.socket.sendall(request_frame(asked.request, asked.version, self._number, "bench"))
+        self.client.request(asked.request, asked.version)
 
     def receive(self) -> m.Message:
-        return read_response(self.client.read_answer(), self._question)
+        return self.client.response()
 
     def ask(self, request: m.Message, version: int) -> Any:
         """Send, and wait for the response."""

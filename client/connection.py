@@ -78,9 +78,9 @@ class Connection:
         await self.send(request, self._version(request, version_max, version_min))
         return await self.receive()
 
-    async def send(self, request: m.Message, version: int, *, is_answered: bool = True) -> None:
-        """Send a request; `receive` has its response, unless it is one without. ConnectionLost."""
-        question = self.in_flight.number(request, version, is_answered=is_answered)
+    async def send(self, request: m.Message, version: int) -> None:
+        """Send a request; `receive` has its response, unless it is a Produce with acks=0. ConnectionLost."""
+        question = self.in_flight.number(request, version)
         await self.stream.send_all(await self._encode(request, question))
 
     async def receive(self) -> m.Message:

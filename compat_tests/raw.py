@@ -1,43 +1,29 @@
 """A client that sends any request, encoded by our own codec, or any bytes."""
 
 import socket
-import struct
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from barnabas.client.blocking import BlockingConnection
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS
-from barnabas.wire.asking import Question, key_of, read_response, request_frame
+from barnabas.wire.asking import key_of, request_frame
 
-Response = TypeVar("Response", bound=m.Message)
 Seen = TypeVar("Seen")
 TIMEOUT_SECONDS = 20.0
 TOPIC, BROKER = 2, 4  # types of resources that have properties
 
 
-class RawClient:
+class RawClient(BlockingConnection):
     """One plain socket."""
 
     def __init__(
         self, port: int, host: str = "127.0.0.1", timeout: float = TIMEOUT_SECONDS, source: str | None = None
     ) -> None:
         """`source` is an address of this machine that the broker sees."""
-        self.socket = socket.create_connection((host, port), timeout, (source, 0) if source else None)
-        self.client_id = "raw"
-        self._correlation_id = 0
-
-    def __enter__(self) -> "RawClient":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.socket.close()
-
-    def send(self, data: bytes) -> None:
-        self.socket.sendall(data)
-
-    def send_frame(self, body: bytes) -> None:
-        self.send(struct.pack(">i", len(body)) + body)
+        connected = socket.create_connection((host, port), timeout, (source, 0) if source else None)
+        super().__init__(connected, "raw")
 
     def is_closed_by_broker(self) -> bool:
         """Whether the broker closes this connection without another word."""
@@ -46,30 +32,16 @@ class RawClient:
         except ConnectionResetError:
             return True
 
-    def read_frame(self) -> bytes:
-        size = struct.unpack(">i", self._read(4))[0]
-        return self._read(size)
-
     def request(self, request: m.Message, version: int) -> None:
         """Send one request."""
-        self._correlation_id += 1
-        self.send(request_frame(request, version, self._correlation_id, self.client_id))
+        # Responses to earlier ones were read as frames, or are never read.
+        self.in_flight.forget()
+        super().request(request, version)
 
-    def ask(self, request: m.Message, version: int, answer_type: type[Response]) -> Response:
-        """Send one request and read its response."""
-        self.request(request, version)
-        response = read_response(self.read_frame(), Question(key_of(request), version, self._correlation_id))
-        assert isinstance(response, answer_type)
-        return response
 
-    def _read(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            more = self.socket.recv(size - len(data))
-            if not more:
-                raise ConnectionError(f"the broker closed the connection after {len(data)} of {size} bytes")
-            data += more
-        return data
+def frame_of(request: m.Message, version: int, client_id: str = "raw", correlation_id: int = 1) -> bytes:
+    """The bytes of a request, their length included."""
+    return request_frame(request, version, correlation_id, client_id)
 
 
 def ask(client: RawClient, request: m.Message, version: int) -> Any:

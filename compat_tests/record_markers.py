@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from barnabas.wire import messages as m
-from barnabas.wire.asking import request_frame
 from barnabas.wire.frame import LENGTH_BYTES
 from compat_tests.differential.asking_transactions import Writer, await_transactions, marker, markers
 from compat_tests.differential.side import Side
@@ -58,7 +57,7 @@ class Recorder:
             while prefix := asking.read(LENGTH_BYTES):
                 request = asking.read(struct.unpack(">i", prefix)[0])
                 broker.send_frame(request)
-                answer = broker.read_frame()
+                answer = broker.receive_frame()
                 if struct.unpack_from(">h", request) == (self._api_key,):
                     self.exchanges.append((request, answer))
                 client.sendall(struct.pack(">i", len(answer)) + answer)
@@ -121,10 +120,11 @@ def record(version: int, directory: pathlib.Path) -> Iterator[Row]:
             recorder.exchanges.clear()
             yield row(version, f"coordinator: {name}", *exchange)
         with RawClient(kafka.port) as client:
-            for number, (name, request) in enumerate(requests()):
-                asked = request_frame(request, version, number, "client")
+            client.in_flight.client_id = "client"
+            for name, request in requests():
+                asked = client.in_flight.frame(request, version)
                 client.send(asked)
-                yield row(version, f"client: {name}", asked[LENGTH_BYTES:], client.read_frame())
+                yield row(version, f"client: {name}", asked[LENGTH_BYTES:], client.receive_frame())
 
 
 def row(version: int, name: str, request: bytes, answer: bytes) -> Row:

@@ -66,7 +66,7 @@ def commit_all(port: int) -> None:
 
 def read_commit(client: RawClient) -> None:
     """The answer to the oldest commit under way, which must be that all is well."""
-    frame = client.read_frame()
+    frame = client.receive_frame()
     response = m.decode(m.OffsetCommitResponse, 7, frame, 4)
     assert {each.error_code for topic in response.topics for each in topic.partitions} == {0}
 

@@ -83,7 +83,7 @@ class Writer:
         body += struct.pack(">i", 1) + struct.pack(">qhb", pid, epoch, result)
         body += struct.pack(">ih", 1, len(topic)) + topic + struct.pack(">iii", 1, 0, coordinator_epoch)
         self.client.send_frame(body)
-        (code,) = struct.unpack(">h", self.client.read_frame()[-2:])
+        (code,) = struct.unpack(">h", self.client.receive_frame()[-2:])
         assert code == 0, code
 
     def seal(self) -> None:

@@ -122,7 +122,7 @@ def test_two_members_share_out_and_only_the_leader_learns_the_members(
     assert sync(client, group, first).error_code == must_rejoin
     assert describe(client, group).group_state == "PreparingRebalance"
     leader = join(client, group, first.member_id, 3)
-    follower = m.decode(m.JoinGroupResponse, 3, other.read_frame(), 4)
+    follower = m.decode(m.JoinGroupResponse, 3, other.receive_frame(), 4)
     assert (leader.generation_id, leader.leader, len(leader.members)) == (2, first.member_id, 2)
     assert (follower.generation_id, follower.leader, follower.members) == (2, first.member_id, [])
     shares = {leader.member_id: b"A", follower.member_id: b"B", "ghost": b"C"}

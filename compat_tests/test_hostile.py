@@ -92,7 +92,7 @@ def test_lengths_and_counts_that_lie_close_their_connection_alone(shared_broker:
 def test_a_name_that_is_no_utf_8_is_an_invalid_name_and_no_broken_frame(shared_broker: BrokerProcess) -> None:
     with RawClient(shared_broker.port) as client:
         client.send_frame(struct.pack(">hhih", 3, 1, 7, -1) + struct.pack(">ih", 1, 2) + b"\xff\xfe")
-        frame = client.read_frame()
+        frame = client.receive_frame()
         (topic,) = m.decode(m.MetadataResponse, 1, frame, 4).topics
         assert (topic.name, topic.error_code) == ("\ufffd\ufffd", ErrorCode.INVALID_TOPIC_EXCEPTION)
     assert serves_on(shared_broker)
@@ -101,7 +101,7 @@ def test_a_name_that_is_no_utf_8_is_an_invalid_name_and_no_broken_frame(shared_b
 def test_api_versions_above_ours_is_answered_in_version_0_with_the_true_range(shared_broker: BrokerProcess) -> None:
     with RawClient(shared_broker.port) as client:
         client.send_frame(struct.pack(">hhih", 18, 99, 7, -1) + b"\x00")
-        frame = client.read_frame()
+        frame = client.receive_frame()
         assert struct.unpack(">i", frame[:4]) == (7,)
         response = m.decode(m.ApiVersionsResponse, 0, frame, 4)
         assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
@@ -112,7 +112,7 @@ def test_api_versions_above_ours_is_answered_in_version_0_with_the_true_range(sh
 def test_bytes_after_a_request_are_ignored(shared_broker: BrokerProcess) -> None:
     with RawClient(shared_broker.port) as client:
         client.send_frame(struct.pack(">hhih", 3, 9, 5, -1) + b"\x00" + bytes.fromhex("00000000010000") + b"\x00")
-        frame = client.read_frame()
+        frame = client.receive_frame()
         assert struct.unpack(">i", frame[:4]) == (5,)
 
 

@@ -360,7 +360,7 @@ def test_beyond_max_connections_one_waits_until_another_leaves(tmp_path: pathlib
             is_served(three)
         one.socket.close()
         three.socket.settimeout(10)
-        assert three.read_frame(), "what it asked is answered now"
+        assert three.receive_frame(), "what it asked is answered now"
 
 
 def test_beyond_max_connections_per_ip_a_connection_is_closed(tmp_path: pathlib.Path) -> None:
@@ -406,7 +406,7 @@ def test_when_descriptors_run_out_accepting_pauses_and_no_other_notices(tmp_path
         for other in others[:-1]:
             other.socket.close()
         late.socket.settimeout(10)
-        assert late.read_frame(), "what it asked is answered now"
+        assert late.receive_frame(), "what it asked is answered now"
         assert "accepting connections pauses" in broker.said()
         assert broker.stop() == 0
 

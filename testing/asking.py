@@ -6,12 +6,11 @@ The request is the same for a broker on a thread and one in a process, and the s
 import itertools
 import re
 import socket
-import struct
 from collections.abc import Mapping
 
+from barnabas.client.blocking import BlockingConnection
 from barnabas.testing.errors import LocalBrokerError, TopicRefused
 from barnabas.wire import messages as m
-from barnabas.wire.asking import Question, key_of, read_response, request_frame
 
 CREATE_TOPICS_VERSION = 5
 CLIENT_ID = "barnabas.testing"
@@ -43,28 +42,10 @@ def create_topic(port: int, name: str, partitions: int, config: Mapping[str, str
         timeout_ms=round(CREATE_SECONDS * 1000),
     )
     try:
-        (created,) = _ask(port, request).topics
+        connected = socket.create_connection(("127.0.0.1", port), timeout=CREATE_SECONDS)
+        with BlockingConnection(connected, CLIENT_ID) as connection:
+            (created,) = connection.ask(request, CREATE_TOPICS_VERSION, m.CreateTopicsResponse).topics
     except OSError as error:
         raise LocalBrokerError(f"topic {name!r} cannot be created: {error}") from error
     if created.error_code:
         raise TopicRefused(name, created.error_code, created.error_message)
-
-
-def _ask(port: int, request: m.CreateTopicsRequest) -> m.CreateTopicsResponse:
-    question = Question(key_of(request), CREATE_TOPICS_VERSION, 1)
-    with socket.create_connection(("127.0.0.1", port), timeout=CREATE_SECONDS) as connection:
-        connection.sendall(request_frame(request, question.version, question.correlation_id, CLIENT_ID))
-        (size,) = struct.unpack(">i", _read(connection, 4))
-        response = read_response(_read(connection, size), question)
-    assert isinstance(response, m.CreateTopicsResponse)
-    return response
-
-
-def _read(connection: socket.socket, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        more = connection.recv(size - len(data))
-        if not more:
-            raise ConnectionError(f"the broker closed the connection after {len(data)} of {size} bytes")
-        data += more
-    return bytes(data)

@@ -49,16 +49,17 @@ class InFlightRequests:
     def __len__(self) -> int:
         return len(self._questions)
 
-    def frame(self, request: m.Message, version: int, *, is_answered: bool = True) -> bytes:
-        """The frame of the next request. A Produce with acks=0 is not answered."""
-        question = self.number(request, version, is_answered=is_answered)
+    def frame(self, request: m.Message, version: int) -> bytes:
+        """The frame of the next request."""
+        question = self.number(request, version)
         return request_frame(request, version, question.correlation_id, self.client_id)
 
-    def number(self, request: m.Message, version: int, *, is_answered: bool = True) -> Question:
+    def number(self, request: m.Message, version: int) -> Question:
         """Count the next request, whose frame the caller makes."""
         self.correlation_id = (self.correlation_id + 1) % CORRELATION_IDS
         question = Question(key_of(request), version, self.correlation_id)
-        if is_answered:
+        # A broker sends no response to a Produce with acks=0.
+        if not isinstance(request, m.ProduceRequest) or request.acks != 0:
             self._questions.append(question)
         return question
 

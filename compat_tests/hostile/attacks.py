@@ -16,12 +16,11 @@ from functools import cache
 from typing import NamedTuple
 
 from barnabas.wire import messages as m
-from barnabas.wire.asking import request_frame
 from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode, error_name
 from barnabas.wire.records import build_batch
 from compat_tests.hostile import frames, transactions
-from compat_tests.raw import RawClient, create_topic, eventually, produce_request
+from compat_tests.raw import RawClient, create_topic, eventually, frame_of, produce_request
 from tests.wire.bombs import (
     TIME_MS,
     batch_of,
@@ -124,11 +123,11 @@ def _frame(build: Callable[[], bytes]) -> Strike:
 def _exchange(client: RawClient, frame: bytes) -> None:
     with contextlib.suppress(ConnectionError):  # the broker may close this connection
         client.send_frame(frame)
-        client.read_frame()
+        client.receive_frame()
 
 
 def _message(request: Callable[[], m.Message], version: int) -> Strike:
-    return _frame(lambda: request_frame(request(), version, 1, "hostile")[4:])
+    return _frame(lambda: frame_of(request(), version, "hostile")[4:])
 
 
 def _produce(topic: str, batch: Callable[[], bytes], version: int = 9) -> Strike:
@@ -249,7 +248,7 @@ def _keep_unread(port: int, kept: list[socket.socket], request: m.Message, versi
     reader = socket.socket()
     reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     reader.connect(("127.0.0.1", port))
-    reader.sendall(request_frame(request, version, 1, "hostile"))
+    reader.sendall(frame_of(request, version, "hostile"))
     kept.append(reader)
 
 
@@ -317,7 +316,7 @@ def _retry(port: int, kept: list[socket.socket]) -> None:
     """Send an early sequence with another value each time: the broker remembers the searches that found nothing."""
     request = produce_request("retries", _sequenced(PRODUCER_ID, 1, os.urandom(16)), acks=1)
     with RawClient(port, timeout=PATIENCE_SECONDS) as client:
-        _exchange(client, request_frame(request, 9, 1, "hostile")[4:])
+        _exchange(client, frame_of(request, 9, "hostile")[4:])
 
 
 def _prepare_producers(port: int) -> None:
@@ -405,7 +404,7 @@ def _prepare_noted(port: int) -> None:
 
 def _join_and_wait(port: int, kept: list[socket.socket]) -> None:
     with RawClient(port, timeout=PATIENCE_SECONDS) as client:
-        _exchange(client, request_frame(_large_join(), 3, 1, "hostile")[4:])
+        _exchange(client, frame_of(_large_join(), 3, "hostile")[4:])
 
 
 def _join_and_leave(port: int, kept: list[socket.socket]) -> None:

@@ -16,8 +16,7 @@ from functools import cache
 import trio
 
 from barnabas.wire import messages as m
-from barnabas.wire.asking import request_frame
-from compat_tests.raw import produce_request
+from compat_tests.raw import frame_of, produce_request
 from tests.wire.bombs import window_bomb
 
 MIB = 1 << 20
@@ -80,7 +79,7 @@ def _join(group_id: str, protocols_bytes: int) -> m.JoinGroupRequest:
 
 @cache
 def _wide_join(group_id: str) -> bytes:
-    return request_frame(_join(group_id, JOINED_BYTES), 3, 1, "hostile")
+    return frame_of(_join(group_id, JOINED_BYTES), 3, "hostile")
 
 
 async def _waiting_join(client: Hostile, number: int) -> None:
@@ -97,7 +96,7 @@ async def _members(client: Hostile, number: int) -> None:
 
 
 async def _pending_ids(client: Hostile, number: int) -> None:
-    join = request_frame(_join("pending", 10), 4, 1, LONG_CLIENT_ID)
+    join = frame_of(_join("pending", 10), 4, LONG_CLIENT_ID)
     while True:
         await client.send(join)
         await client.answer()
@@ -106,7 +105,7 @@ async def _pending_ids(client: Hostile, number: int) -> None:
 @cache
 def _names(name: str, count: int) -> bytes:
     topics = [m.MetadataRequest.MetadataRequestTopic(name=f"{name}{each}") for each in range(count)]
-    return request_frame(m.MetadataRequest(topics=topics, allow_auto_topic_creation=False), 9, 1, "hostile")
+    return frame_of(m.MetadataRequest(topics=topics, allow_auto_topic_creation=False), 9, "hostile")
 
 
 async def _slow_reader(client: Hostile, number: int) -> None:
@@ -124,7 +123,7 @@ async def _many_names(client: Hostile, number: int) -> None:
 
 @cache
 def _bomb() -> bytes:
-    return request_frame(produce_request("ordinary", bytes(window_bomb(24, 60 * MIB)), acks=1), 9, 1, "hostile")
+    return frame_of(produce_request("ordinary", bytes(window_bomb(24, 60 * MIB)), acks=1), 9, "hostile")
 
 
 async def _windows(client: Hostile, number: int) -> None:

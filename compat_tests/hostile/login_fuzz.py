@@ -40,11 +40,11 @@ from barnabas.security.sasl.scram import ITERATIONS_MIN, MECHANISMS, make_creden
 from barnabas.security.sasl.scram_exchange import ScramClient, ScramServer
 from barnabas.wire import frame
 from barnabas.wire import messages as m
-from barnabas.wire.asking import request_frame
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.frame import FrameReader, read_request_header
 from barnabas.world.net import ConnectionLost
 from barnabas.world.tls import TlsStream, accept_tls
+from compat_tests import raw
 from compat_tests.secured import PASSWORD, SALT, USER, Certificates, unsecured_token
 
 CORPUS = pathlib.Path(__file__).parent / "login_corpus.json"
@@ -115,7 +115,7 @@ def fuzz(minutes: float, seed: int, keep: pathlib.Path = CORPUS) -> int:
 
 
 def frame_of(request: m.Message, version: int) -> bytes:
-    return bytes(request_frame(request, version, 7, "fuzz"))
+    return raw.frame_of(request, version, "fuzz", 7)
 
 
 def token_frame(token: bytes, version: int = 1) -> bytes:

@@ -21,9 +21,8 @@ from barnabas.security.sasl.exchange import Compute
 from barnabas.security.sasl.scram import MECHANISMS as SCRAM_MECHANISMS
 from barnabas.security.sasl.scram_exchange import ScramClient
 from barnabas.wire import messages as m
-from barnabas.wire.asking import request_frame
 from barnabas.wire.errors import ErrorCode
-from compat_tests.raw import RawClient, ask
+from compat_tests.raw import RawClient, ask, frame_of
 from compat_tests.secured import PASSWORD, USER
 
 PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL = ALL = "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"
@@ -105,7 +104,7 @@ def _framed(data: bytes) -> Strike:
 
 def _cut(target: Target, protocol: str) -> None:
     """A frame that is announced and does not come: the broker waits, and the client leaves."""
-    frame = request_frame(m.ApiVersionsRequest(), 0, 1, "hostile")
+    frame = frame_of(m.ApiVersionsRequest(), 0, "hostile")
     for size_bytes in range(len(frame)):
         with Channel(target, protocol) as channel:
             channel.send(frame[:size_bytes])
@@ -236,7 +235,7 @@ BYTES = {
     "random bytes": Attack(_raw(lambda: b"\x7f" + os.urandom(4096)), ALL),
     "zeros": Attack(_raw(lambda: bytes(4096)), (PLAINTEXT, SSL)),
     "TLS without a TLS listener": Attack(_raw(client_hello), WITHOUT_TLS),
-    "a request without TLS": Attack(_raw(lambda: request_frame(m.ApiVersionsRequest(), 0, 1, "hostile")), WITH_TLS),
+    "a request without TLS": Attack(_raw(lambda: frame_of(m.ApiVersionsRequest(), 0, "hostile")), WITH_TLS),
     "a handshake that ends": Attack(_leaves_in_the_handshake, WITH_TLS),
     "a frame that ends": Attack(_cut, ALL),
     "a frame of 2^31 - 1 bytes": Attack(_framed(struct.pack(">i", (1 << 31) - 1)), ALL),

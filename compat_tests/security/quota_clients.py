@@ -136,7 +136,7 @@ ACTS = {"written": write, "read": read}
 def _repeated(port: int, user: str, client_id: str, seconds: float, once: Callable[[RawClient], int]) -> list[Passed]:
     passed = []
     with RawClient(port, timeout=DEADLINE_SECONDS) as client:
-        client.client_id = client_id
+        client.in_flight.client_id = client_id
         log_in(client, Credentials(MECHANISM, {"username": user, "password": PASSWORD}))
         began = time.monotonic()
         while time.monotonic() - began < seconds:

@@ -5,8 +5,8 @@ Each one is a whole scenario, through encoder, network and decoder: topics are c
 
 import pytest
 
+from barnabas.wire import asking
 from barnabas.wire.apis import APIS, inter_broker_versions
-from barnabas.wire.asking import request_frame
 from barnabas.wire.frame import LENGTH_BYTES, read_request_header
 from tests.broker.clusters import cluster, create_topic, leader_of, until
 
@@ -21,14 +21,15 @@ LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, CONTROLLED_SHUTDOWN = 4, 5, 6, 7
 def sent(monkeypatch):
     """Key -> versions of the requests that brokers sent to each other."""
     versions = {}
+    encode = asking.request_frame
 
-    def note(request, version, correlation_id, client_id):
-        frame = request_frame(request, version, correlation_id, client_id)
+    def note(*arguments):
+        frame = encode(*arguments)
         header = read_request_header(memoryview(frame)[LENGTH_BYTES:])
         versions.setdefault(header.api_key, set()).add(header.api_version)
         return frame
 
-    monkeypatch.setattr("barnabas.wire.asking.request_frame", note)
+    monkeypatch.setattr(asking, "request_frame", note)
     return versions
 
 

@@ -1,14 +1,13 @@
 """What a broker in memory has acknowledged is there after a kill, whatever it did at that moment."""
 
 import socket
-import struct
 import threading
 
 import trio
 
+from barnabas.client.blocking import BlockingConnection
 from barnabas.testing import LocalBroker
 from barnabas.wire import messages as m
-from barnabas.wire.asking import Question, key_of, read_response, request_frame
 from barnabas.wire.records import build_batch
 
 KILLS = 8
@@ -25,34 +24,29 @@ def produce():
     )
 
 
-class Client:
+class Client(BlockingConnection):
     """A connection, and requests one after the other."""
 
     def __init__(self, broker):
         host, _, port = broker.bootstrap_servers.partition(":")
-        self._connection = socket.create_connection((host, int(port)), timeout=10)
+        super().__init__(socket.create_connection((host, int(port)), timeout=10), "client")
 
-    def send(self, request):
-        self._asked = Question(key_of(request), VERSIONS[type(request)], 1)
-        self._connection.sendall(request_frame(request, self._asked.version, 1, "client"))
+    def send_request(self, request):
+        self.request(request, VERSIONS[type(request)])
 
     def receive(self):
         """The response, or None if the connection has ended."""
-        with self._connection.makefile("rb") as stream:
-            size = stream.read(4)
-            return read_response(stream.read(*struct.unpack(">i", size)), self._asked) if size else None
-
-    def ask(self, request):
-        self.send(request)
-        return self.receive()
+        try:
+            return self.response()
+        except ConnectionError:
+            return None
 
     def end_offset(self):
         asked = m.ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=LATEST)
         topic = m.ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[asked])
-        return self.ask(m.ListOffsetsRequest(replica_id=-1, topics=[topic])).topics[0].partitions[0].offset
-
-    def close(self):
-        self._connection.close()
+        request = m.ListOffsetsRequest(replica_id=-1, topics=[topic])
+        response = self.ask(request, VERSIONS[type(request)], m.ListOffsetsResponse)
+        return response.topics[0].partitions[0].offset
 
 
 def kill_with(broker, request, client):
@@ -65,7 +59,7 @@ def kill_with(broker, request, client):
 
     life._token.run_sync_soon(trio.lowlevel.spawn_system_task, stand)
     stands.wait(10)
-    client.send(request)
+    client.send_request(request)
     life._tell(life._die)
     may_go_on.set()
     broker.kill()

@@ -75,9 +75,9 @@ def test_responses_come_in_the_order_of_the_requests():
     assert len(in_flight) == 0
 
 
-def test_a_request_without_an_answer_is_counted_and_not_waited_for():
+def test_a_produce_without_acknowledgement_is_counted_and_not_waited_for():
     in_flight = asking.InFlightRequests(None)
-    in_flight.frame(m.ProduceRequest(acks=0), 9, is_answered=False)
+    in_flight.frame(m.ProduceRequest(acks=0), 9)
     assert len(in_flight) == 0
     in_flight.frame(m.MetadataRequest(), 12)
     assert in_flight.response(answer_frame(m.MetadataResponse(), 12, 1, key=METADATA)) == m.MetadataResponse()

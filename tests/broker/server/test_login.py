@@ -18,11 +18,12 @@ from barnabas.security.sasl.scram import MECHANISMS
 from barnabas.security.sasl.scram_exchange import ScramServer
 from barnabas.security.sasl.tokens import DelegationTokens, TokenRules, create_token
 from barnabas.wire import messages as m
-from barnabas.wire.asking import Question, key_of, read_response, request_frame
+from barnabas.wire.asking import InFlightRequests
 from barnabas.wire.frame import FrameReader, read_request_header
 from barnabas.world.net import ConnectionLost
 from tests.broker.clock import now_ms
 from tests.broker.memnet import MemStream, Pipe
+from tests.wire.client_frames import frame_of, response_in
 
 ALICE, BOB = (KafkaPrincipal("User", name) for name in ("alice", "bob"))
 USER = {"username": "alice", "password": "alice-secret"}
@@ -55,6 +56,7 @@ class Server:
         self.held = []
         self.login = Login(self.authenticator, self.stream, now_ms, in_thread, self.received)
         self.reader = FrameReader(frame_bytes_max, takes_empty=True)
+        self.in_flight = InFlightRequests("client")
         self.answers = FrameReader(1 << 20)
         self.ended = None
 
@@ -71,8 +73,8 @@ class Server:
             self.stream.close()
 
     async def ask(self, request, version=1):
-        await self.client.send_all(request_frame(request, version, 7, "client"))
-        return read_response(await self.frame(), Question(key_of(request), version, 7))
+        await self.client.send_all(self.in_flight.frame(request, version))
+        return self.in_flight.response(await self.frame())
 
     async def frame(self):
         """The next frame of the server; None when it closes instead."""
@@ -136,8 +138,8 @@ async def test_a_wrong_password_is_answered_after_the_delay_and_closes(server, a
 
 async def test_frames_that_arrive_byte_by_byte_and_together(server, autojump_clock):
     frames = [
-        request_frame(m.SaslHandshakeRequest(mechanism="PLAIN"), 1, 1, None),
-        request_frame(m.SaslAuthenticateRequest(auth_bytes=b"\0alice\0alice-secret"), 1, 2, None),
+        InFlightRequests(None).frame(m.SaslHandshakeRequest(mechanism="PLAIN"), 1),
+        InFlightRequests(None).frame(m.SaslAuthenticateRequest(auth_bytes=b"\0alice\0alice-secret"), 1),
     ]
     for byte in frames[0]:
         await server.client.send_all(bytes([byte]))
@@ -168,7 +170,7 @@ async def test_a_client_that_goes_ends_the_login(server, autojump_clock):
 
 
 async def test_a_client_that_goes_before_a_held_back_answer(server, autojump_clock):
-    await server.client.send_all(request_frame(m.SaslHandshakeRequest(mechanism="NONE"), 1, 1, None))
+    await server.client.send_all(server.in_flight.frame(m.SaslHandshakeRequest(mechanism="NONE"), 1))
     await trio.testing.wait_all_tasks_blocked()
     server.client.close()
     await trio.sleep(1)
@@ -196,13 +198,13 @@ async def test_a_login_again_among_ordinary_requests(server, autojump_clock):
     await log_in(server.ask, credentials.login(lambda: "", now_ms()), in_thread)
     await trio.sleep(4)
     again = credentials.login(lambda: "", now_ms())
-    frame = memoryview(request_frame(again.begin(), 1, 7, None))[4:]
+    frame = frame_of(again.begin(), 1)
     taken = []
 
     async def ask(request):
         # The loop of ordinary requests has found the SaslHandshake; the other requests are read by the login.
         if isinstance(request, m.SaslHandshakeRequest):
-            return read_response(await server.frame(), Question(17, 1, 7))
+            return response_in(await server.frame(), 17, 1)
         return await server.ask(request)
 
     async def run_again():
@@ -223,7 +225,7 @@ async def test_a_login_again_among_ordinary_requests(server, autojump_clock):
 
 async def test_a_client_that_goes_during_a_login_again(server, autojump_clock):
     await log_in(server.ask, Credentials("PLAIN", USER).login(lambda: "", now_ms()), in_thread)
-    frame = memoryview(request_frame(m.SaslHandshakeRequest(mechanism="PLAIN"), 1, 7, None))[4:]
+    frame = frame_of(m.SaslHandshakeRequest(mechanism="PLAIN"), 1)
     server.client.close()
     with pytest.raises(ConnectionLost):
         await server.login.run_again(read_request_header(frame), frame, server.reader)

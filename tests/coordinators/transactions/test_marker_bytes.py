@@ -18,14 +18,14 @@ from barnabas.coordinators.transactions.connections import SENDER_CLIENT_ID
 from barnabas.coordinators.transactions.owed import Debt, request_of
 from barnabas.coordinators.transactions.state import Recorded, Status, TransactionalIds, TransactionRecord, replay
 from barnabas.wire import messages as m
-from barnabas.wire.asking import Question, read_response, request_frame
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.frame import LENGTH_BYTES, FrameReader, read_request_header
+from barnabas.wire.frame import FrameReader, read_request_header
 from barnabas.wire.topics import GROUP_TOPIC, TopicPartition
 from tests.broker.clusters import cluster, create_topic
 from tests.broker.harness import Client, Machine
 from tests.broker.memnet import MemNet, MemStream
 from tests.broker.writers import Writer
+from tests.wire.client_frames import frame_of, response_in
 
 THREE = {
     "offsets_topic_replication_factor": "3",
@@ -63,7 +63,7 @@ class Exchange(NamedTuple):
 
     def answered(self) -> m.WriteTxnMarkersResponse:
         header = read_request_header(memoryview(self.request))
-        return read_response(self.answer, Question(header.api_key, header.api_version, header.correlation_id))
+        return response_in(self.answer, header.api_key, header.api_version, header.correlation_id)
 
 
 def recorded(version: int) -> list[Exchange]:
@@ -105,8 +105,8 @@ def test_a_coordinator_sends_the_bytes_that_kafkas_sends(version):
     for each in sent:
         header = read_request_header(memoryview(each.request))
         ours = request_of([debt_of(marker) for marker in each.asked().markers])
-        frame = request_frame(ours, version, header.correlation_id, SENDER_CLIENT_ID.format(1))
-        assert frame[LENGTH_BYTES:] == each.request, each.name
+        frame = frame_of(ours, version, header.correlation_id, SENDER_CLIENT_ID.format(1))
+        assert frame == each.request, each.name
 
 
 @pytest.mark.parametrize("version", [0, 1])

@@ -27,8 +27,8 @@ from barnabas.security.sasl.exchange import Broken, Challenge, Complete, Compute
 from barnabas.security.sasl.plain import PlainServer
 from barnabas.wire import messages as m
 from barnabas.wire.apis import API_VERSIONS_KEY, APIS
-from barnabas.wire.asking import Question, read_response, request_frame
 from barnabas.wire.frame import read_request_header
+from tests.wire.client_frames import frame_of, response_in
 
 WALL_MS = 1_700_000_000_000
 START = Moment(1000.0, WALL_MS)
@@ -68,36 +68,32 @@ def made(*, max_reauth_ms=0, delay_ms=100):
     return Authenticator(settings, ANSWERS)
 
 
-def frame(request, version, correlation_id=7):
-    return memoryview(bytearray(request_frame(request, version, correlation_id, "test")))[4:]
-
-
 def header_only(key, version, correlation_id=7):
     return memoryview(struct.pack(">hhih", key, version, correlation_id, -1))
 
 
 def read(sent, key, version, correlation_id=7):
-    return read_response(sent.frame[4:], Question(key, version, correlation_id))
+    return response_in(sent.frame[4:], key, version, correlation_id)
 
 
 def hello(version=3, name="test"):
-    return frame(m.ApiVersionsRequest(client_software_name=name, client_software_version="1"), version)
+    return frame_of(m.ApiVersionsRequest(client_software_name=name, client_software_version="1"), version)
 
 
 def handshake(mechanism="TEST", version=1):
-    return frame(m.SaslHandshakeRequest(mechanism=mechanism), version)
+    return frame_of(m.SaslHandshakeRequest(mechanism=mechanism), version)
 
 
 def authenticate(token, version=2):
-    return frame(m.SaslAuthenticateRequest(auth_bytes=token), version)
+    return frame_of(m.SaslAuthenticateRequest(auth_bytes=token), version)
 
 
 def metadata():
-    return frame(m.MetadataRequest(topics=[]), 12)
+    return frame_of(m.MetadataRequest(topics=[]), 12)
 
 
 def produce(acks):
-    return frame(m.ProduceRequest(acks=acks, timeout_ms=1, topic_data=[]), 9)
+    return frame_of(m.ProduceRequest(acks=acks, timeout_ms=1, topic_data=[]), 9)
 
 
 def in_state(state, **options):
@@ -135,7 +131,7 @@ def again(side, request, moment=START):
 
 REQUESTS = {
     "ApiVersions": hello(),
-    "ApiVersions 0": frame(m.ApiVersionsRequest(), 0),
+    "ApiVersions 0": frame_of(m.ApiVersionsRequest(), 0),
     "ApiVersions 99": header_only(API_VERSIONS_KEY, 99),
     "ApiVersions, bad name": hello(name="?"),
     "ApiVersions, cut": hello()[:-3],
@@ -152,7 +148,9 @@ REQUESTS = {
     "Metadata": metadata(),
     "Metadata, cut": metadata()[:-3],
     "Metadata 99": header_only(3, 99),
-    "Metadata, large": frame(m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name="t")] * 2000), 12),
+    "Metadata, large": frame_of(
+        m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name="t")] * 2000), 12
+    ),
     "Produce": produce(-1),
     "Produce, acks 0": produce(0),
     "Envelope": header_only(58, 0),
@@ -254,7 +252,7 @@ def test_every_api_is_answered_in_its_own_form_while_tokens_are_expected(key):
     api = APIS[key]
     for version in range(api.min_version, api.max_version + 1):
         # Without acks a Produce is not answered.
-        request = produce(-1) if key == 0 else frame(m.request_class(api)(), version)
+        request = produce(-1) if key == 0 else frame_of(m.request_class(api)(), version)
         wait, sent, close = in_state(State.AUTHENTICATE).receive(request, START)
         assert (type(wait), type(close)) == (WaitUntil, Close)
         assert isinstance(read(sent, key, 9 if key == 0 else version), m.response_class(api))
@@ -488,16 +486,16 @@ def test_a_wrong_token_and_another_request_fail_as_at_the_first_login():
 def test_a_token_that_is_too_long_is_not_copied(version):
     settings = SaslSettings({"PLAIN": SaslMechanism(lambda: PlainServer({"alice": "pw"}), 5000)})
     made = Authenticator(settings, ANSWERS)
-    shake = [memoryview(request_frame(m.SaslHandshakeRequest(mechanism="PLAIN"), each, 1, None))[4:] for each in (0, 1)]
+    shake = [frame_of(m.SaslHandshakeRequest(mechanism="PLAIN"), each) for each in (0, 1)]
     made.receive(shake[1], START)
     password = m.SaslAuthenticateRequest(auth_bytes=b"\0alice\0pw")
-    made.receive(memoryview(request_frame(password, 1, 1, None))[4:], START)
+    made.receive(frame_of(password, 1), START)
     assert made.is_complete
     made.reauthenticate(read_request_header(shake[version]), shake[version], START)
     token = bytes(10 << 20)
     frame = memoryview(token)
     if version:
-        frame = memoryview(request_frame(m.SaslAuthenticateRequest(auth_bytes=token), 1, 1, None))[4:]
+        frame = frame_of(m.SaslAuthenticateRequest(auth_bytes=token), 1)
     tracemalloc.start()
     actions = made.receive(frame, START)
     _, most_bytes = tracemalloc.get_traced_memory()

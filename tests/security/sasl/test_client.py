@@ -15,8 +15,8 @@ from barnabas.security.sasl.plain import PlainClient, PlainServer
 from barnabas.security.sasl.scram import MECHANISMS, make_credential, salted_password
 from barnabas.security.sasl.scram_exchange import ScramServer, TokenLogin
 from barnabas.wire import messages as m
-from barnabas.wire.asking import Question, key_of, read_response, request_frame
 from barnabas.wire.frame import read_request_header
+from tests.wire.client_frames import frame_of, response_in
 
 WALL_MS = 1_700_000_000_000
 SALT = b"some salt"
@@ -43,10 +43,6 @@ def at(seconds):
     return Moment(seconds, WALL_MS + round(seconds * 1000))
 
 
-def frame_of(request, version=1):
-    return memoryview(bytearray(request_frame(request, version, 7, "1")))[4:]
-
-
 def computed(side, actions, moment):
     """Actions after the work for a thread is done."""
     while not any(isinstance(action, Send | Close) for action in actions):
@@ -58,11 +54,11 @@ def converse(login, side, moment, request=None):
     """The end of a login; its failures are LoginFailed or the cause for which the authenticator closes."""
     request = request or login.begin()
     while True:
-        actions = computed(side, side.receive(frame_of(request), moment), moment)
+        actions = computed(side, side.receive(frame_of(request, 1), moment), moment)
         sent = next((action for action in actions if isinstance(action, Send)), None)
         if sent is None:
             return actions[-1]
-        response = read_response(sent.frame[4:], Question(key_of(request), 1, 7))
+        response = response_in(sent.frame[4:], request.API_KEY, 1)
         step = login.take(response)
         request = step.then(step.run()) if isinstance(step, Compute) else step
         if isinstance(request, LoggedIn):
@@ -91,9 +87,9 @@ def test_each_mechanism_logs_in_and_again(mechanism, options, name, lifetime_ms)
     assert side.is_complete
     if lifetime_ms is not None:
         again = credentials.login(lambda: "client", WALL_MS + 2000)
-        handshake = frame_of(again.begin())
+        handshake = frame_of(again.begin(), 1)
         (sent,) = side.reauthenticate(read_request_header(handshake), handshake, at(2))
-        request = again.take(read_response(sent.frame[4:], Question(17, 1, 7)))
+        request = again.take(response_in(sent.frame[4:], 17, 1))
         left_ms = lifetime_ms if mechanism == "OAUTHBEARER" else lifetime_ms - 2000
         assert converse(again, side, at(2), request) == LoggedIn(left_ms)
 
