@@ -1,6 +1,6 @@
 """A connection for synchronous code (edge): one socket, our own codec.
 
-Requests may be in flight together; their responses come in the same order. Whoever needs frames of its own sends them
+Requests may be in flight together; their responses come in the same order. A caller with frames of its own sends them
 with `send_frame`, and reads what comes with `receive_frame`.
 """
 

@@ -27,6 +27,7 @@ import trio.testing
 
 from barnabas.broker.call import Broker
 from barnabas.broker.serve import serve
+from barnabas.client.connection import Connection
 from barnabas.config.live import BrokerConfig
 from barnabas.controller.store import paths
 from barnabas.controller.store.sqlitestore import STORE_MAX_BYTES, SqliteDatabase, open_sqlite_database
@@ -35,7 +36,7 @@ from barnabas.storage.disk import Disk
 from barnabas.storage.memdisk import MemDisk
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS
-from barnabas.wire.asking import Question, key_of, read_response, request_frame
+from barnabas.wire.asking import key_of
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.frame import LENGTH_BYTES
 from barnabas.world.net import Net, Stream
@@ -281,15 +282,14 @@ async def first_of(*events: trio.Event) -> None:
 # -- clients
 
 
-class Client:
-    """A client that sends any request; by default in the highest version that is served."""
+class Client(Connection):
+    """A client that sends any request; by default in the highest version that is served.
+
+    Its own work is outside of the measured steps: a `StepMeter` measures the broker in the same loop.
+    """
 
     def __init__(self, stream: Stream) -> None:
-        self.stream = stream
-        self.client_id = "test"
-        self._correlation_id = 0
-        self._received = bytearray()
-        self._asked: dict[int, Question] = {}
+        super().__init__(stream, "test")
 
     # bytes
 
@@ -300,8 +300,10 @@ class Client:
         await self.send_bytes(struct.pack(">i", len(body)) + body)
 
     async def receive_frame(self) -> bytes:
-        (size,) = struct.unpack(">i", await self._receive_exactly(4))
-        return await self._receive_exactly(size)
+        with trio.fail_after(PATIENCE_SECONDS):
+            frame = await super().receive_frame()
+        with outside_steps():
+            return bytes(frame)
 
     async def is_closed(self, within_seconds: float = PATIENCE_SECONDS) -> bool:
         """Whether the broker closes the connection, in this time, without another byte."""
@@ -318,55 +320,31 @@ class Client:
 
     def has_received(self) -> bool:
         """Whether bytes of an answer are there."""
-        self._received += self.stream.receive_now(1 << 16) or b""
-        return bool(self._received)
-
-    def close(self) -> None:
-        self.stream.close()
-
-    async def _receive_exactly(self, size: int) -> bytes:
-        with trio.fail_after(PATIENCE_SECONDS):
-            while len(self._received) < size:
-                data = await self.stream.receive_some(1 << 16)
-                if not data:
-                    raise EOFError(f"the broker closed the connection after {len(self._received)} of {size} bytes")
-                self._received += data
-        with outside_steps():
-            taken = bytes(self._received[:size])
-            del self._received[:size]
-            return taken
+        self._reader.feed(self.stream.receive_now(1 << 16) or b"")
+        return self._reader.pending_bytes > 0
 
     # requests
 
     async def send(self, request: m.Message, version: int | None = None) -> None:
         """Send a request without waiting for the answer."""
-        self._correlation_id += 1
         await self.send_frame(self.frame_of(request, version))
 
     async def send_at_once(self, *requests: tuple[m.Message, int]) -> None:
         """Send requests of these versions in one piece."""
-        data = bytearray()
-        for request, version in requests:
-            self._correlation_id += 1
-            frame = self.frame_of(request, version)
-            data += len(frame).to_bytes(LENGTH_BYTES) + frame
-        await self.send_bytes(bytes(data))
+        frames = [self.frame_of(request, version) for request, version in requests]
+        await self.send_bytes(b"".join(struct.pack(">i", len(frame)) + frame for frame in frames))
 
     def frame_of(self, request: m.Message, version: int | None = None) -> bytes:
-        """The bytes of a request, without their length."""
-        key = key_of(request)
-        version = APIS[key].max_version if version is None else version
-        self._asked[self._correlation_id] = Question(key, version, self._correlation_id)
+        """The bytes of the next request, without their length."""
+        version = APIS[key_of(request)].max_version if version is None else version
         with outside_steps():
-            return request_frame(request, version, self._correlation_id, self.client_id)[LENGTH_BYTES:]
+            return self.in_flight.frame(request, version)[LENGTH_BYTES:]
 
     async def receive(self) -> m.Message:
         """The next answer."""
         frame = await self.receive_frame()
-        (correlation_id,) = struct.unpack_from(">i", frame)
-        assert correlation_id == next(iter(self._asked)), "answers come in the order of the requests"
         with outside_steps():
-            return read_response(frame, self._asked.pop(correlation_id))
+            return self.in_flight.response(frame)
 
     async def ask(self, request: m.Message, version: int | None = None) -> m.Message:
         """Send a request and return its answer."""

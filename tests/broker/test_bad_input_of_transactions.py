@@ -17,6 +17,7 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import TRANSACTIONAL, build_batch
 from barnabas.wire.sentinels import NO_PRODUCER_ID
 from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from barnabas.world.net import ConnectionLost
 from barnabas.world.pacing import portions
 from tests.broker.clock import now_ms
 from tests.broker.clusters import until
@@ -33,7 +34,7 @@ from tests.broker.test_hostile_transactions import (
     statuses,
 )
 from tests.broker.test_transactions import T0, T1, U0, decided, one_broker
-from tests.broker.writers import GONE, Writer, committed, stable_offset
+from tests.broker.writers import Writer, committed, stable_offset
 
 FENCED, FENCED_BEFORE = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
 UNKNOWN = ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -152,14 +153,13 @@ async def test_a_marker_from_anybody_ends_a_transaction_in_its_partition_alone(n
 
 async def is_answered(client: Client, request: m.Message, version: int, name: bytes) -> bool:
     """Whether the request is answered with these bytes where its text has this many times `~`."""
-    client._correlation_id += 1
     frame = client.frame_of(request, version)
-    client._asked.clear()
+    client.in_flight.forget()
     placeholder = b"~" * len(name)
     assert frame.count(placeholder) == 1
     await client.send_frame(bytes(frame).replace(placeholder, name))
     # Not decoded: bytes that are no text come back as a text that is longer than clients may read.
-    return (await client.receive_frame())[:4] == struct.pack(">i", client._correlation_id)
+    return (await client.receive_frame())[:4] == struct.pack(">i", client.in_flight.correlation_id)
 
 
 def requests_of(name: str) -> dict[str, tuple[m.Message, int]]:
@@ -217,7 +217,7 @@ async def test_an_id_of_any_bytes_is_answered(nursery, autojump_clock, label):
         client = await machines[0].connect()
         try:
             assert await is_answered(client, request, version, name), what
-        except GONE:
+        except ConnectionLost:
             pytest.fail(f"{what}: closed")
     (machine,) = machines
     await machine.crash()
@@ -254,7 +254,6 @@ async def test_a_null_id_is_no_producer_of_transactions(nursery, autojump_clock)
         (writer.adding(T0), 3, b"\x03id"),
     ):
         broken = await machines[0].connect()
-        broken._correlation_id += 1
         frame = bytes(broken.frame_of(request, version))
         assert frame.count(before) == 1
         await broken.send_frame(frame.replace(before, b"\xff\xff" if len(before) == 4 else b"\x00"))
@@ -454,7 +453,6 @@ async def test_a_connection_that_breaks_in_any_request_breaks_nothing_else(nurse
     steps = [(writer.adding(T0), 3), (writer.producing("t", b"a"), 11), (offsets, 4), (writer.ending(commit=True), 4)]
     for request, version in steps:
         leaver = await machines[0].connect()
-        leaver._correlation_id += 1
         frame = bytes(leaver.frame_of(request, version))
         whole = struct.pack(">i", len(frame)) + frame
         await leaver.send_bytes(whole[: int(len(whole) * part)])

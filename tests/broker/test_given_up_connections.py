@@ -183,7 +183,7 @@ async def test_a_late_marker_at_a_leader_that_was_none_meanwhile_is_not_written(
     writer = Writer(machines, "id")
     await writer.init()
     old = await machine.connect()
-    old.client_id = "broker-7-txn-marker-sender"
+    old.in_flight.client_id = "broker-7-txn-marker-sender"
     await writer.transaction({T0: b"a"})
     await decided(machines)
     leads_again(machine)

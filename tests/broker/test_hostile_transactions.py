@@ -16,13 +16,14 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import NO_LEADER
 from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC, TopicPartition, partition_for
 from barnabas.world.metadata import ClusterMetadata
+from barnabas.world.net import ConnectionLost
 from tests.broker.clock import START_MS, now_ms
 from tests.broker.clusters import cluster, create_topic, until
 from tests.broker.harness import Machine
 from tests.broker.requests import produce_many
 from tests.broker.steps import StepMeter
 from tests.broker.test_transactions import T0, T1, THREE, decided, one_broker
-from tests.broker.writers import GONE, PATIENCE_SECONDS, Writer, committed, leader_in, stable_offset
+from tests.broker.writers import PATIENCE_SECONDS, Writer, committed, leader_in, stable_offset
 
 Asked = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 AskedTopic = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
@@ -228,18 +229,18 @@ async def test_markers_are_overtaken_also_in_the_middle_of_a_request(nursery, au
     # Between two parts of it the coordinator has sent all of it again, on a later connection, and goes on.
     machines = await one_broker(nursery)
     old = await machines[0].connect()
-    old.client_id = SENDER_CLIENT_ID.format(7)
+    old.in_flight.client_id = SENDER_CLIENT_ID.format(7)
     right, later_number, written = markers._append, 1 << 40, []
 
     def append(broker, *args, **kwargs):
         written.append(right(broker, *args, **kwargs))
         if len(written) == 100:
-            assert not broker.marker_senders.is_overtaken(old.client_id, later_number)
+            assert not broker.marker_senders.is_overtaken(old.in_flight.client_id, later_number)
         return written[-1]
 
     monkeypatch.setattr(markers, "_append", append)
     asked = [marker((number, 0), [T0]).markers[0] for number in range(3000)]
-    with pytest.raises(GONE):
+    with pytest.raises(ConnectionLost):
         await old.ask(m.WriteTxnMarkersRequest(markers=asked))
     assert stable_offset(machines, "t") == (100, 100)
 

@@ -13,6 +13,7 @@ from barnabas.coordinators.transactions.state import Status
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import GROUP_TOPIC
+from barnabas.world.net import ConnectionLost
 from tests.broker.clusters import cluster, create_topic, until
 from tests.broker.harness import Machine
 from tests.broker.test_hostile_transactions import (
@@ -25,7 +26,7 @@ from tests.broker.test_hostile_transactions import (
     statuses,
 )
 from tests.broker.test_transactions import T0, T1, THREE, U0, decided, one_broker
-from tests.broker.writers import GONE, Writer, committed, stable_offset
+from tests.broker.writers import Writer, committed, stable_offset
 
 TESTS = pathlib.Path(__file__).parents[1]
 HERE = "broker/test_known_faults.py"
@@ -170,7 +171,7 @@ async def test_a_request_on_a_connection_given_up_adds_nothing_to_the_next_trans
     writer._clients[machines[0]] = await machines[0].connect()
     await writer.add(T0)
     for client, request, version in ((old, writer.adding(U0), 3), (older, offsets, 4)):
-        with pytest.raises(GONE):
+        with pytest.raises(ConnectionLost):
             await client.ask(request, version)
     (topic,) = (await writer.described()).topics
     assert (topic.topic, list(topic.partitions)) == ("t", [0])
@@ -197,7 +198,7 @@ async def test_offsets_on_a_connection_given_up_do_not_join_the_next_transaction
     await writer.end(commit=True)
     await writer.completed()
     assert await writer.send_offsets("g", {T0: 20}) is ErrorCode.NONE
-    with pytest.raises(GONE):
+    with pytest.raises(ConnectionLost):
         await old.ask(late)
     await writer.end(commit=True)
     await writer.completed()

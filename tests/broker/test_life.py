@@ -34,7 +34,7 @@ class Life:
             while True:
                 try:
                     row = await client.produce("t", batch, number % self.PARTITIONS, timeout_ms=500)
-                except (ConnectionLost, EOFError):
+                except ConnectionLost:
                     client = await self.connected()
                     continue
                 if row.error_code == 0:
@@ -51,7 +51,7 @@ class Life:
             try:
                 wanted = [("t", partition, len(seen))]
                 answer = await client.ask(fetch_request(wanted, session=session, max_wait_ms=50, max_bytes=300), 12)
-            except (ConnectionLost, EOFError):
+            except ConnectionLost:
                 client, session = await self.connected(), (0, 0)
                 continue
             session = (answer.session_id, session[1] + 1) if answer.session_id else (0, 0)

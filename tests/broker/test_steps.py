@@ -66,7 +66,7 @@ async def longest_step(scene: Scene, request: m.Message, version: int) -> Step:
                 await scene.client.send(request, version)
                 await scene.client.receive_frame()
                 is_answered = True
-            except (EOFError, ConnectionLost):
+            except ConnectionLost:
                 pass
         # It waits, is not answered, or was refused by the end of the connection.
         if not is_answered:

@@ -8,10 +8,11 @@ from barnabas.replication.replicas import Replicas
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TRANSACTION_TOPIC
+from barnabas.world.net import ConnectionLost
 from tests.broker.clusters import cluster, create_topic, leader_of, until
 from tests.broker.harness import Machine
 from tests.broker.requests import produce_many, producers_request
-from tests.broker.writers import GONE, Writer, committed, leader_in, read_committed, stable_offset
+from tests.broker.writers import Writer, committed, leader_in, read_committed, stable_offset
 
 THREE = {
     "transaction_state_log_replication_factor": "3",
@@ -271,7 +272,7 @@ async def test_an_end_on_a_connection_given_up_does_not_end_the_next_transaction
     writer._clients[machines[0]] = again
     await writer.add(T0)
     await writer.write("t", b"b")
-    with pytest.raises(GONE):
+    with pytest.raises(ConnectionLost):
         await old.ask(writer.ending(commit=True))
     assert (await writer.described()).transaction_state == "Ongoing"
     assert await writer.end(commit=False) is ErrorCode.NONE
@@ -284,7 +285,7 @@ async def test_markers_that_were_delayed_do_not_end_the_next_transaction(nursery
     writer = Writer(machines, "id")
     await writer.init()
     old, later = await machines[0].connect(), await machines[0].connect()
-    old.client_id = later.client_id = "broker-7-txn-marker-sender"
+    old.in_flight.client_id = later.in_flight.client_id = "broker-7-txn-marker-sender"
     await writer.transaction({T0: b"a"})
     await decided(machines)
     marker = m.WriteTxnMarkersRequest.WritableTxnMarker(
@@ -297,7 +298,7 @@ async def test_markers_that_were_delayed_do_not_end_the_next_transaction(nursery
     request = m.WriteTxnMarkersRequest(markers=[marker])
     (result,) = (await later.ask(request)).markers
     assert result.topics[0].partitions[0].error_code == ErrorCode.NONE
-    with pytest.raises(GONE):
+    with pytest.raises(ConnectionLost):
         await old.ask(request)
 
 

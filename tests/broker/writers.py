@@ -26,7 +26,6 @@ PATIENCE_SECONDS = 120.0
 PAUSE_SECONDS = 0.1
 TIMEOUT_MS = 60_000
 READ_COMMITTED = 1
-GONE = (ConnectionLost, EOFError)  # what `Client.ask` raises when the broker closes the connection
 RETRIABLE = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -243,7 +242,7 @@ class Writer:
         """The answer; None if the broker has gone."""
         try:
             return await (await self.client(machine)).ask(request, version)
-        except GONE:
+        except ConnectionLost:
             self._clients.pop(machine, None)
             return None
 

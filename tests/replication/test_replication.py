@@ -86,7 +86,7 @@ async def test_what_a_controller_has_sent_on_an_earlier_connection_comes_too_lat
     for request in late:
         assert (await former.ask(request)).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
     assert group.machines[2].broker.metadata.leader_of("t", 0) == 3
-    former.client_id = "another"  # with the epoch of the controller
+    former.in_flight.client_id = "another"  # with the epoch of the controller
     assert (await former.ask(await topic._update_metadata())).error_code == 0
     await topic.led_by(1)
 

@@ -18,7 +18,7 @@ from barnabas.wire.records import (
     build_batch,
     build_control_batch,
 )
-from barnabas.world.net import OsNet, SocketBuffers
+from barnabas.world.net import ConnectionLost, OsNet, SocketBuffers
 from tests.broker.clock import now_ms
 from tests.broker.harness import Machine
 from tests.broker.requests import batch_of, fetch_request, fetched, produce_many, records_in, values_in
@@ -561,7 +561,7 @@ async def test_a_lookup_that_fails_takes_its_directory_offline_and_no_other(nurs
 
 async def test_a_slice_that_cannot_be_read_ends_its_connection_and_its_directory(nursery, autojump_clock):
     machine, client, partition = await with_a_disk_that_reads_no_more(nursery, 100_000)
-    with pytest.raises(EOFError):
+    with pytest.raises(ConnectionLost, match="it closed the connection"):
         await client.fetch("t", 0, partition)
     client = await machine.connect()
     assert (await client.produce("t", b"v", partition)).error_code == ErrorCode.KAFKA_STORAGE_ERROR

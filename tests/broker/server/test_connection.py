@@ -502,7 +502,7 @@ async def test_files_of_an_answer_that_is_not_read_are_closed_with_its_connectio
 async def test_a_file_that_became_shorter_than_announced_ends_the_connection_alone(nursery, autojump_clock):
     machine, client = await slow_reader(nursery)
     machine.disk.open("/data/t-0/00000000000000000000.log").truncate(500_000)
-    with pytest.raises(EOFError):
+    with pytest.raises(ConnectionLost, match="it closed the connection"):
         await client.receive()
     assert (await (await machine.connect()).metadata("t"))["t"].error_code == 0
 

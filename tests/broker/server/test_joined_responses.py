@@ -36,10 +36,7 @@ def sends(client, monkeypatch):
 
 
 async def send_together(client, *requests):
-    frames = []
-    for request in requests:
-        client._correlation_id += 1
-        frames.append(client.frame_of(request))
+    frames = [client.frame_of(request) for request in requests]
     await client.send_bytes(b"".join(struct.pack(">i", len(frame)) + frame for frame in frames))
 
 
@@ -83,7 +80,6 @@ async def test_a_response_leaves_while_the_next_produce_waits(client, monkeypatc
 
 
 async def test_a_response_leaves_before_the_next_produce_ends_the_connection(client, autojump_clock):
-    client._correlation_id += 1
     frame = client.frame_of(small(1))
     malformed = frame[:8] + b"\xff\xff\xff"
     await client.send_bytes(b"".join(struct.pack(">i", len(each)) + each for each in (frame, malformed)))

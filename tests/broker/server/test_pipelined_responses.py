@@ -103,7 +103,6 @@ async def test_a_batch_that_asks_for_no_answer_has_none_among_those_that_wait(nu
     scene = await Scene.open(nursery)
     await scene.send(b"a")
     await scene.send(b"b", acks=0)
-    scene.producer._asked.popitem()
     await scene.send(b"c")
     assert scene.log_end == 3
     await scene.fetches_from(3)
@@ -144,7 +143,6 @@ async def test_what_breaks_the_protocol_takes_no_answer_from_those_that_wait(nur
     await scene.send(b"a")
     if nonsense == "refusal":  # of a batch that asks for no answer
         await scene.producer.send(produce_request("unheard-of", b"b", acks=0))
-        scene.producer._asked.popitem()
     else:
         frame = scene.producer.frame_of(produce_request("t", b"b"))
         size = -1 if nonsense == "length" else len(frame) // 2

@@ -338,7 +338,7 @@ async def drained(client, lost):
     """Read what comes; note a connection that ends before the answer does."""
     try:
         await client.receive()
-    except EOFError:
+    except ConnectionLost:
         lost.append(client)
 
 
