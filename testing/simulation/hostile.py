@@ -24,7 +24,7 @@ import trio
 from barnabas.testing.simulation.net import SimStream
 from barnabas.testing.simulation.party import Link, Lost, Party
 from barnabas.wire import messages as m
-from barnabas.wire.asking import request_frame
+from barnabas.wire.asking import InFlightRequests
 from barnabas.world.net import ConnectionLost, Stream
 
 HOSTILE_RULES = {
@@ -173,7 +173,7 @@ class Hostile:
     async def _ask_for_ids(self, link: Link) -> None:
         while True:
             request = _join(f"{self.party.name}-pending", "", 0)
-            frame = request_frame(request, 5, 1, "c" * self.party.rng.choice(CLIENT_ID_BYTES))
+            frame = InFlightRequests("c" * self.party.rng.choice(CLIENT_ID_BYTES)).frame(request, 5)
             await link.stream.send_all(frame * 10)
             await _read(link.stream, 1 << 16)
             await self.party.pause(0.5)
@@ -193,7 +193,7 @@ class Hostile:
         rows = [m.OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=1)]
         topic = m.OffsetCommitRequest.OffsetCommitRequestTopic(name="steady", partitions=rows)
         request = m.OffsetCommitRequest(group_id=DEEP, topics=[topic])
-        await link.stream.send_all(request_frame(request, 0, 1, self.party.name))
+        await link.stream.send_all(InFlightRequests(self.party.name).frame(request, 0))
         await _read(link.stream, 1 << 16)
         await self.party.pause(10.0)
 

@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeVar, TypeVarTuple
 
 import trio
 
+from barnabas.client.connection import Connection
 from barnabas.client.login import log_in
 from barnabas.security.sasl.client import Credentials, log_in_again_after_ms
 from barnabas.security.sasl.exchange import LoginFailed
@@ -26,9 +27,8 @@ from barnabas.security.sasl.mechanisms import nonce
 from barnabas.testing.simulation.net import SimStream
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS
-from barnabas.wire.asking import Question, key_of, read_response, request_frame
+from barnabas.wire.asking import key_of
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.frame import FrameReader
 from barnabas.wire.topics import ZERO_TOPIC_ID
 from barnabas.world.net import ConnectionLost, Net, Stream
 
@@ -37,7 +37,6 @@ CONNECT_SECONDS = 2.0
 FETCH_BY_NAME_VERSION = 12
 CLIENTS_ADD_VERSION = 3
 FRAME_BYTES_MAX = 64 << 20
-READ_BYTES = 1 << 16
 BACK_OFF_SECONDS = 0.1
 ABANDONED_MAX = 5  # connections of a party
 
@@ -86,22 +85,19 @@ class Link:
     ) -> None:
         self.stream = stream
         self.address = address
-        self._client_id = client_id
         self._versions = versions
         self._admission = admission
         self._log_in_at = -math.inf
-        self._reader = FrameReader(FRAME_BYTES_MAX)
+        self._connection = Connection(stream, client_id, response_bytes_max=FRAME_BYTES_MAX)
         self._on_served = on_served
-        self._asked: deque[Question] = deque()
-        self._asked_at: deque[float] = deque()
+        self._asked_at: deque[float] = deque()  # of the requests without an answer
         self._worked_at = trio.current_time()  # when it was made, or the last answer came
-        self._correlation_id = 0
         self.is_closed = False
 
     @property
     def has_requests(self) -> bool:
         """Whether there are requests without an answer."""
-        return bool(self._asked)
+        return bool(self._asked_at)
 
     @property
     def must_log_in(self) -> bool:
@@ -125,24 +121,31 @@ class Link:
         after_ms = math.inf if lifetime_ms is None else log_in_again_after_ms(lifetime_ms, rng)
         self._log_in_at = trio.current_time() + after_ms / 1000
 
-    async def send(self, request: m.Message, *, answered: bool = True) -> None:
+    async def send(self, request: m.Message) -> None:
         """Send a request; `receive` has its answer, if it is one that is answered."""
         key = key_of(request)
         version = min(self._versions.get(key, APIS[key].max_version), _version_max(request))
-        self._correlation_id += 1
-        if answered:
-            self._asked.append(Question(key, version, self._correlation_id))
+        in_flight = self._connection.in_flight
+        frame = in_flight.frame(request, version)
+        if len(in_flight) > len(self._asked_at):
             self._asked_at.append(trio.current_time())
-        await self._guarded(ANSWER_SECONDS, request_frame(request, version, self._correlation_id, self._client_id))
+
+        try:
+            with trio.fail_after(ANSWER_SECONDS):
+                await self.stream.send_all(frame)
+        except (ConnectionLost, trio.TooSlowError) as error:
+            raise self._lost(str(error)) from None
 
     async def receive(self, kind: type[Answer], seconds: float = ANSWER_SECONDS) -> Answer:
         """The answer to the oldest request that has none yet."""
-        frame = self._reader.next_frame()
-        if frame is None:
-            frame = await self._next_frame(seconds)
-        answer = read_response(frame, self._asked.popleft())
-        seconds = trio.current_time() - self._asked_at.popleft()
+        try:
+            with trio.fail_after(seconds):
+                answer = await self._connection.receive()
+        except (ConnectionLost, trio.TooSlowError) as error:
+            raise self._lost(str(error) or f"no answer in {seconds} s") from None
+
         self._worked_at = trio.current_time()
+        seconds = self._worked_at - self._asked_at.popleft()
         if self._on_served is not None and not isinstance(answer, WAIT_FOR_MEMBERS):
             self._on_served(seconds, self._worked_at, "")
         if not isinstance(answer, kind):
@@ -165,27 +168,6 @@ class Link:
         """No more of this connection."""
         self.is_closed = True
         self.stream.close()
-
-    async def _guarded(self, seconds: float, data: bytes) -> None:
-        try:
-            with trio.fail_after(seconds):
-                await self.stream.send_all(data)
-        except (ConnectionLost, trio.TooSlowError) as error:
-            raise self._lost(str(error)) from None
-
-    async def _next_frame(self, seconds: float) -> memoryview:
-        frame = None
-        try:
-            with trio.fail_after(seconds):
-                while frame is None:
-                    data = await self.stream.receive_some(READ_BYTES)
-                    if not data:
-                        raise ConnectionLost("the broker closed the connection")
-                    self._reader.feed(data)
-                    frame = self._reader.next_frame()
-        except (ConnectionLost, trio.TooSlowError) as error:
-            raise self._lost(str(error) or f"no answer in {seconds} s") from None
-        return frame
 
     def _lost(self, why: str) -> Lost:
         # Where clients log in, a broker closes the connection of one that does not log in again in time.

@@ -171,7 +171,7 @@ class Writer:
             self._tell(REFUSED, pending)
             return
         try:
-            await link.send(self._request(pending), answered=self.plan.acks != 0)
+            await link.send(self._request(pending))
             if self.plan.acks == 0:
                 self._tell(FAILED, pending)  # its outcome is unknown
                 return
