@@ -25,6 +25,7 @@ QUICK = {
     "test_old_clients.py",
     "test_operations_page.py",
     "test_process.py",
+    "test_replay.py",
     "test_roundtrip.py",
     "test_secured.py",
 }
@@ -34,6 +35,7 @@ LONGEST = (
     "test_spark.py",
     "test_clusters.py",
     "test_differential.py",
+    "test_replay.py",
     "test_walkthrough.py",
     "test_readme.py",
     "test_archive_restore.py",

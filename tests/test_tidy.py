@@ -368,8 +368,8 @@ def test_a_readme_names_each_file_of_its_folder():
 
 def test_every_handler_is_named_in_a_test():
     """By its request, or in a list of them: tests go through the connection and do not import the handler."""
-    folders = ("broker", "coordinators")
-    tests = "".join(path.read_text() for folder in folders for path in (ROOT / "tests" / folder).rglob("*.py"))
+    folders = ("tests/broker", "tests/coordinators", "compat_tests/differential/scenarios")
+    tests = "".join(path.read_text() for folder in folders for path in (ROOT / folder).rglob("*.py"))
     missing = [APIS[key].name for key in sorted(HANDLERS) if f"{APIS[key].name}Request" not in tests]
     assert missing == [], "add scenarios of these handlers to tests/broker/handlers/"
 

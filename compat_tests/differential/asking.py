@@ -9,7 +9,10 @@ from barnabas.wire.records import Record, build_batch
 
 NO_ID = bytes(16)
 MIB = 1 << 20
-PAST_MS = int(time.time() * 1000) - 3_600_000  # one time in the past, the same for both brokers
+# One time in the past, the same for both brokers. Its low bits are 0 in each run, for what is damaged of a time may be
+# read as something else.
+PAST_MS = (int(time.time() * 1000) - 3_600_000) >> 20 << 20
+YEAR_MS = 365 * 86_400_000
 
 # partition, fetch offset, current leader epoch, last fetched epoch, byte limit: as many as matter
 FetchFrom = Sequence[int]

@@ -81,9 +81,9 @@ def _unequal(kafka: Any, barnabas: Any, path: str) -> Iterator[tuple[str, Any, A
     if isinstance(kafka, dict) and isinstance(barnabas, dict):
         for name in dict.fromkeys([*kafka, *barnabas]):
             yield from _unequal(kafka.get(name, ABSENT), barnabas.get(name, ABSENT), _join(path, name))
-    elif isinstance(kafka, list) and isinstance(barnabas, list) and _keys(kafka) and _keys(barnabas):
+    elif isinstance(kafka, list) and isinstance(barnabas, list) and keys_of(kafka) and keys_of(barnabas):
         yield from _unequal(
-            dict(zip(_keys(kafka), kafka, strict=True)), dict(zip(_keys(barnabas), barnabas, strict=True)), path
+            dict(zip(keys_of(kafka), kafka, strict=True)), dict(zip(keys_of(barnabas), barnabas, strict=True)), path
         )
     elif isinstance(kafka, list) and isinstance(barnabas, list) and len(kafka) == len(barnabas):
         for index, (theirs, ours) in enumerate(zip(kafka, barnabas, strict=True)):
@@ -92,7 +92,7 @@ def _unequal(kafka: Any, barnabas: Any, path: str) -> Iterator[tuple[str, Any, A
         yield path, kafka, barnabas
 
 
-def _keys(items: list[Any]) -> list[Any]:
+def keys_of(items: list[Any]) -> list[Any]:
     """What tells the structs of a list apart, if they have a key: their names or indexes."""
     for key in KEYS:
         found = [item[key] for item in items if isinstance(item, dict) and key in item]

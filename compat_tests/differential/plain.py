@@ -4,6 +4,8 @@ Topic ids, member ids, producer ids, ports, the cluster id and times differ by c
 them ("the id of topic x", "member 2"), in the order in which they appear in a scenario, so that a wrong id is still a
 difference. Lists of structs are compared as sets: Kafka lists topics and partitions in the order of its hash
 tables. The order of records, of numbers and of strings counts.
+
+Times about now are all called "NOW". Those near `PAST_MS`, which scenarios choose, are named by their distance from it.
 """
 
 import pathlib
@@ -21,6 +23,7 @@ from barnabas.wire.records import (
     walk_entries,
 )
 from barnabas.wire.topics import topic_id_text
+from compat_tests.differential.asking import PAST_MS, YEAR_MS
 
 NO_ID = bytes(16)
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -28,6 +31,7 @@ MILLISECONDS = re.compile(r"\b1[6-9]\d{11}\b")
 MAGIC_OFFSET = 16  # in entries of all formats
 OLD_FORMATS = (0, 1)
 NEAR_NOW_SECONDS = 120
+NEAR_PAST_MS = 1_000_000
 CODECS = 7  # the bits of a batch's attributes that name its codec
 
 # Fields whose value belongs to the run and not to the broker's behaviour.
@@ -83,7 +87,7 @@ class Names:
         text = UUID.sub(lambda found: self._members.get(found[0], "UUID"), text)
         for topic_id, name in self._topics.items():
             text = text.replace(topic_id_text(topic_id), name)
-        return MILLISECONDS.sub("NOW", text)
+        return MILLISECONDS.sub(lambda found: _past(int(found[0])) or "NOW", text)
 
 
 def plain(value: Any, names: Names, field: str = "") -> Any:  # one case a type
@@ -115,6 +119,13 @@ def plain(value: Any, names: Names, field: str = "") -> Any:  # one case a type
             return sorted(items, key=repr) if are_structs and field not in ORDERED else items
 
 
+def _past(time_ms: int) -> str | None:
+    """What a time near PAST_MS, or a year after it, is called: each run has another past."""
+    distance_ms = time_ms - PAST_MS
+    is_named = any(abs(distance_ms - known_ms) < NEAR_PAST_MS for known_ms in (0, YEAR_MS))
+    return f"PAST{distance_ms:+}" if is_named else None
+
+
 def _number(value: int, names: Names, field: str) -> Any:
     if field in BY_CHANCE and value > 0:
         return "CHANCE"
@@ -126,7 +137,7 @@ def _number(value: int, names: Names, field: str) -> Any:
         return "NOW"
     if field.endswith("error_code"):
         return _error_name(value)
-    return int(value)
+    return _past(value) or int(value)
 
 
 def _error_name(code: int) -> str:

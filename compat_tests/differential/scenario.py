@@ -11,9 +11,12 @@ that stops a broker is declared as `@cluster_scenario(disturbs=True)`, and runs 
 runs against brokers with logins.
 """
 
+import importlib
 import pathlib
+import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
 from compat_tests.differential.plain import plain
@@ -59,6 +62,12 @@ def cluster_scenario(function: Any = None, *, disturbs: bool = False) -> Any:
     return register if function is None else register(function)
 
 
+def load(folder: ModuleType) -> None:
+    """Register the scenarios of all files in a folder."""
+    for found in pkgutil.iter_modules(folder.__path__):
+        importlib.import_module(f"{folder.__name__}.{found.name}")
+
+
 class Broker(Protocol):
     """What a scenario needs to know of the process it runs against."""
 
@@ -84,15 +93,15 @@ def run(name: str, brokers: dict[str, Broker]) -> Run:
 
 def run_on(name: str, sides: Mapping[str, Side]) -> Run:
     """Run a scenario on both sides."""
-    function = SCENARIOS.get(name) or CLUSTER_SCENARIOS.get(name) or SASL_SCENARIOS[name]
     with ThreadPoolExecutor(len(sides)) as threads:
-        running = {broker: threads.submit(_answers, function, side) for broker, side in sides.items()}
+        running = {broker: threads.submit(answers_of, name, side) for broker, side in sides.items()}
         answers = {broker: future.result() for broker, future in running.items()}
     return Run(**answers, requests=max(side.requests for side in sides.values()), asked=sides["kafka"].asked)
 
 
-def _answers(function: Scenario, side: Side) -> dict[str, Any]:
+def answers_of(scenario: str, side: Side) -> dict[str, Any]:
     """What one broker answers; a scenario that cannot go on says why instead of its remaining answers."""
+    function = SCENARIOS.get(scenario) or CLUSTER_SCENARIOS.get(scenario) or SASL_SCENARIOS[scenario]
     found: dict[str, Any] = {}
     try:
         for name, answer in function(side):

@@ -3,8 +3,6 @@
 The clusters start once. Scenarios that take a broker down come last, and leave all brokers up.
 """
 
-import importlib
-import pkgutil
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 
@@ -16,14 +14,13 @@ from compat_tests.differential.clusters import Cluster
 from compat_tests.differential.compare import Tally, stale, take_stock
 from compat_tests.differential.known import KNOWN_DIFFERENCES
 from compat_tests.differential.known_of_clusters import ABOUT_ONE_BROKER, KNOWN_DIFFERENCES_OF_CLUSTERS
-from compat_tests.differential.scenario import CLUSTER_SCENARIOS, DISTURBING, SCENARIOS, run_on
+from compat_tests.differential.scenario import CLUSTER_SCENARIOS, DISTURBING, SCENARIOS, load, run_on
 from compat_tests.small_cluster import KINDS
 
 SHOWN_DIFFERENCES = 20
 
 for package in (scenarios, cluster_scenarios):
-    for found in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{found.name}")
+    load(package)
 
 
 def is_about_one_broker(name):

@@ -1,55 +1,36 @@
 """Every scenario against Apache Kafka 3.9.1 and against Barnabas: a difference is explained in `known.py`, or fails."""
 
-import importlib
-import pkgutil
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from barnabas.wire.apis import APIS
-from compat_tests.brokers import BrokerProcess
-from compat_tests.differential import scenarios
-from compat_tests.differential.compare import Tally, stale, take_stock
+from compat_tests.differential import recorded, scenarios
+from compat_tests.differential.compare import Tally, differences, stale, take_stock
 from compat_tests.differential.known import KNOWN_DIFFERENCES
-from compat_tests.differential.scenario import SCENARIOS, run
-from compat_tests.kafka import SINGLE_BROKER, KafkaProcess, free_port
+from compat_tests.differential.scenario import SCENARIOS, load, run
+from compat_tests.differential.single_brokers import barnabas_in, kafka_in, make_ready
 
 SHOWN_DIFFERENCES = 20
 
-for found in pkgutil.iter_modules(scenarios.__path__):
-    importlib.import_module(f"{scenarios.__name__}.{found.name}")
-
-# The same for both. Short sessions make group scenarios short; few internal partitions are soon there.
-SETTINGS = {
-    **{name.replace(".", "_"): value for name, value in SINGLE_BROKER.items()},
-    "offsets_topic_num_partitions": 3,
-    "transaction_state_log_num_partitions": 3,
-    "transaction_abort_timed_out_transaction_cleanup_interval_ms": 500,
-    "group_min_session_timeout_ms": 1000,
-}
-
-LOG_DIRS = ("data", "data-2")
-
-
-def prepare(directory):
-    """Kafka and Barnabas, not yet started, with two log directories each."""
-    made = []
-    for Process, name in ((KafkaProcess, "kafka"), (BrokerProcess, "barnabas")):
-        own = directory / name
-        own.mkdir()
-        made.append(Process(own, **SETTINGS, log_dirs=",".join(str(own / folder) for folder in LOG_DIRS)))
-    made[1].port = free_port()  # so that both are configured with a port
-    return made
+load(scenarios)
 
 
 @pytest.fixture(scope="session")
 def brokers(tmp_path_factory):
     """Both brokers; they start at the same time."""
-    kafka, barnabas = prepare(tmp_path_factory.mktemp("differential"))
+    directory = tmp_path_factory.mktemp("differential")
+    for name in ("kafka", "barnabas"):
+        (directory / name).mkdir()
+    kafka = kafka_in(directory / "kafka")
+    barnabas = barnabas_in(directory / "barnabas")
     try:
         with ThreadPoolExecutor() as threads:
             list(threads.map(lambda broker: broker.start(), (kafka, barnabas)))
-        yield {"kafka": kafka, "barnabas": barnabas}
+        started = {"kafka": kafka, "barnabas": barnabas}
+        for name, broker in started.items():
+            make_ready(name, broker.port, broker.directory)
+        yield started
         assert "Traceback" not in barnabas.log_text(), barnabas.log_text()[-4000:]
     finally:
         kafka.close()
@@ -71,6 +52,11 @@ def test_both_brokers_answer_alike(name, brokers, tally):
     left = take_stock(name, found, KNOWN_DIFFERENCES, tally)
     shown = "\n".join(map(str, left[:SHOWN_DIFFERENCES]))
     assert not left, f"{len(left)} unexplained differences of {len(found.kafka)} answers:\n{shown}"
+    if name in recorded.NOT_RECORDED:
+        return
+    outdated = list(differences(name, recorded.recorded(name), recorded.as_recorded(found.kafka)))
+    shown = "\n".join(map(str, outdated[:SHOWN_DIFFERENCES]))
+    assert not outdated, f"Kafka answers otherwise than is recorded; the first of each pair is the record:\n{shown}"
 
 
 # These come after the scenarios.

@@ -4,24 +4,20 @@ Answers that come after the delay of failed logins count as others than those th
 `sasl_scenarios/`.
 """
 
-import importlib
-import pkgutil
-
 import pytest
 
 from compat_tests.differential import sasl_scenarios
 from compat_tests.differential.compare import Tally, stale, take_stock
 from compat_tests.differential.known_of_sasl import KNOWN_DIFFERENCES_OF_SASL
 from compat_tests.differential.sasl_brokers import SaslBrokers
-from compat_tests.differential.scenario import SASL_SCENARIOS, run_on
+from compat_tests.differential.scenario import SASL_SCENARIOS, load, run_on
 
 CASES_MIN = 200
 SHOWN_DIFFERENCES = 20
 
 pytestmark = pytest.mark.thorough
 
-for found in pkgutil.iter_modules(sasl_scenarios.__path__):
-    importlib.import_module(f"{sasl_scenarios.__name__}.{found.name}")
+load(sasl_scenarios)
 
 
 @pytest.fixture(scope="module")

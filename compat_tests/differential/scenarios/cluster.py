@@ -31,6 +31,12 @@ def features_are_updated(side):
             "negative": [Update(feature="nope", max_version_level=-1)],
             "empty name": [Update(feature="", max_version_level=1)],
             "twice": [Update(feature="nope", max_version_level=1)] * 2,
+            "twice, and another": [
+                Update(feature=feature, max_version_level=level) for feature, level in (("x", 5), ("y", 1), ("x", 0))
+            ],
+            "downgrade": [Update(feature="nope", allow_downgrade=True)],
+            "level 5, safe downgrade": [Update(feature="nope", max_version_level=5, upgrade_type=2)],
+            **{f"upgrade type {kind}": [Update(feature="nope", upgrade_type=kind)] for kind in (0, 2, 3, 9)},
             "nothing": [],
         }
         requests = {

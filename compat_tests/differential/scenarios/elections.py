@@ -34,7 +34,7 @@ def leaders_are_elected(side):
                 "unclean": _elect([(topic, [0, 1])], 1),
                 "unclean of unknown": _elect([(unknown, [0])], 1),
                 "all, unclean": _elect(None, 1),
-                "kind 9": _elect([(topic, [0])], 9),
+                **{f"kind {kind}": _elect([(topic, [0])], kind) for kind in (2, 9, -1)},
             }
         with side.connect() as client:
             yield from client.ask_all(version, cases)

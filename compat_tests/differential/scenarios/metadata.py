@@ -23,7 +23,7 @@ def metadata_by_name(side):
         cases = {
             "known": metadata(known),
             "twice the same": metadata(known, known),
-            "bad names": metadata("..", "a/b", "", "x" * 250),
+            "bad names": metadata("..", ".", "a/b", "", "x" * 250, "a b", "ü"),
             "twice the same bad name": metadata("..", ".."),
         }
         if version:
@@ -36,7 +36,7 @@ def metadata_by_name(side):
         if version >= 4:
             cases |= {
                 "unknown, not to be created": metadata(unknown, create=False),
-                "bad names, not to be created": metadata("..", "a/b", create=False),
+                "bad names, not to be created": metadata("..", ".", "a/b", "a b", create=False),
                 "unknown and known": metadata(unknown, known, "..", create=False),
                 "internal, not there": metadata("__transaction_state", create=False),
             }

@@ -7,7 +7,8 @@ from barnabas.wire.compressors import compress
 from barnabas.wire.downconvert import encode_message
 from barnabas.wire.record_batch import read_batch_header, walk_entries
 from barnabas.wire.record_reader import Record
-from compat_tests.differential.asking import PAST_MS, batch, fetch, produce, produce_one
+from barnabas.wire.runtime import varint
+from compat_tests.differential.asking import PAST_MS, YEAR_MS, batch, fetch, produce, produce_one
 from compat_tests.differential.scenario import scenario
 from compat_tests.differential.side import CLOSED, SILENT
 
@@ -15,7 +16,6 @@ VERSIONS = range(3)
 OLD_CODECS = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
 APPEND_TIME = 8  # in the attributes of format 1
 BROKEN_LZ4_CHECKSUM = 0  # any other than the right one: format 0 does not look at it
-YEAR_MS = 365 * 86_400_000
 
 
 def message(magic, value=b"v", key=b"k", *, at=PAST_MS, offset=0, attributes=0):
@@ -170,13 +170,36 @@ def bad(magic):
     return cases
 
 
+# How the digits of a time in a header begin, and those of a time delta between PAST_MS and 1970 end, in either
+# direction: what is left of them is a distance.
+PAST_BEGINS = PAST_MS.to_bytes(8, "big").hex()[:-5]
+YEAR_BEGINS = (PAST_MS + YEAR_MS).to_bytes(8, "big").hex()[:-5]
+PAST_ENDS = varint(PAST_MS >> 20).hex()
+PAST_ENDS_BACKWARDS = varint((PAST_MS >> 20) - 1).hex()
+CHECKSUM = slice(34, 42)  # of the digits of a batch
+
+
+def _digits(data):
+    """The bytes of a batch without its checksum, which covers times."""
+    digits = data.hex()
+    named = f"{digits[: CHECKSUM.start]} {digits[CHECKSUM.stop :]}"
+    for of_this_run, name in (
+        (PAST_BEGINS, " PAST "),
+        (YEAR_BEGINS, " YEAR "),
+        (PAST_ENDS, " PAST "),
+        (PAST_ENDS_BACKWARDS, " -PAST "),
+    ):
+        named = named.replace(of_this_run, name)
+    return named
+
+
 def _stored(side, topic):
     """What the log holds, and its bytes where no compressor and no clock had a hand in them."""
     request = fetch([(topic, [(0, 0)])], max_bytes=50 << 20, partition_bytes=50 << 20)
     answer = side.ask(request, 11)  # which also carries what zstd compressed
     content = bytes(answer.responses[0].partitions[0].records)
     plain = [
-        content[position : position + entry.size_bytes].hex()
+        _digits(content[position : position + entry.size_bytes])
         for position, entry in walk_entries(content)
         if not read_batch_header(content, position).attributes
     ]

@@ -86,6 +86,9 @@ def quotas_are_found(side):
         "default user, strictly": _described(("user", DEFAULT, None), strict=True),
         "users": _described(("user", ANY, None)),
         "users, strictly": _described(("user", ANY, None), strict=True),
+        "a client": _described(("client-id", EXACT, client_id)),
+        "a client, strictly": _described(("client-id", EXACT, client_id), strict=True),
+        "users and clients, strictly": _described(("user", ANY, None), ("client-id", ANY, None), strict=True),
         "clients": _described(("client-id", ANY, None)),
         "user and client": _described(("user", EXACT, user), ("client-id", EXACT, client_id)),
         "user and any client": _described(("user", EXACT, user), ("client-id", ANY, None)),
@@ -114,3 +117,36 @@ def quotas_are_found(side):
             yield f"remove {name}", client.ask(request, 1)
         side.wait(lambda: not side.ask(_described(), 1).entries)
         yield "all removed", client.ask(_described(), 1)
+
+
+@scenario
+def several_entities_in_one_request(side):
+    """Each succeeds or fails by itself; of one that is named twice the last rates count."""
+    user, other = side.name("user"), side.name("other")
+    rate, twice = ("producer_byte_rate", 1.0), ("producer_byte_rate", 2.0)
+
+    def merged(*requests):
+        entries = [request.entries[0] for request in requests]
+        return m.AlterClientQuotasRequest(entries=entries)
+
+    steps = {
+        "good and bad": merged(
+            alter_quotas([("user", user)], rate),
+            alter_quotas([("nope", "x")]),
+            alter_quotas([("user", other)], ("nope", 1.0)),
+            alter_quotas([]),
+        ),
+        "one twice": merged(alter_quotas([("user", user)], rate), alter_quotas([("user", user)], twice)),
+        "what no node is called": merged(alter_quotas([("user", ".")], rate), alter_quotas([("user", user)], rate)),
+        "removed": merged(alter_quotas([("user", user)], ("producer_byte_rate", None))),
+    }
+    expected = {"good and bad": [1.0], "one twice": [2.0], "what no node is called": [1.0], "removed": []}
+    found = _described(("user", EXACT, user))
+
+    def rates():
+        return [value.value for entry in side.ask(found, 1).entries for value in entry.values]
+
+    for name, request in steps.items():
+        yield name, side.ask(request, 1)
+        side.wait(lambda name=name: rates() == expected[name])
+        yield f"{name}, others", side.ask(_described(("user", EXACT, other)), 1)

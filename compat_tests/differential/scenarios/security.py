@@ -51,6 +51,7 @@ def acls_without_an_authorizer(side):
         "resource type 99": {"resource_type": 99},
         "operation 1": {"operation": 1},
         "permission 1": {"permission_type": 1},
+        "permission 0": {"permission_type": 0},
         "bad principal": {"principal": "x"},
         "empty name": {"resource_name": ""},
     }
@@ -71,6 +72,10 @@ def acls_without_an_authorizer(side):
             "create, nothing": m.CreateAclsRequest(creations=[]),
         }
         if version >= 1:
+            cases["create, good and pattern 0"] = m.CreateAclsRequest(
+                creations=[_creation(), _creation(resource_pattern_type=0)]
+            )
+        if version >= 1:
             patterns = (0, ANY, MATCH, PREFIXED, 9)
             cases |= {
                 f"describe, pattern {kind}": _filter(m.DescribeAclsRequest, pattern_type_filter=kind)
@@ -90,7 +95,7 @@ def _upsertion(name, mechanism=1, iterations=4096, salt=b"salt", password=b"pass
 def scram_credentials(side):
     Request, Deletion = m.AlterUserScramCredentialsRequest, m.AlterUserScramCredentialsRequest.ScramCredentialDeletion
     User = m.DescribeUserScramCredentialsRequest.UserName
-    one, two, absent = map(side.name, ("one", "two", "none"))
+    one, two, absent, odd = map(side.name, ("one", "two", "none", "ä b/<default>"))
 
     def alter(upsertions=(), deletions=()):
         rows = [Deletion(name=name, mechanism=mechanism) for name, mechanism in deletions]
@@ -126,7 +131,14 @@ def scram_credentials(side):
         "describe an unknown one": described(absent),
         "describe one twice": described(one, one),
         "describe an empty name": described(""),
+        "describe what no node is called": described("..", one),
         "describe all": m.DescribeUserScramCredentialsRequest(users=None),
+        "one refused, others not": alter([_upsertion(one, 1, 1), _upsertion(one, 2), _upsertion(two)], [(absent, 1)]),
+        "no password beside others": alter([_upsertion(one), _upsertion(two, password=b""), _upsertion(absent, 9)]),
+        "delete what no node is called": alter([_upsertion(one)], [("..", 1)]),
+        "an odd name": alter([_upsertion(odd, 2, 5000)]),
+        "describe all that are there": m.DescribeUserScramCredentialsRequest(users=None),
+        "delete the odd one": alter(deletions=[(odd, 2)]),
         "delete one": alter(deletions=[(one, 1)]),
         "describe what is left": described(one),
         "delete the rest": alter(deletions=[(one, 2), (two, 1), (two, 2)]),
@@ -153,9 +165,10 @@ def delegation_tokens_without_a_secret(side):
             ),
         }
         if version == 3:
-            cases["create for another"] = m.CreateDelegationTokenRequest(
-                owner_principal_type="User", owner_principal_name="y", max_lifetime_ms=-1
-            )
+            for kind, name in (("User", "y"), ("", "y"), ("User", None), ("", ""), (None, "y")):
+                cases[f"create for {kind} {name}"] = m.CreateDelegationTokenRequest(
+                    owner_principal_type=kind, owner_principal_name=name, max_lifetime_ms=-1
+                )
         if version <= 2:
             cases |= {
                 "renew": m.RenewDelegationTokenRequest(hmac=b"x", renew_period_ms=1000),

@@ -84,6 +84,8 @@ def create_topics_on_brokers_that_are_not_there(side):
 @scenario
 def create_topics_only_to_validate(side):
     there = side.create_topic("there")
+    dotted = side.create_topic("dotted.name")
+    colliding = dotted.replace(".", "_")
     for version in range(1, 8):
 
         def new(of, *rest, version=version, **fields):
@@ -98,6 +100,13 @@ def create_topics_only_to_validate(side):
             "timeout 0": _create(new("zero"), timeout_ms=0, validate_only=True),
             "assigned": _create(new("assigned", -1, -1, assigned=[(0, [1]), (1, [1])]), validate_only=True),
             "bad config": _create(new("config", configs=[("retention.ms", "x")]), validate_only=True),
+            "unknown config": _create(new("config", configs=[("no.such", "1")]), validate_only=True),
+            "null config": _create(new("config", configs=[("retention.ms", None)]), validate_only=True),
+            "no replicas": _create(new("none", 1, 0), validate_only=True),
+            "two replicas": _create(new("none", 1, 2), validate_only=True),
+            "counts and assigned": _create(new("none", assigned=[(0, [1])]), validate_only=True),
+            "bad names": _create(*map(new_topic, ("..", "a/b", "x" * 250)), validate_only=True),
+            "a colliding name": _create(new_topic(colliding), new("beside"), validate_only=True),
             "good, in earnest": _create(new("good", 2)),
         }
         with side.connect() as client:

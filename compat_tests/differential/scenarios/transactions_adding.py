@@ -8,6 +8,7 @@ from compat_tests.differential.asking_transactions import (
     add_offsets,
     add_several,
     await_transactions,
+    seen,
     verify,
 )
 from compat_tests.differential.scenario import scenario
@@ -51,6 +52,7 @@ def partitions_that_may_not_be_added(side):
                 "one good": {topic: [0, 7], "__consumer_offsets": [0], "no-such-topic": [0]},
                 "bad name": {"a/b": [0]},
                 "empty name": {"": [0]},
+                "a partition twice": {"no-such-topic": [0, 0], topic: [1, 1]},
                 "unknown partition, empty id": {topic: [2]},
             }
             cases = {name: add(*writer.who, of) for name, of in topics.items()}
@@ -76,6 +78,9 @@ def partitions_that_are_added(side):
             ):
                 yield f"v{version} {name}", writer.client.ask(add(*writer.who, topics), version)
                 yield f"v{version} {name}, then", writer.described()
+            writer.end()
+            for name, answer in seen(writer.client, one, 1):
+                yield f"v{version} {name}", answer
 
 
 @scenario

@@ -1,5 +1,7 @@
 """EndTxn in every state, and transactions that end without it: by their time, or for a successor."""
 
+from compat_tests.differential.asking import produce_one
+from compat_tests.differential.asking_groups import offsets_of
 from compat_tests.differential.asking_transactions import (
     Stuck,
     Writer,
@@ -12,12 +14,15 @@ from compat_tests.differential.asking_transactions import (
     read,
     records_of,
     seen,
+    verify,
 )
 from compat_tests.differential.scenario import scenario
 
 VERSIONS = range(5)
 NEVER_GIVEN = 2**50
 RESULTS = {"commit": True, "abort": False}
+EPOCHS = (-32_768, -1, 0, 2, 3, 32_765, 32_766, 32_767)  # the owner has epoch 1
+PRODUCERS = (-(2**63), -1, NEVER_GIVEN, 2**63 - 1)
 
 
 @scenario
@@ -39,6 +44,42 @@ def ends_of_nothing(side):
                 for case, request in cases.items():
                     yield f"v{version} {result} {case}", writer.client.ask(request, version)
         yield "then", writer.described()
+
+
+@scenario
+def others_than_the_owner(side):
+    """Any other epoch, and any other producer id, is refused in every request, and the owner goes on."""
+    topic = side.create_topic("one")
+    side.await_coordinator()
+    with Writer(side) as writer, Writer(side, "thief") as thief:
+        writer.init()
+        thief.add(topic)
+        name, producer, epoch = writer.who
+        others = {f"epoch {other}": (producer, other) for other in EPOCHS}
+        others |= {f"producer {other}": (other, epoch) for other in PRODUCERS}
+        others["thief"] = thief.who[1:]
+
+        for state in ("Empty", "Ongoing"):
+            for label, who in others.items():
+                offsets = commit_in(name, side.name("g"), *who, [(topic, [(0, 1)])])
+                for version in range(4):
+                    yield f"{state} {label} add v{version}", writer.client.ask(add(name, *who, {topic: [0]}), version)
+                for version in VERSIONS:
+                    yield f"{state} {label} end v{version}", writer.client.ask(end(name, *who), version)
+                yield f"{state} {label} offsets", writer.client.ask(offsets, 3)
+                yield f"{state} {label} verify", writer.client.ask(verify((name, *who, {topic: [0]})), 4)
+                # Kafka takes a higher epoch into an open transaction, which cannot be ended then.
+                if who[0] >= 0 and 0 <= who[1] <= (epoch if state == "Ongoing" else EPOCHS[-1]):
+                    late = produce_one(topic, records_of(*who, 0, b"false"), transactional_id=name)
+                    yield f"{state} {label} produce", writer.client.ask(late, 11)
+            if state == "Empty":
+                writer.add(topic)
+                writer.write(topic, b"a")
+
+        yield "then", writer.described()
+        yield "end", writer.end()
+        yield "read", writer.client.ask(read(topic), 12)
+        yield "offsets", writer.client.ask(offsets_of(side.name("g"), [(topic, [0])]), 8)
 
 
 @scenario

@@ -1,0 +1,44 @@
+"""Every scenario against Barnabas in memory, beside the recorded answers of Apache Kafka 3.9.1 (`answers/`).
+
+It is what `test_differential.py` does, without Java and processes. That one also checks the record.
+"""
+
+import pytest
+
+from compat_tests.differential import recorded, scenarios
+from compat_tests.differential.compare import Tally, stale, take_stock
+from compat_tests.differential.known import KNOWN_DIFFERENCES
+from compat_tests.differential.scenario import Run, answers_of, load
+from compat_tests.differential.single_brokers import in_memory
+
+SHOWN_DIFFERENCES = 20
+
+load(scenarios)
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with in_memory() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def tally():
+    return Tally()
+
+
+@pytest.mark.parametrize("name", recorded.recorded_scenarios())
+def test_a_broker_in_memory_answers_as_kafka_did(name, broker, tally):
+    kafka = recorded.recorded(name)
+    assert kafka, "no answers are recorded; with Java: python -m compat_tests.differential --record"
+    side = broker.side(name)
+    answers = recorded.as_recorded(answers_of(name, side))
+    found = Run(kafka, answers, side.requests, side.asked)
+    left = take_stock(name, found, KNOWN_DIFFERENCES, tally)
+    shown = "\n".join(map(str, left[:SHOWN_DIFFERENCES]))
+    assert not left, f"{len(left)} unexplained differences of {len(found.kafka)} answers:\n{shown}"
+
+
+def test_every_known_difference_is_seen_in_memory_too(tally):
+    """An entry about a scenario that did not run is not asked for."""
+    assert stale(KNOWN_DIFFERENCES, tally) == []
