@@ -10,8 +10,6 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import Machine
 
-NOT_NEEDED = (ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
-NO_PARTITION = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
 ALTERED_MESSAGE = ""
 
 
@@ -38,35 +36,6 @@ async def elect(machine, *asked, version=2, election_type=0, everything=False, *
         for row in topic.partition_result
     }
     return answer.error_code, rows
-
-
-@pytest.mark.parametrize("version", range(3))
-async def test_on_one_broker_no_election_is_needed(autojump_clock, machine, version):
-    asked = ("t", [0, 1, 9]), ("nope", [0])
-    assert await elect(machine, *asked, version=version) == (
-        0,
-        {("t", 0): NOT_NEEDED, ("t", 1): NOT_NEEDED, ("t", 9): NO_PARTITION, ("nope", 0): NO_PARTITION},
-    )
-
-
-@pytest.mark.parametrize("version", range(3))
-async def test_of_everything_only_what_was_elected_is_reported(autojump_clock, machine, version):
-    assert await elect(machine, version=version, everything=True) == (0, {})
-
-
-async def test_unclean_elections_are_not_needed_either(autojump_clock, machine):
-    assert await elect(machine, ("t", [0]), election_type=1) == (0, {("t", 0): NOT_NEEDED})
-    assert await elect(machine, everything=True, election_type=1) == (0, {})
-
-
-@pytest.mark.parametrize("election_type", [2, -1])
-async def test_an_unknown_kind_of_election_fails(autojump_clock, machine, election_type):
-    failed = ErrorCode.UNKNOWN_SERVER_ERROR
-    assert await elect(machine, ("t", [0]), election_type=election_type) == (failed, {("t", 0): (failed, None)})
-
-
-async def test_asking_for_nothing_elects_no_one(autojump_clock, machine):
-    assert await elect(machine) == await elect(machine, ("t", [])) == (0, {})
 
 
 OTHER = 99
@@ -157,39 +126,6 @@ async def test_moving_to_where_the_partition_is_is_done_at_once(autojump_clock, 
     assert (partition.leader_id, partition.leader_epoch, partition.replica_nodes) == (me, 1, [me])
 
 
-async def test_what_cannot_move_is_refused_row_by_row(autojump_clock, machine):
-    me = machine.serving.broker_id
-    refused = await move(
-        machine, ("t", 0, []), ("t", 1, [me, me]), ("t", 7, [me]), ("t", 8, None), ("nope", 0, [me]), ("u", 0, [me, 99])
-    )
-    assert refused == {
-        ("t", 0): (39, "Empty replica list specified in partition reassignment."),
-        ("t", 1): (39, f"Duplicate replica ids in partition reassignment replica list: ArrayBuffer({me}, {me})"),
-        ("t", 7): NO_PARTITION,
-        ("t", 8): (85, "No partition reassignment is in progress."),
-        ("nope", 0): NO_PARTITION,
-        ("u", 0): (
-            39,
-            "Replica assignment has brokers that are not alive."
-            f" Replica list: ArrayBuffer({me}, 99), live broker list: Set({me})",
-        ),
-    }
-
-
-async def test_nothing_asked_is_nothing_answered(autojump_clock, machine):
-    assert await move(machine) == {}
-
-
-@pytest.mark.parametrize("topics", [None, [("t", [0, 1]), ("nope", [3])], []])
-async def test_nothing_is_on_its_way(autojump_clock, machine, topics):
-    asked = topics and [
-        m.ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics(name=name, partition_indexes=indexes)
-        for name, indexes in topics
-    ]
-    answer = await (await machine.connect()).ask(m.ListPartitionReassignmentsRequest(topics=asked))
-    assert (answer.error_code, answer.error_message, answer.topics) == (0, "", [])
-
-
 # AlterPartition
 
 
@@ -239,11 +175,6 @@ async def test_the_dead_are_ineligible_which_older_leaders_do_not_know(autojump_
     assert codes == [ErrorCode.OPERATION_NOT_ATTEMPTED] * 2 + [ErrorCode.INELIGIBLE_REPLICA] * 2
 
 
-@pytest.mark.parametrize("version", range(4))
-async def test_another_broker_epoch_is_stale(autojump_clock, machine, version):
-    assert await alter(machine, version, broker_epoch=12345) == ErrorCode.STALE_BROKER_EPOCH
-
-
 # ControlledShutdown
 
 
@@ -257,11 +188,6 @@ async def shut_down(machine, version, broker_id, broker_epoch=-1):
 async def test_a_single_broker_leaves_nothing_that_another_could_lead(autojump_clock, machine, version):
     assert await shut_down(machine, version, machine.serving.broker_id) == (0, [])
     assert (await (await machine.connect()).produce("t", b"v")).error_code == 0
-
-
-@pytest.mark.parametrize("version", range(4))
-async def test_an_unknown_broker_is_not_available(autojump_clock, machine, version):
-    assert await shut_down(machine, version, 99) == (ErrorCode.BROKER_NOT_AVAILABLE, [])
 
 
 async def test_the_epoch_of_an_unknown_broker_is_an_error_without_a_name(autojump_clock, machine):

@@ -8,7 +8,6 @@ from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import Machine
 
 Asked = m.CreatePartitionsRequest.CreatePartitionsTopic
-Assignment = m.CreatePartitionsRequest.CreatePartitionsAssignment
 
 
 async def connected(nursery, **properties):
@@ -52,34 +51,6 @@ async def test_new_partitions_outlive_a_crash(nursery, autojump_clock):
     assert (await client.produce("t", b"v", 1)).error_code == 0
 
 
-async def test_replicas_may_be_assigned_by_hand(nursery, autojump_clock):
-    machine, client = await connected(nursery)
-    me = Assignment(broker_ids=[machine.serving.broker_id])
-    request = m.CreatePartitionsRequest(topics=[Asked(name="t", count=2, assignments=[me])], timeout_ms=5000)
-    (row,) = (await client.ask(request)).results
-    assert row.error_code == 0
-    assert await partitions(client) == 2
-
-
-async def test_a_request_that_only_asks_changes_nothing(nursery, autojump_clock):
-    _, client = await connected(nursery)
-    assert await grown(client, ("t", 3), ("nope", 3), validate_only=True) == {
-        "t": (0, None),
-        "nope": (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic 'nope' does not exist."),
-    }
-    assert await partitions(client) == 1
-
-
-async def test_one_refused_topic_does_not_keep_another_from_growing(nursery, autojump_clock):
-    _, client = await connected(nursery)
-    await client.create_topic("u", 2)
-    assert await grown(client, ("t", 2), ("u", 2), ("u", 3)) == {
-        "t": (0, None),
-        "u": (ErrorCode.INVALID_REQUEST, "Duplicate topic in request."),
-    }
-    assert (await partitions(client), await partitions(client, "u")) == (2, 2)
-
-
 @pytest.mark.parametrize("timeout_ms", [0, -1])
 async def test_without_time_the_answer_is_a_timeout_and_the_topic_grows(nursery, autojump_clock, timeout_ms):
     _, client = await connected(nursery)
@@ -89,11 +60,6 @@ async def test_without_time_the_answer_is_a_timeout_and_the_topic_grows(nursery,
     }
     await trio.sleep(1)
     assert await partitions(client) == 2
-
-
-async def test_nothing_asked_is_nothing_answered(nursery, autojump_clock):
-    _, client = await connected(nursery)
-    assert await grown(client) == {}
 
 
 async def test_a_full_store_is_a_timeout(nursery, autojump_clock, caplog):

@@ -75,17 +75,6 @@ async def test_version_4_tells_the_size_of_the_volume_and_what_is_free(nursery, 
         assert (row.total_bytes, row.usable_bytes) == (-1, -1)
 
 
-async def test_null_asks_for_all_logs_and_an_empty_list_for_none(nursery, autojump_clock):
-    _, client = await with_two_directories(nursery)
-    await client.create_topic("t", 2)
-    await client.create_topic("u")
-    answer = await client.ask(m.DescribeLogDirsRequest(topics=None))
-    assert sorted(topic.name for row in answer.results for topic in row.topics) == ["t", "t", "u"]
-    assert [row.topics for row in (await describe(client)).values()] == [[], []]
-    asked = [Asked(topic="none", partitions=[0]), Asked(topic="t", partitions=[7]), Asked(topic="t", partitions=[])]
-    assert [row.topics for row in (await describe(client, *asked)).values()] == [[], []]
-
-
 async def test_many_logs_are_reported_completely(nursery, autojump_clock):
     _, client = await with_two_directories(nursery)
     await client.create_topic("t", 1100)
@@ -114,16 +103,6 @@ async def test_a_log_that_is_not_used_has_no_lag(nursery, autojump_clock):
 
 
 # -- AlterReplicaLogDirs
-
-
-@pytest.mark.parametrize("version", range(3))
-async def test_a_new_partition_is_created_in_the_requested_directory(nursery, autojump_clock, version):
-    _, client = await with_two_directories(nursery)
-    for partition in range(3):
-        code = await alter_log_dir(client, "/b", "t", partition, version=version)
-        assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    await client.create_topic("t", 3)
-    assert await places(client, "t", 3) == {0: "/b", 1: "/b", 2: "/b"}
 
 
 async def test_a_request_for_a_partition_on_other_brokers_is_refused(nursery, autojump_clock):

@@ -39,92 +39,7 @@ async def names_of(client, version, **fields):
     return [topic.name for topic in (await client.ask(m.MetadataRequest(**fields), version)).topics]
 
 
-# -- which topics
-
-
-@pytest.mark.parametrize("version", range(13))
-async def test_every_version_describes_a_topic(nursery, autojump_clock, version):
-    machine, client = await with_topics(nursery, "t")
-    me = machine.serving.broker_id
-    answer = await client.ask(m.MetadataRequest(topics=[Asked(name="t")]), version)
-    assert [(broker.node_id, broker.host, broker.port) for broker in answer.brokers] == [(me, "127.0.0.1", 9092)]
-    (topic,) = answer.topics
-    (row,) = topic.partitions
-    assert (topic.name, topic.error_code, topic.is_internal) == ("t", 0, False)
-    assert (row.leader_id, row.replica_nodes, row.isr_nodes, list(row.offline_replicas)) == (me, [me], [me], [])
-    assert version < 1 or answer.controller_id == me
-    assert version < 2 or answer.cluster_id
-    assert version < 7 or row.leader_epoch == 0
-    assert version < 10 or any(topic.topic_id)
-
-
-async def test_null_means_all_topics_and_an_empty_list_none(nursery, autojump_clock):
-    _, client = await with_topics(nursery, "a", "b")
-    for version in range(1, 13):
-        assert await names_of(client, version, topics=None) == ["a", "b"]
-        assert await names_of(client, version, topics=[]) == []
-
-
-async def test_in_version_0_an_empty_list_means_all(nursery, autojump_clock):
-    _, client = await with_topics(nursery, "a", "b")
-    assert await names_of(client, 0, topics=[]) == ["a", "b"]
-
-
-async def test_asking_for_all_topics_creates_none(nursery, autojump_clock):
-    _, client = await with_topics(nursery)
-    assert await names_of(client, 12, topics=None, allow_auto_topic_creation=True) == []
-    assert await names_of(client, 12, topics=None) == []
-
-
-async def test_a_topic_that_is_named_twice_is_answered_once(nursery, autojump_clock):
-    _, client = await with_topics(nursery, "a")
-    assert await names_of(client, 12, topics=[Asked(name="a"), Asked(name="a")]) == ["a"]
-
-
-async def test_topics_are_found_by_their_ids(nursery, autojump_clock):
-    _, client = await with_topics(nursery, "a", "b")
-    topic_id = (await client.metadata("b"))["b"].topic_id
-    answer = await client.ask(m.MetadataRequest(topics=[Asked(topic_id=topic_id, name=None)]), 12)
-    assert [(topic.name, topic.topic_id, topic.error_code) for topic in answer.topics] == [("b", topic_id, 0)]
-
-
-async def test_an_unknown_id_is_reported_with_the_id_and_creates_nothing(nursery, autojump_clock):
-    _, client = await with_topics(nursery)
-    answer = await client.ask(m.MetadataRequest(topics=[Asked(topic_id=b"?" * 16, name=None)]), 12)
-    (topic,) = answer.topics
-    assert (topic.name, topic.topic_id, topic.error_code) == (None, b"?" * 16, ErrorCode.UNKNOWN_TOPIC_ID)
-
-
-@pytest.mark.parametrize("version", [10, 11])
-async def test_versions_that_carry_ids_without_serving_them_refuse_their_use(nursery, autojump_clock, version):
-    _, client = await with_topics(nursery, "a")
-    topic_id = (await client.metadata("a"))["a"].topic_id
-    for asked in (Asked(name="a", topic_id=topic_id), Asked(name=None, topic_id=topic_id), Asked(name=None)):
-        answer = await client.ask(m.MetadataRequest(topics=[asked]), version)
-        assert [topic.error_code for topic in answer.topics] == [ErrorCode.INVALID_REQUEST]
-
-
-async def test_the_operations_that_a_client_may_do_are_reported_on_demand(nursery, autojump_clock):
-    _, client = await with_topics(nursery, "a")
-    plain = await client.ask(m.MetadataRequest(topics=[Asked(name="a")]), 10)
-    asked = m.MetadataRequest(
-        topics=[Asked(name="a")],
-        include_cluster_authorized_operations=True,
-        include_topic_authorized_operations=True,
-    )
-    full = await client.ask(asked, 10)
-    assert (plain.cluster_authorized_operations, plain.topics[0].topic_authorized_operations) == (-(2**31), -(2**31))
-    assert (full.cluster_authorized_operations, full.topics[0].topic_authorized_operations) == (8096, 3576)
-
-
 # -- topics that are not there
-
-
-async def test_an_unknown_topic_is_an_error_when_the_request_forbids_to_create_it(nursery, autojump_clock):
-    _, client = await with_topics(nursery)
-    for _ in range(2):
-        assert (await client.metadata("new"))["new"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        await trio.sleep(1)
 
 
 async def test_an_unknown_topic_is_an_error_when_the_broker_forbids_to_create_it(nursery, autojump_clock):
@@ -159,20 +74,6 @@ async def test_many_clients_that_ask_at_once_create_one_topic(nursery, autojump_
     await trio.sleep(1)
     assert (await client.metadata("new"))["new"].error_code == 0
     assert await names_of(client, 12, topics=None) == ["new"]
-
-
-@pytest.mark.parametrize("name", [".", "..", "a/b", "x" * 250, "a b", "ä", ""])
-async def test_a_bad_name_is_an_invalid_topic_whether_or_not_it_may_be_created(nursery, autojump_clock, name):
-    _, client = await with_topics(nursery)
-    for create in (True, False):
-        found = await client.metadata(name, create=create)
-        assert [topic.error_code for topic in found.values()] == [ErrorCode.INVALID_TOPIC_EXCEPTION]
-    assert await names_of(client, 12, topics=None) == []
-
-
-async def test_names_that_would_collide_are_refused(nursery, autojump_clock):
-    _, client = await with_topics(nursery, "a.b")
-    assert (await client.metadata("a_b", create=True))["a_b"].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 async def test_more_replicas_than_brokers_cannot_be_created(nursery, autojump_clock):

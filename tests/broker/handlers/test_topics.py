@@ -52,15 +52,6 @@ async def test_every_version_creates_a_topic_that_can_be_used_at_once(nursery, a
     assert version < 7 or row.topic_id == known.topic_id
 
 
-async def test_the_answer_tells_the_configuration(nursery, autojump_clock):
-    _, client = await connected(nursery)
-    config = m.CreateTopicsRequest.CreatableTopicConfig(name="retention.ms", value="1234")
-    row = (await created(client, topic(configs=[config])))["t"]
-    configs = {entry.name: (entry.value, entry.config_source) for entry in row.configs}
-    assert configs["retention.ms"] == ("1234", 1)
-    assert configs["segment.bytes"] == ("1073741824", 5)
-
-
 async def test_a_topics_configuration_acts_and_outlives_a_restart(nursery, autojump_clock):
     machine, client = await connected(nursery)
     await client.create_topic("t", max_message_bytes="200")
@@ -74,64 +65,6 @@ async def test_counts_of_minus_one_are_the_brokers_defaults(nursery, autojump_cl
     assert (await created(client, topic(partitions=-1, replication_factor=-1)))["t"].num_partitions == 4
     assert (await created(client, topic("u", partitions=-1), version=3))["u"].error_code == 0
     assert len((await client.metadata("u"))["u"].partitions) == 4
-
-
-async def test_replicas_may_be_assigned_by_hand(nursery, autojump_clock):
-    machine, client = await connected(nursery)
-    me = [machine.serving.broker_id]
-    rows = [Assignment(partition_index=index, broker_ids=me) for index in range(2)]
-    row = (await created(client, topic(partitions=-1, replication_factor=-1, assignments=rows)))["t"]
-    assert (row.error_code, row.num_partitions) == (0, 2)
-
-
-REFUSED = {
-    "no partitions": (topic(partitions=0), ErrorCode.INVALID_PARTITIONS),
-    "negative partitions": (topic(partitions=-2), ErrorCode.INVALID_PARTITIONS),
-    "no replicas": (topic(replication_factor=0), ErrorCode.INVALID_REPLICATION_FACTOR),
-    "too many replicas": (topic(replication_factor=2), ErrorCode.INVALID_REPLICATION_FACTOR),
-    "bad name": (topic("a/b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
-    "long name": (topic("x" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION),
-    "dots": (topic(".."), ErrorCode.INVALID_TOPIC_EXCEPTION),
-    "existing": (topic("there.is"), ErrorCode.TOPIC_ALREADY_EXISTS),
-    "colliding": (topic("there_is"), ErrorCode.INVALID_TOPIC_EXCEPTION),
-    "unknown config": (
-        topic(configs=[m.CreateTopicsRequest.CreatableTopicConfig(name="no.such", value="1")]),
-        ErrorCode.INVALID_CONFIG,
-    ),
-    "bad config": (
-        topic(configs=[m.CreateTopicsRequest.CreatableTopicConfig(name="retention.ms", value="soon")]),
-        ErrorCode.INVALID_CONFIG,
-    ),
-    "null config": (
-        topic(configs=[m.CreateTopicsRequest.CreatableTopicConfig(name="retention.ms", value=None)]),
-        ErrorCode.INVALID_CONFIG,
-    ),
-    "counts and assignment": (
-        topic(assignments=[Assignment(partition_index=0, broker_ids=[1001])]),
-        ErrorCode.INVALID_REQUEST,
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-@pytest.mark.parametrize("validate_only", [False, True])
-async def test_what_cannot_be_is_refused_with_a_reason_and_the_rest_created(
-    nursery, autojump_clock, case, validate_only
-):
-    _, client = await connected(nursery)
-    await client.create_topic("there.is")
-    asked, code = REFUSED[case]
-    rows = await created(client, asked, topic("good"), validate_only=validate_only)
-    assert (rows[asked.name].error_code, rows["good"].error_code) == (code, 0)
-    assert rows[asked.name].error_message
-    known = [each.name for each in (await client.ask(m.MetadataRequest(topics=None))).topics]
-    assert known == ["there.is"] if validate_only else ["there.is", "good"]
-
-
-async def test_a_topic_named_twice_in_a_request_is_refused(nursery, autojump_clock):
-    _, client = await connected(nursery)
-    answer = await client.ask(creating(topic(), topic(), topic("u")))
-    assert {(row.name, row.error_code) for row in answer.topics} == {("t", ErrorCode.INVALID_REQUEST), ("u", 0)}
 
 
 async def test_without_time_the_answer_is_a_time_out_but_the_topic_comes(nursery, autojump_clock):
@@ -179,54 +112,6 @@ async def test_a_full_store_refuses_topics_and_leaves_the_others_alone(nursery, 
 
 
 # -- delete
-
-
-@pytest.mark.parametrize("version", range(7))
-async def test_every_version_deletes_a_topic(nursery, autojump_clock, version):
-    machine, client = await connected(nursery)
-    await client.create_topic("t", 2)
-    by_name = {"topic_names": ["t"]} if version < 6 else {"topics": [Deletable(name="t")]}
-    answer = await client.ask(m.DeleteTopicsRequest(timeout_ms=30_000, **by_name), version)
-    assert [(row.name, row.error_code) for row in answer.responses] == [("t", 0)]
-    assert (await client.metadata("t"))["t"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    await trio.sleep(1)
-    assert not machine.disk.exists("/data/t-0")
-
-
-async def test_a_topic_is_deleted_by_its_id(nursery, autojump_clock):
-    _, client = await connected(nursery)
-    topic_id = await client.create_topic("t")
-    (row,) = await deleted(client, Deletable(name=None, topic_id=topic_id))
-    assert (row.name, row.topic_id, row.error_code) == ("t", topic_id, 0)
-
-
-async def test_what_cannot_be_deleted_is_refused_and_the_rest_is_deleted(nursery, autojump_clock):
-    _, client = await connected(nursery)
-    for name in ("a", "b"):
-        await client.create_topic(name)
-    rows = await deleted(
-        client,
-        Deletable(name="nowhere"),
-        Deletable(name=None, topic_id=b"?" * 16),
-        Deletable(name="a"),
-        Deletable(name="a"),
-        Deletable(name="b"),
-    )
-    assert [(row.name, row.error_code) for row in rows] == [
-        ("nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-        (None, ErrorCode.UNKNOWN_TOPIC_ID),
-        ("a", 0),
-        ("a", 0),
-        ("b", 0),
-    ]
-
-
-async def test_name_and_id_together_are_an_invalid_request(nursery, autojump_clock):
-    _, client = await connected(nursery)
-    topic_id = await client.create_topic("t")
-    rows = await deleted(client, Deletable(name="t", topic_id=topic_id))
-    assert [row.error_code for row in rows] == [ErrorCode.INVALID_REQUEST]
-    assert (await client.metadata("t"))["t"].error_code == 0
 
 
 @pytest.mark.parametrize(("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (6, 73)])

@@ -20,12 +20,6 @@ INVALID = ErrorCode.INVALID_REQUEST
 EXACT, DEFAULT, ANY = 0, 1, 2
 ALICE = (("user", "alice"),)
 APP_OF_ALICE = (("user", "alice"), ("client-id", "app"))
-OTHERS_OF_ALICE = (("user", "alice"), ("client-id", None))
-OTHERS = (("user", None),)
-APP = (("client-id", "app"),)
-HOME = (("ip", "127.0.0.1"),)
-
-
 # -- entities and rates
 
 
@@ -187,38 +181,6 @@ async def describe(client, *components, strict=False, version=1):
     }
 
 
-async def broker_with_quotas(nursery):
-    client = await (await Machine(nursery).start()).connect()
-    for number, entity in enumerate((ALICE, APP_OF_ALICE, OTHERS_OF_ALICE, OTHERS, APP), 1):
-        assert await alter(client, (entity, {"producer_byte_rate": float(number)})) == [
-            (tuple(sorted(entity)), 0, None)
-        ]
-    assert await alter(client, (HOME, {"connection_creation_rate": 6.0})) == [(HOME, 0, None)]
-    return client
-
-
-@pytest.mark.parametrize(
-    ("components", "strict", "found"),
-    [
-        ([], False, {ALICE, APP_OF_ALICE, OTHERS_OF_ALICE, OTHERS, APP, HOME}),
-        ([], True, set()),
-        ([("user", EXACT, "alice")], False, {ALICE, APP_OF_ALICE, OTHERS_OF_ALICE}),
-        ([("user", EXACT, "alice")], True, {ALICE}),
-        ([("user", DEFAULT, None)], False, {OTHERS}),
-        ([("user", ANY, None)], True, {ALICE, OTHERS}),
-        ([("client-id", EXACT, "app")], False, {APP_OF_ALICE, APP}),
-        ([("client-id", EXACT, "app")], True, {APP}),
-        ([("user", EXACT, "alice"), ("client-id", DEFAULT, None)], False, {OTHERS_OF_ALICE}),
-        ([("user", ANY, None), ("client-id", ANY, None)], True, {APP_OF_ALICE, OTHERS_OF_ALICE}),
-        ([("ip", ANY, None)], False, {HOME}),
-        ([("user", EXACT, "unknown")], False, set()),
-    ],
-)
-async def test_a_filter_finds_what_it_asks_for(nursery, autojump_clock, components, strict, found):
-    client = await broker_with_quotas(nursery)
-    assert set(await describe(client, *components, strict=strict)) == found
-
-
 async def test_quotas_are_described_as_they_were_set_and_after_a_restart(nursery, autojump_clock):
     machine = await Machine(nursery).start()
     client = await machine.connect()
@@ -237,56 +199,3 @@ async def test_a_user_with_credentials_alone_is_not_described(nursery, autojump_
     await store.create("/config/users/bob", b'{"version":1,"config":{"SCRAM-SHA-256":"salt=x"}}')
     assert await describe(await machine.connect()) == {}
     await store.close()
-
-
-async def test_each_entity_succeeds_or_fails_by_itself(nursery, autojump_clock):
-    client = await (await Machine(nursery).start()).connect()
-    rows = await alter(
-        client, (ALICE, {"producer_byte_rate": 3.0}), ((("zz", "x"),), {}), (OTHERS, {"nope": 1.0}), ((), {})
-    )
-    assert rows == [
-        (ALICE, 0, None),
-        ((("zz", "x"),), INVALID, "Unhandled client quota entity type: zz"),
-        (OTHERS, INVALID, "Invalid configuration key nope"),
-        ((), INVALID, "Invalid empty client quota entity"),
-    ]
-    assert await describe(client) == {ALICE: {"producer_byte_rate": 3.0}}
-
-
-async def test_an_entity_that_is_named_twice_is_answered_once(nursery, autojump_clock):
-    client = await (await Machine(nursery).start()).connect()
-    rows = await alter(client, (ALICE, {"producer_byte_rate": 1.0}), (ALICE, {"producer_byte_rate": 2.0}))
-    assert rows == [(ALICE, 0, None)]
-    assert await describe(client) == {ALICE: {"producer_byte_rate": 2.0}}
-
-
-async def test_what_is_only_to_be_checked_is_not_written(nursery, autojump_clock):
-    client = await (await Machine(nursery).start()).connect()
-    rows = await alter(client, (ALICE, {"producer_byte_rate": 1.0}), (OTHERS, {"nope": 1.0}), validate_only=True)
-    assert [code for _, code, _ in rows] == [0, INVALID]
-    assert await describe(client) == {}
-
-
-async def test_an_address_must_be_one(nursery, autojump_clock):
-    client = await (await Machine(nursery).start()).connect()
-    nowhere = (("ip", "not an ip!"),)
-    rows = await alter(client, (nowhere, {"connection_creation_rate": 1.0}))
-    assert rows == [(nowhere, INVALID, "not%20an%20ip%21 is not a valid IP or resolvable host.")]
-
-
-async def test_a_name_that_no_node_can_have_is_an_error_of_that_entity_alone(nursery, autojump_clock):
-    client = await (await Machine(nursery).start()).connect()
-    dot = (("user", "."),)
-    rows = await alter(client, (dot, {"producer_byte_rate": 1.0}), (ALICE, {"producer_byte_rate": 1.0}))
-    assert rows == [(dot, ErrorCode.UNKNOWN_SERVER_ERROR, None), (ALICE, 0, None)]
-
-
-async def test_a_filter_is_refused_as_a_whole(nursery, autojump_clock):
-    client = await (await Machine(nursery).start()).connect()
-    asked = [m.DescribeClientQuotasRequest.ComponentData(entity_type="zz", match_type=ANY, match=None)]
-    answer = await client.ask(m.DescribeClientQuotasRequest(components=asked))
-    assert (answer.error_code, answer.error_message, answer.entries) == (
-        ErrorCode.UNSUPPORTED_VERSION,
-        "Custom entity type 'zz' not supported",
-        None,
-    )
