@@ -43,37 +43,6 @@ async def bring_to_life(client, machine, *others: int) -> None:
     assert (await client.ask(update)).error_code == 0
 
 
-@pytest.mark.parametrize("version", range(3))
-async def test_a_partition_starts_where_it_is_asked_to_and_readers_see_it(nursery, autojump_clock, version):
-    _, client = await with_records(nursery)
-    assert await delete(client, 4, version=version) == (0, 4)
-    assert (await client.list_offset("t", EARLIEST)).offset == 4
-    assert (await client.fetch("t", 3)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    row = await client.fetch("t", 4)
-    assert (row.log_start_offset, values_in(row)[0]) == (4, b"4")
-    assert (await client.produce("t", b"10")).log_start_offset == 4
-
-
-async def test_minus_one_deletes_all_that_is_committed(nursery, autojump_clock):
-    _, client = await with_records(nursery)
-    assert await delete(client, -1) == (0, 10)
-    assert (await client.list_offset("t", EARLIEST)).offset == 10
-    assert (await client.produce("t", b"10")).base_offset == 10
-
-
-async def test_an_offset_below_the_start_changes_nothing(nursery, autojump_clock):
-    _, client = await with_records(nursery)
-    assert await delete(client, 4) == (0, 4)
-    assert await delete(client, 2) == (0, 4)
-    assert (await client.list_offset("t", EARLIEST)).offset == 4
-
-
-@pytest.mark.parametrize("offset", [11, -2, -(2**63)])
-async def test_an_offset_outside_of_the_partition_is_out_of_range(nursery, autojump_clock, offset):
-    _, client = await with_records(nursery)
-    assert await delete(client, offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
-
-
 async def test_what_is_not_committed_cannot_be_deleted(nursery, autojump_clock):
     machine, client = await with_records(nursery)
     me = machine.serving.broker_id
@@ -81,33 +50,6 @@ async def test_what_is_not_committed_cannot_be_deleted(nursery, autojump_clock):
     await client.produce("t", b"10", acks=1)
     assert await delete(client, 11) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
     assert await delete(client, -1) == (0, 10)
-
-
-async def test_a_topic_that_is_only_compacted_keeps_its_records(nursery, autojump_clock):
-    _, client = await with_records(nursery)
-    await client.create_topic("compacted", cleanup_policy="compact")
-    await client.create_topic("both", cleanup_policy="compact,delete")
-    assert await delete(client, 0, "compacted") == (ErrorCode.POLICY_VIOLATION, -1)
-    assert await delete(client, 0, "both") == (0, 0)
-
-
-async def test_an_internal_topic_and_one_that_is_not_there_are_refused(nursery, autojump_clock):
-    _, client = await with_records(nursery)
-    await client.create_topic("__consumer_offsets", cleanup_policy="compact,delete")
-    assert await delete(client, 0, "__consumer_offsets") == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
-    assert await delete(client, 0, "__consumer_offsets", 7) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
-    assert await delete(client, 0, "none") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
-    assert await delete(client, 0, partition=-1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
-
-
-async def test_a_partition_that_is_named_twice_counts_once_and_an_empty_topic_not_at_all(nursery, autojump_clock):
-    _, client = await with_records(nursery)
-    answer = await client.ask(deletion_request(("t", 0, 60), ("t", 0, 3), ("none", 0, 1)))
-    rows = {topic.name: [(row.error_code, row.low_watermark) for row in topic.partitions] for topic in answer.topics}
-    assert rows == {"t": [(0, 3)], "none": [(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)]}
-    empty = deletion_request(("t", 0, 5))
-    empty.topics[0].partitions = []
-    assert (await client.ask(empty)).topics == []
 
 
 async def test_only_the_leader_deletes(nursery, autojump_clock):

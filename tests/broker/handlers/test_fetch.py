@@ -48,46 +48,10 @@ def only_row(answer):
 # -- what is answered
 
 
-@pytest.mark.parametrize("version", range(4, 18))
-async def test_every_version_returns_the_records(nursery, autojump_clock, version):
-    _, client, topic_id = await with_records(nursery)
-    row = await client.fetch(topic_id if version >= 13 else "t", 1, version=version)
-    assert [record.offset for record in records_in(row)] == [1, 2]
-    assert (row.error_code, row.high_watermark, row.aborted_transactions) == (0, 3, None)
-    assert version < 5 or row.log_start_offset == 0
-
-
 def old_fetch(version: int, *wanted, **fields) -> m.FetchRequest:
     """A fetch of before 0.11, from topic t: [(partition, offset)]."""
     limit = {} if version > 2 else {"max_bytes": 2**31 - 1}
     return fetch_request([("t", *each) for each in wanted], **limit, **fields)
-
-
-@pytest.mark.parametrize("version", range(4))
-async def test_old_versions_get_records_in_the_format_that_they_know(nursery, autojump_clock, version):
-    _, client, _ = await with_records(nursery)
-    answer = await client.ask(old_fetch(version, (0, 1)), version)
-    ((_, row),) = fetched(answer)
-    assert row.error_code == 0
-    assert {bytes(row.records)[16]} == {0 if version < 2 else 1}
-    assert records_in(row)[0].offset == 1
-    assert await client.read_values("t", 1) == [record.value for record in records_in(row)]
-
-
-@pytest.mark.parametrize("version", range(4))
-async def test_old_versions_are_refused_where_nothing_is_converted(nursery, autojump_clock, version):
-    client = await (await Machine(nursery).start()).connect()
-    await client.create_topic("t", partitions=2, message_downconversion_enable="false")
-    answer = await client.ask(old_fetch(version, (0, 0), (1, 0)), version)
-    assert [row.error_code for _, row in fetched(answer)] == [ErrorCode.UNSUPPORTED_VERSION] * 2
-
-
-async def test_what_an_old_version_cannot_decompress_is_refused(nursery, autojump_clock):
-    client = await (await Machine(nursery).start()).connect()
-    await client.create_topic("t")
-    await client.produce("t", batch_of(b"a" * 100, codec=Codec.ZSTD))
-    ((_, row),) = fetched(await client.ask(old_fetch(3, (0, 0)), 3))
-    assert row.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
 
 @pytest.mark.parametrize("version", range(4))
@@ -114,34 +78,6 @@ async def test_a_large_conversion_is_made_in_a_thread_and_keeps_to_the_limit(nur
     ((_, row),) = fetched(await client.ask(old_fetch(3, (0, 0), partition_max_bytes=50_000), 3))
     assert 40_000 < len(row.records) <= 50_000
     assert machine.threads > threads
-
-
-async def test_an_offset_inside_a_batch_returns_the_whole_batch(nursery, autojump_clock):
-    _, client, _ = await with_topic(nursery)
-    await client.produce("t", batch_of(b"a", b"b", b"c"))
-    assert values_in(await client.fetch("t", 2)) == [b"a", b"b", b"c"]
-
-
-async def test_each_partition_has_its_own_error(nursery, autojump_clock):
-    _, client, _ = await with_records(nursery)
-    await client.create_topic("u")
-    wanted = [("t", 0, 0), ("t", 0, 4), ("t", 7, 0), ("nowhere", 0, 0), ("u", 0, -5)]
-    answers = [await client.ask(fetch_request([each], max_wait_ms=0), 12) for each in wanted]
-    codes = [only_row(answer).error_code for answer in answers]
-    assert codes == [
-        0,
-        ErrorCode.OFFSET_OUT_OF_RANGE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.OFFSET_OUT_OF_RANGE,
-    ]
-    together = await client.ask(fetch_request([wanted[0], wanted[3]], max_wait_ms=10_000), 12)
-    assert [row.error_code for _, row in fetched(together)] == [0, 3]
-
-
-async def test_an_unknown_topic_id_is_reported(nursery, autojump_clock):
-    _, client, _ = await with_topic(nursery)
-    assert (await client.fetch(b"?" * 16, version=13)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 @pytest.mark.parametrize(("epoch", "code"), [(-1, 0), (0, 74), (1, 0), (2, 75)])
@@ -199,27 +135,6 @@ async def test_who_is_not_the_leader_says_who_is(nursery, autojump_clock):
 
 
 # -- how much
-
-
-async def test_the_first_batch_comes_whole_however_large_it_is(nursery, autojump_clock):
-    _, client, _ = await with_records(nursery, 2, size=5000)
-    for limits in ({"max_bytes": 10}, {"partition_max_bytes": 10}, {"max_bytes": 0, "partition_max_bytes": 0}):
-        assert len(records_in(await client.fetch("t", **limits))) == 1
-
-
-async def test_only_the_first_partition_that_has_something_may_exceed_the_limits(nursery, autojump_clock):
-    _, client, _ = await with_records(nursery, 1, size=5000, partitions=3)
-    await client.create_topic("empty")
-    wanted = [("empty", 0, 0), ("t", 0, 0), ("t", 1, 0), ("t", 2, 0)]
-    answer = await client.ask(fetch_request(wanted, max_bytes=10), 12)
-    assert [len(row.records) > 5000 for _, row in fetched(answer)] == [False, True, False, False]
-    assert [len(row.records) for _, row in fetched(answer)].count(0) == 3
-
-
-async def test_the_answer_stays_below_max_bytes(nursery, autojump_clock):
-    _, client, _ = await with_records(nursery, 50, size=1000, partitions=3)
-    answer = await client.ask(fetch_request([("t", each, 0) for each in range(3)], max_bytes=60_000), 12)
-    assert 50_000 < sum(len(row.records) for _, row in fetched(answer)) <= 60_000
 
 
 async def test_the_brokers_own_limit_holds_too(nursery, autojump_clock):
@@ -351,13 +266,6 @@ async def test_hundreds_of_waiting_fetches_are_all_answered_by_one_append(nurser
 
 
 # -- isolation
-
-
-async def test_without_transactions_read_committed_reads_up_to_the_high_watermark(nursery, autojump_clock):
-    _, client, _ = await with_records(nursery)
-    row = await client.fetch("t", isolation_level=1)
-    assert len(records_in(row)) == row.last_stable_offset == row.high_watermark == 3
-    assert row.aborted_transactions == []
 
 
 async def test_a_damaged_transaction_index_fails_read_committed_of_that_partition(nursery, autojump_clock, monkeypatch):

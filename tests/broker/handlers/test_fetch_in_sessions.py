@@ -2,7 +2,6 @@
 
 import random
 
-import pytest
 import trio
 
 from barnabas.replication.fetch_sessions import PARTITIONS_PER_SLOT
@@ -46,36 +45,12 @@ async def in_session(nursery, partitions=3, count=0, **configs):
     return machine, session, await machine.connect()
 
 
-async def test_an_incremental_answer_holds_only_what_changed(nursery, autojump_clock):
-    _, session, other = await in_session(nursery)
-    assert await session.rows() == {}
-    await other.produce("t", b"v", 1)
-    rows = await session.rows()
-    assert list(rows) == [1]
-    assert values_in(rows[1]) == [b"v"]
-    assert await session.rows([("t", 1, 1)]) == {}
-
-
 async def test_the_first_answer_in_another_leader_epoch_has_the_offsets_again(nursery, autojump_clock):
     # A follower has ignored a row of the epoch before if its role changed while the row was under way.
     _, session, _ = await in_session(nursery)
     assert await session.rows([("t", 1, 0)]) == {}
     assert list(await session.rows([("t", 1, 0)], leader_epoch=0)) == [1]
     assert await session.rows([("t", 1, 0)], leader_epoch=0) == {}
-
-
-async def test_records_come_again_until_the_client_moves_on(nursery, autojump_clock):
-    _, session, other = await in_session(nursery)
-    await other.produce("t", b"v", 1)
-    for _ in range(3):
-        assert values_in((await session.rows())[1]) == [b"v"]
-
-
-async def test_what_is_appended_between_two_requests_is_in_the_next_answer(nursery, autojump_clock):
-    _, session, other = await in_session(nursery)
-    for partition in (2, 0):
-        await other.produce("t", b"v", partition)
-    assert sorted(await session.rows(max_wait_ms=60_000)) == [0, 2]
 
 
 async def test_a_waiting_session_is_woken_by_an_append(nursery, autojump_clock):
@@ -92,35 +67,6 @@ async def test_a_waiting_session_is_woken_by_an_append(nursery, autojump_clock):
         await other.produce("t", b"v", 2)
     assert list(answers[0]) == [2]
     assert trio.current_time() < began + 0.1
-
-
-async def test_partitions_are_added_and_forgotten(nursery, autojump_clock):
-    _, session, other = await in_session(nursery)
-    await other.create_topic("u")
-    answer = await session.fetch([("u", 0, 0)], forget=[("t", 1)])
-    assert [topic for topic, _ in fetched(answer)] == ["u"]
-    for partition in range(3):
-        await other.produce("t", b"v", partition)
-    assert sorted(await session.rows()) == [0, 2]
-
-
-async def test_errors_are_sent_again_until_they_are_over(nursery, autojump_clock):
-    _, session, _ = await in_session(nursery)
-    for _ in range(2):
-        rows = await session.rows([("t", 1, 99)])
-        assert {index: row.error_code for index, row in rows.items()} == {1: ErrorCode.OFFSET_OUT_OF_RANGE}
-    assert {row.error_code for row in (await session.rows()).values()} == {ErrorCode.OFFSET_OUT_OF_RANGE}
-    assert (await session.rows([("t", 1, 0)]))[1].error_code == 0
-    assert await session.rows() == {}
-
-
-async def test_a_partition_that_comes_into_being_later_is_served(nursery, autojump_clock):
-    _, session, other = await in_session(nursery)
-    assert [row.error_code for _, row in fetched(await session.fetch([("later", 0, 0)]))] == [3]
-    await other.create_topic("later")
-    await other.produce("later", b"v")
-    assert [values_in(row) for _, row in fetched(await session.fetch())] == [[b"v"]]
-    assert [values_in(row) for _, row in fetched(await session.fetch([("later", 0, 1)], max_wait_ms=100))] in ([], [[]])
 
 
 async def test_data_that_did_not_fit_comes_first_in_the_next_answer(nursery, autojump_clock):
@@ -165,53 +111,6 @@ async def test_a_high_watermark_and_a_log_start_that_moved_are_reported(nursery,
     assert {index: row.high_watermark for index, row in (await session.rows()).items()} == {1: 1}
 
 
-async def test_epochs_must_follow_each_other_and_the_session_lives_on(nursery, autojump_clock):
-    _, session, _ = await in_session(nursery)
-    session.epoch += 1
-    assert (await session.fetch()).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    session.epoch -= 1
-    assert await session.rows() == {}
-
-
-async def test_an_unknown_session_is_reported(nursery, autojump_clock):
-    _, session, _ = await in_session(nursery)
-    session.session_id += 1
-    answer = await session.fetch()
-    assert (answer.error_code, answer.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
-
-
-@pytest.mark.parametrize("epoch", [0, -1])
-async def test_a_full_request_that_names_a_session_closes_it(nursery, autojump_clock, epoch):
-    _, session, _ = await in_session(nursery)
-    old = session.session_id
-    session.epoch = epoch
-    answer = await session.fetch([("t", 0, 0)])
-    assert answer.session_id != old
-    session.session_id, session.epoch = old, 1
-    assert (await session.fetch()).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-
-
-async def test_a_full_request_without_session_makes_none(nursery, autojump_clock):
-    _, client, _ = await with_records(nursery)
-    answer = await client.ask(fetch_request([("t", 0, 0)], session=(0, -1)), 12)
-    assert answer.session_id == 0
-    assert len(records_in(only_row(answer))) == 3
-
-
-async def test_names_and_ids_do_not_mix_in_a_session(nursery, autojump_clock):
-    _, client, topic_id = await with_records(nursery)
-    session = Session(client)
-    await session.rows([("t", 0, 0)])
-    session.version = 13
-    assert (await session.fetch([(topic_id, 0, 0)])).error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-
-
-async def test_names_and_ids_do_not_mix_even_when_nothing_is_added(nursery, autojump_clock):
-    _, session, _ = await in_session(nursery)
-    session.version = 13
-    assert (await session.fetch()).error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-
-
 async def test_without_slots_a_client_goes_on_with_full_requests(nursery, autojump_clock):
     properties = {"max_incremental_fetch_session_cache_slots": "1"}
     machine, client, _ = await with_records(nursery, properties=properties)
@@ -226,42 +125,6 @@ async def test_without_slots_a_client_goes_on_with_full_requests(nursery, autoju
     await second.rows([("t", 0, 0)])
     assert second.session_id > 0
     assert (await first.fetch()).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-
-
-async def test_a_session_notices_that_its_topic_was_deleted_and_made_again(nursery, autojump_clock):
-    _, session, other = await in_session(nursery, 1)
-    await other.delete_topic("t")
-    assert (await session.rows())[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    await other.create_topic("t")
-    await other.produce("t", b"of the new one")
-    assert values_in((await session.rows())[0]) == [b"of the new one"]
-
-
-async def test_a_waiting_fetch_by_id_ends_like_one_by_name_when_its_topic_is_deleted(nursery, autojump_clock):
-    machine, client, topic_id = await with_topic(nursery)
-    other = await machine.connect()
-    await client.send(fetch_request([(topic_id, 0, 0)], max_wait_ms=60_000), 13)
-    await other.delete_topic("t")
-    row = only_row(await client.receive())
-    assert (row.error_code, row.aborted_transactions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
-
-
-async def test_a_session_by_id_does_not_see_the_new_topic_of_that_name(nursery, autojump_clock):
-    _, client, topic_id = await with_topic(nursery)
-    session = Session(client, version=13)
-    await session.rows([(topic_id, 0, 0)])
-    await client.delete_topic("t")
-    await client.create_topic("t")
-    await client.produce("t", b"of the new one")
-    assert (await session.rows())[0].error_code == ErrorCode.INCONSISTENT_TOPIC_ID
-
-
-async def test_a_session_outlives_its_connection(nursery, autojump_clock):
-    machine, session, other = await in_session(nursery)
-    session.client.close()
-    session.client = await machine.connect()
-    await other.produce("t", b"v", 2)
-    assert list(await session.rows()) == [2]
 
 
 async def test_a_session_that_is_closed_while_its_request_waits_is_gone(nursery, autojump_clock):

@@ -33,16 +33,6 @@ async def with_records(nursery, *batches, **configs):
 # -- the ends
 
 
-async def test_the_ends_of_an_empty_and_of_a_filled_partition(nursery, autojump_clock):
-    _, client = await with_records(nursery)
-    for filled in (0, 3):
-        expected = {LATEST: filled, EARLIEST: 0, EARLIEST_LOCAL: 0, LATEST_TIERED: -1}
-        for timestamp, offset in expected.items():
-            row = await client.list_offset("t", timestamp)
-            assert (row.error_code, row.timestamp, row.offset) == (0, -1, offset)
-        await client.produce("t", at(0, 1, 2))
-
-
 async def test_the_latest_offset_is_the_high_watermark_and_a_replicas_the_log_end(nursery, autojump_clock):
     machine, client = await with_records(nursery)
     me = machine.serving.broker_id
@@ -100,12 +90,6 @@ async def test_the_first_record_that_is_not_older_is_found(nursery, autojump_clo
     assert (row.error_code, row.offset, row.timestamp) == (0, offset, START_MS + timestamp)
 
 
-async def test_no_record_that_young_is_no_error(nursery, autojump_clock):
-    _, client = await with_records(nursery, at(0, 10))
-    row = await client.list_offset("t", START_MS + 11)
-    assert (row.error_code, row.offset, row.timestamp) == (0, -1, -1)
-
-
 async def test_the_largest_timestamp_names_its_first_record(nursery, autojump_clock):
     _, client = await with_records(nursery, at(0, 40, 3), at(5, 40))
     row = await client.list_offset("t", MAX_TIMESTAMP)
@@ -137,15 +121,6 @@ async def test_a_compressed_batch_is_searched_inside(nursery, autojump_clock):
 # -- versions and errors
 
 
-@pytest.mark.parametrize("version", range(1, 10))
-async def test_every_version_answers_one_offset(nursery, autojump_clock, version):
-    _, client = await with_records(nursery, at(0, 1))
-    row = await client.list_offset("t", LATEST, version=version)
-    assert (row.error_code, row.offset, row.timestamp) == (0, 2, -1)
-    assert row.leader_epoch == (0 if version >= 4 else -1)
-    assert (await client.list_offset("t", START_MS + 1, version=version)).offset == 1
-
-
 async def test_version_0_answers_the_beginnings_of_segments(nursery, autojump_clock):
     _, client = await with_records(nursery, *[at(10 * number) for number in range(6)], segment_bytes="140")
     expected = {(LATEST, 100): [6, 4, 2, 0], (LATEST, 1): [6], (EARLIEST, 100): [0], (LATEST, 0): []}
@@ -153,25 +128,6 @@ async def test_version_0_answers_the_beginnings_of_segments(nursery, autojump_cl
         request = list_offsets_request([("t", 0, timestamp)], max_num_offsets=most)
         (row,) = (await client.ask(request, 0)).topics[0].partitions
         assert (row.error_code, row.old_style_offsets) == (0, offsets)
-
-
-@pytest.mark.parametrize(
-    ("timestamp", "version"),
-    [(MAX_TIMESTAMP, 6), (EARLIEST_LOCAL, 7), (LATEST_TIERED, 8), (-6, 9), (-100, 9), (-3, 1)],
-)
-async def test_what_a_version_does_not_know_is_refused_for_that_partition(nursery, autojump_clock, timestamp, version):
-    _, client = await with_records(nursery, at(0))
-    row = await client.list_offset("t", timestamp, version=version)
-    assert (row.error_code, row.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
-
-
-async def test_each_partition_has_its_own_error(nursery, autojump_clock):
-    _, client = await with_records(nursery, at(0))
-    await client.create_topic("u", 2)
-    wanted = [("t", 0, LATEST), ("t", 1, LATEST), ("nowhere", 0, LATEST), ("u", 0, LATEST), ("u", 0, EARLIEST)]
-    answer = await client.ask(list_offsets_request(wanted))
-    codes = {(topic.name, row.partition_index): row.error_code for topic in answer.topics for row in topic.partitions}
-    assert codes == {("t", 0): 0, ("t", 1): 3, ("nowhere", 0): 3, ("u", 0): ErrorCode.INVALID_REQUEST}
 
 
 @pytest.mark.parametrize(("epoch", "code"), [(-1, 0), (0, 74), (1, 0), (2, 75)])

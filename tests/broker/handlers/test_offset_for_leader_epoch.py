@@ -49,12 +49,6 @@ async def test_a_client_behind_is_fenced_and_one_ahead_is_unknown(nursery, autoj
         assert row == ((0, 0, 3) if code == 0 else (code, -1, -1))
 
 
-async def test_a_partition_that_is_not_here_is_unknown(nursery, autojump_clock):
-    _, client = await with_two_epochs(nursery)
-    unknown = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
-    assert await ask(client, 0, "none") == await ask(client, 0, partition=9) == await ask(client, 0, "a b") == unknown
-
-
 async def test_a_follower_does_not_answer_but_tells_who_is_behind(nursery, autojump_clock):
     machine, client = await with_two_epochs(nursery)
     await client.give_role(machine, "t", leader=2, replicas=[machine.serving.broker_id, 2])
@@ -67,10 +61,3 @@ async def test_a_new_leader_answers_for_its_empty_epoch(nursery, autojump_clock)
     machine, client = await with_two_epochs(nursery)
     await client.give_role(machine, "t")
     assert await ask(client, 2) == (0, 2, 5)
-
-
-async def test_a_fetch_takes_any_negative_epoch_for_none_and_list_offsets_only_minus_one(nursery, autojump_clock):
-    _, client = await with_two_epochs(nursery)
-    assert (await client.fetch("t", 0, leader_epoch=-2)).error_code == 0
-    assert (await client.list_offset("t", -1, leader_epoch=-1)).error_code == 0
-    assert (await client.list_offset("t", -1, leader_epoch=-2)).error_code == ErrorCode.FENCED_LEADER_EPOCH

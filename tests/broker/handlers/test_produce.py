@@ -12,26 +12,7 @@ from tests.broker.clock import now_ms
 from tests.broker.harness import Machine, with_topic
 from tests.broker.requests import batch_of, idempotent, produce_many, produce_request
 
-NEVER = str(2**63 - 1)
-
-
 # -- acknowledgements
-
-
-@pytest.mark.parametrize("acks", [1, -1])
-async def test_an_acknowledged_batch_has_its_offset_and_can_be_read(nursery, autojump_clock, acks):
-    _, client = await with_topic(nursery)
-    for number in range(3):
-        row = await client.produce("t", batch_of(b"a", b"b"), acks=acks)
-        assert (row.error_code, row.base_offset, row.log_append_time_ms, row.log_start_offset) == (0, number * 2, -1, 0)
-    assert await client.read_values("t") == [b"a", b"b"] * 3
-
-
-@pytest.mark.parametrize("version", range(3, 12))
-async def test_every_version_with_format_2_is_served(nursery, autojump_clock, version):
-    _, client = await with_topic(nursery)
-    assert (await client.produce("t", b"v", version=version)).error_code == 0
-    assert await client.read_values("t") == [b"v"]
 
 
 async def test_with_acks_0_nothing_is_sent_and_the_next_answer_is_the_next_requests(nursery, autojump_clock):
@@ -49,103 +30,9 @@ async def test_with_acks_0_an_error_closes_the_connection_after_all_were_stored(
     assert await (await machine.connect()).read_values("t") == [b"stored"]
 
 
-@pytest.mark.parametrize("acks", [2, -2, 100])
-async def test_other_acknowledgements_are_refused_for_each_partition(nursery, autojump_clock, acks):
+async def test_null_records_are_refused_which_kafka_does_not_answer(nursery, autojump_clock):
     _, client = await with_topic(nursery)
-    assert (await client.produce("t", b"v", acks=acks)).error_code == ErrorCode.INVALID_REQUIRED_ACKS
-    assert (await client.produce("u", b"v", acks=acks)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert (await client.produce("t", bytearray(), acks=acks)).error_code == ErrorCode.INVALID_RECORD
-    assert await client.read_values("t") == []
-
-
-async def test_each_partition_has_its_own_error(nursery, autojump_clock):
-    _, client = await with_topic(nursery, 2, max_message_bytes="1000")
-    await client.create_topic("compacted", cleanup_policy="compact")
-    await client.metadata("__consumer_offsets", create=True)
-    await trio.sleep(1)
-    damaged = batch_of(b"v")
-    damaged[-1] ^= 1
-    answer = await client.ask(
-        produce_many(
-            {
-                ("t", 0): b"good",
-                ("t", 1): bytes(2000),
-                ("t", 2): b"no such partition",
-                ("unknown", 0): b"v",
-                ("compacted", 0): b"no key",
-                ("__consumer_offsets", 0): b"v",
-                ("__transaction_state", 0): b"not there yet",
-            }
-        )
-    )
-    codes = {(topic.name, row.index): row.error_code for topic in answer.responses for row in topic.partition_responses}
-    assert codes == {
-        ("t", 0): 0,
-        ("t", 1): ErrorCode.MESSAGE_TOO_LARGE,
-        ("t", 2): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ("unknown", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ("compacted", 0): ErrorCode.INVALID_RECORD,
-        ("__consumer_offsets", 0): ErrorCode.INVALID_TOPIC_EXCEPTION,
-        ("__transaction_state", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    }
-    assert (await client.produce("t", damaged)).error_code == ErrorCode.CORRUPT_MESSAGE
     assert (await client.produce("t", None)).error_code == ErrorCode.INVALID_RECORD
-    assert (await client.produce("t", bytearray(b"\x00" * 10))).error_code == ErrorCode.INVALID_RECORD
-
-
-async def test_refused_records_are_named_by_their_place_in_the_batch(nursery, autojump_clock):
-    _, client = await with_topic(nursery, cleanup_policy="compact")
-    row = await client.produce("t", batch_of(b"a", b"b"))
-    assert [error.batch_index for error in row.record_errors] == [0, 1]
-    assert row.error_code == ErrorCode.INVALID_RECORD
-    assert row.error_message
-    assert (await client.produce("t", batch_of(b"a", key=b"k"))).error_code == 0
-
-
-async def test_what_is_said_of_refused_records_is_said_in_kafkas_words(nursery, autojump_clock):
-    _, client = await with_topic(nursery, cleanup_policy="compact")
-    row = await client.produce("t", batch_of(b"a", b"b"))
-    message = "Compacted topic cannot accept message without key in topic partition t-0"
-    assert [error.batch_index_error_message for error in row.record_errors] == [message] * 2
-    assert row.error_message.endswith(f"RecordError(batchIndex=1, message='{message}')]")
-    damaged = batch_of(b"v", key=b"k")
-    damaged[-1] ^= 1
-    assert (await client.produce("t", damaged)).error_message is None
-
-
-async def test_an_error_in_the_records_comes_with_the_logs_first_offset(nursery, autojump_clock):
-    _, client = await with_topic(nursery)
-    await client.produce("t", idempotent(0))
-    gap = await client.produce("t", idempotent(5))
-    assert (gap.error_code, gap.log_start_offset) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 0)
-    elsewhere = await client.produce("nowhere", b"v")
-    assert (elsewhere.error_code, elsewhere.log_start_offset) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
-
-
-async def test_of_a_partition_that_is_named_twice_the_last_batch_is_written(nursery, autojump_clock):
-    _, client = await with_topic(nursery)
-    request = produce_many({("t", 0): b"first"})
-    request.topic_data = [*request.topic_data, *produce_many({("t", 0): b"last"}).topic_data]
-    (topic,) = (await client.ask(request)).responses
-    assert [(row.index, row.base_offset) for row in topic.partition_responses] == [(0, 0)]
-    assert await client.read_values("t") == [b"last"]
-
-
-async def test_records_that_cannot_be_read_at_all_fail_the_whole_request(nursery, autojump_clock):
-    _, client = await with_topic(nursery, 2)
-    (topic,) = (await client.ask(produce_many({("t", 0): b"good", ("t", 1): bytearray(100)}))).responses
-    assert [row.error_code for row in topic.partition_responses] == [ErrorCode.CORRUPT_MESSAGE] * 2
-    assert topic.partition_responses[0].error_message == "Record size 0 is less than the minimum record overhead (14)"
-    assert await client.read_values("t") == []
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-async def test_old_formats_in_a_new_version_are_invalid_records(nursery, autojump_clock, magic):
-    _, client = await with_topic(nursery)
-    batch = batch_of(bytes(range(256)))
-    batch[16] = magic
-    batch[21:23] = b"\xff\xff"  # where a batch of format 2 has its attributes
-    assert (await client.produce("t", batch)).error_code == ErrorCode.INVALID_RECORD
 
 
 async def test_log_append_time_is_reported_and_written(nursery, autojump_clock):
@@ -215,11 +102,6 @@ async def test_too_few_in_sync_replicas_refuse_acks_all_only(nursery, autojump_c
     assert (await client.produce("t", b"v")).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
     assert (await client.produce("t", b"v", acks=1)).error_code == 0
     assert await client.read_values("t") == [], "what too few replicas hold is not committed"
-
-
-async def test_a_topic_with_fewer_replicas_than_must_be_in_sync_needs_those_it_has(nursery, autojump_clock):
-    _, client = await with_topic(nursery, min_insync_replicas="2")
-    assert (await client.produce("t", b"v")).error_code == 0
 
 
 async def lose_by_new_leader(machine, client):
@@ -292,39 +174,6 @@ async def test_who_is_not_the_leader_says_who_is(nursery, autojump_clock):
 # -- idempotence
 
 
-async def test_the_last_five_batches_are_answered_again_with_their_first_offsets(nursery, autojump_clock):
-    _, client = await with_topic(nursery)
-    for number in range(8):
-        assert (await client.produce("t", idempotent(number * 2, count=2))).base_offset == number * 2
-    for number in range(3, 8):
-        row = await client.produce("t", idempotent(number * 2, count=2))
-        assert (row.error_code, row.base_offset) == (0, number * 2)
-    assert len(await client.read_values("t")) == 16
-
-
-@pytest.mark.parametrize(
-    ("sequence", "epoch", "code"),
-    [
-        (5, 1, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
-        (3, 0, ErrorCode.INVALID_PRODUCER_EPOCH),
-        (3, 1, ErrorCode.NONE),
-        (0, 2, ErrorCode.NONE),
-        (1, 2, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
-    ],
-    ids=["gap", "old epoch", "next", "new epoch", "new epoch in the middle"],
-)
-async def test_sequences_and_epochs_are_checked(nursery, autojump_clock, sequence, epoch, code):
-    _, client = await with_topic(nursery)
-    for number in range(3):
-        await client.produce("t", idempotent(number, epoch=1))
-    assert (await client.produce("t", idempotent(sequence, epoch=epoch))).error_code == code
-
-
-async def test_an_unknown_producer_may_begin_anywhere(nursery, autojump_clock):
-    _, client = await with_topic(nursery)
-    assert (await client.produce("t", idempotent(17))).error_code == 0
-
-
 async def test_a_duplicate_waits_for_the_high_watermark_as_its_original_did(nursery, autojump_clock):
     machine, client = await with_topic(nursery)
     me = machine.serving.broker_id
@@ -335,14 +184,6 @@ async def test_a_duplicate_waits_for_the_high_watermark_as_its_original_did(nurs
     await client.give_role(machine, "t", isr=[me], replicas=[me, 2])
     assert (await client.produce("t", idempotent(0))).base_offset == 0
     assert len(await client.read_values("t")) == 1
-
-
-async def test_each_producer_gets_an_id_of_its_own_and_epoch_0(nursery, autojump_clock):
-    machine = await Machine(nursery).start()
-    clients = [await machine.connect() for _ in range(5)]
-    answers = [await client.ask(m.InitProducerIdRequest(transactional_id=None)) for client in clients]
-    assert {(answer.error_code, answer.producer_epoch) for answer in answers} == {(0, 0)}
-    assert len({answer.producer_id for answer in answers}) == 5
 
 
 async def test_producers_that_come_together_get_different_ids(nursery, autojump_clock):
