@@ -8,15 +8,14 @@ import struct
 import pytest
 import trio
 
-from barnabas.coordinators.transactions.state import EPOCH_MAX, Status, TransactionRecord
+from barnabas.coordinators.transactions.state import Status, TransactionRecord
 from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS
 from barnabas.wire.asking import key_of
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import TRANSACTIONAL, build_batch
-from barnabas.wire.sentinels import NO_PRODUCER_ID
-from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from barnabas.wire.topics import TRANSACTION_TOPIC
 from barnabas.world.net import ConnectionLost
 from barnabas.world.pacing import portions
 from tests.broker.clock import now_ms
@@ -31,15 +30,11 @@ from tests.broker.test_hostile_transactions import (
     plant,
     recorded,
     shard_of,
-    statuses,
 )
 from tests.broker.test_transactions import T0, T1, U0, decided, one_broker
 from tests.broker.writers import Writer, committed, stable_offset
 
 FENCED, FENCED_BEFORE = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH
-UNKNOWN = ErrorCode.INVALID_PRODUCER_ID_MAPPING
-INVALID = ErrorCode.INVALID_REQUEST
-EPOCHS = (-32_768, -1, 0, 2, 3, 32_765, 32_766, EPOCH_MAX)  # the owner has epoch 1
 
 
 async def a_writer(nursery, **properties) -> tuple[tuple[Machine, ...], Writer, Client]:
@@ -67,69 +62,6 @@ async def others_go_on(machines) -> None:
 
 
 # -- epochs and producer ids
-
-
-@pytest.mark.parametrize("epoch", EPOCHS)
-async def test_any_epoch_but_the_owners_is_refused(nursery, autojump_clock, epoch):
-    machines, writer, client = await a_writer(nursery)
-    false = Writer(machines, "id")
-    false.producer_id, false.producer_epoch = writer.producer_id, epoch
-    for is_open in (False, True):
-        adding, ending = false.adding(T0), false.ending(commit=True)
-        assert [_code(await client.ask(adding, version)) for version in range(4)] == [FENCED_BEFORE] * 2 + [FENCED] * 2
-        assert [(await client.ask(ending, version)).error_code for version in range(5)] == (
-            [FENCED_BEFORE] * 2 + [FENCED] * 3
-        )
-        asked = asking(("id", false.producer, [T0], True), ("id", false.producer, [T0], False))
-        assert [row.partition_error_code for row in _rows(await client.ask(asked))] == [FENCED] * 2
-        assert _code(await client.ask(false.producing("t", b"x"))) == FENCED_BEFORE
-        assert await false.commit_offsets("g", {T0: 1}) is FENCED_BEFORE
-        # -1 for one of the two only is no question at all.
-        expected = INVALID if epoch == -1 else FENCED
-        assert await false.init(recovers=True) is expected
-        if not is_open:
-            assert await writer.add(T0) is ErrorCode.NONE
-            assert await writer.write("t", b"a") is ErrorCode.NONE
-    assert (await writer.described()).transaction_state == "Ongoing"
-    assert await writer.end(commit=True) is ErrorCode.NONE
-    await decided(machines)
-    assert await committed(machines, "t") == [b"a"]
-    await others_go_on(machines)
-
-
-@pytest.mark.parametrize("producer_id", [-(2**63), -1, 1, 999_999, 2**63 - 1])
-async def test_any_producer_id_but_the_owners_is_refused(nursery, autojump_clock, producer_id):
-    machines, writer, client = await a_writer(nursery)
-    await writer.add(T0)
-    false = Writer(machines, "id")
-    false.producer_id, false.producer_epoch = producer_id, writer.producer_epoch
-    assert _code(await client.ask(false.adding(T0), 3)) == UNKNOWN
-    assert (await client.ask(false.ending(commit=True))).error_code == UNKNOWN
-    assert await false.commit_offsets("g", {T0: 1}) is UNKNOWN
-    assert await false.init(recovers=True) is (INVALID if producer_id == NO_PRODUCER_ID else FENCED)
-    # Without a producer id a batch belongs to no transaction; a negative one is malformed.
-    code = _code(await client.ask(false.producing("t", b"x")))
-    assert code == UNKNOWN if producer_id >= 0 else code in (0, ErrorCode.INVALID_RECORD)
-    assert await writer.write("t", b"a") is ErrorCode.NONE
-    assert await writer.end(commit=True) is ErrorCode.NONE
-    await decided(machines)
-    assert (await committed(machines, "t"))[-1] == b"a"
-    await others_go_on(machines)
-
-
-async def test_one_id_cannot_write_as_the_producer_of_another(nursery, autojump_clock):
-    machines, writer, _ = await a_writer(nursery)
-    await writer.add(T0)
-    thief = Writer(machines, "thief")
-    await thief.init()
-    await thief.add(T0)
-    thief.producer_id, thief.producer_epoch = writer.producer
-    assert await thief.write("t", b"false") is UNKNOWN
-    assert await thief.end(commit=True) is UNKNOWN
-    assert await writer.write("t", b"a") is ErrorCode.NONE
-    assert await writer.end(commit=True) is ErrorCode.NONE
-    await decided(machines)
-    assert await committed(machines, "t") == [b"a"]
 
 
 async def test_a_marker_from_anybody_ends_a_transaction_in_its_partition_alone(nursery, autojump_clock):
@@ -225,21 +157,6 @@ async def test_an_id_of_any_bytes_is_answered(nursery, autojump_clock, label):
     await others_go_on(machines)
 
 
-async def test_an_empty_id_is_refused(nursery, autojump_clock):
-    machines = await one_broker(nursery)
-    writer = Writer(machines, "before")
-    await writer.init()
-    assert await writer.send_offsets("g", {T0: 1}) is ErrorCode.NONE
-    client = await machines[0].connect()
-    found = {}
-    for what, (request, version) in requests_of("").items():
-        found[what] = _code(await client.ask(request, version))
-    anywhere = {what: code for what, code in found.items() if what.startswith("find")}
-    assert set(anywhere.values()) == {0}, "it is hashed as any text"
-    assert {what: code for what, code in found.items() if what not in anywhere and code != INVALID} == {}
-    assert "" not in statuses(machines[0])
-
-
 async def test_a_null_id_is_no_producer_of_transactions(nursery, autojump_clock):
     machines, writer, client = await a_writer(nursery)
     answer = await client.ask(m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=-5))
@@ -274,58 +191,6 @@ async def test_100_000_ids_keep_no_other_waiting(nursery, autojump_clock):
     await others_go_on(machines)
     listed = (await (await machine.connect()).ask(m.ListTransactionsRequest())).transaction_states
     assert len(listed) == 100_002
-
-
-# -- partitions
-
-
-async def test_no_partitions_begin_a_transaction_that_ends_without_markers(nursery, autojump_clock):
-    _, writer, client = await a_writer(nursery)
-    request = writer.adding()
-    assert (await client.ask(request, 3)).results_by_topic_v3_and_below == []
-    assert (await writer.described()).transaction_state == "Ongoing"
-    assert await writer.end(commit=True) is ErrorCode.NONE
-    assert (await writer.completed()).transaction_state == "CompleteCommit"
-    request.v3_and_below_topics = [AskedTopic(name="t", partitions=[])]
-    (row,) = (await client.ask(request, 3)).results_by_topic_v3_and_below
-    assert (row.name, row.results_by_partition) == ("t", [])
-    assert await writer.end(commit=False) is ErrorCode.NONE
-    assert (await writer.completed()).transaction_state == "CompleteAbort"
-
-
-async def test_a_partition_that_is_named_twice_is_in_the_transaction_once(nursery, autojump_clock):
-    machines, writer, _ = await a_writer(nursery)
-    assert await writer.add(T0, T0, T0) is ErrorCode.NONE
-    assert await writer.add(T0) is ErrorCode.NONE
-    (topic,) = (await writer.described()).topics
-    assert (topic.topic, list(topic.partitions)) == ("t", [0])
-    await writer.write("t", b"a")
-    assert await writer.end(commit=True) is ErrorCode.NONE
-    await decided(machines)
-    assert stable_offset(machines, "t") == (2, 2), "one marker"
-
-
-async def test_one_partition_that_may_not_be_added_keeps_all_out(nursery, autojump_clock):
-    machines, writer, client = await a_writer(nursery)
-    request = writer.adding(T0, ("t", -1), ("t", 99), ("nope", 0), ("a/b", 0), (TRANSACTION_TOPIC, 0), (GROUP_TOPIC, 0))
-    found = {
-        (each.name, row.partition_index): row.partition_error_code
-        for each in (await client.ask(request, 3)).results_by_topic_v3_and_below
-        for row in each.results_by_partition
-    }
-    unknown, internal = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    assert found == {
-        T0: ErrorCode.OPERATION_NOT_ATTEMPTED,
-        ("t", -1): unknown,
-        ("t", 99): unknown,
-        ("nope", 0): unknown,
-        ("a/b", 0): unknown,
-        (TRANSACTION_TOPIC, 0): internal,
-        (GROUP_TOPIC, 0): internal,
-    }
-    assert (await writer.described()).transaction_state == "Empty"
-    assert await writer.write("t", b"a") is ErrorCode.TRANSACTION_ABORTABLE
-    await others_go_on(machines)
 
 
 # -- offsets
@@ -402,27 +267,6 @@ async def test_metadata_that_are_too_long_are_refused_for_their_partition_alone(
 
 
 # -- EndTxn
-
-
-@pytest.mark.parametrize("commit", [True, False])
-async def test_the_end_before_anything_twice_and_contrary(nursery, autojump_clock, commit):
-    machines = await one_broker(nursery)
-    writer = Writer(machines, "id")
-    writer.producer_id, writer.producer_epoch = 0, 0
-    assert await writer.end(commit=commit) is UNKNOWN
-    await writer.init()
-    assert await writer.end(commit=commit) is ErrorCode.INVALID_TXN_STATE
-    await writer.add(T0)
-    await writer.write("t", b"a")
-    assert await writer.end(commit=commit) is ErrorCode.NONE
-    assert await writer.end(commit=commit) is ErrorCode.NONE
-    await writer.completed()
-    assert await writer.end(commit=not commit) is ErrorCode.INVALID_TXN_STATE
-    assert await writer.end(commit=commit) is ErrorCode.NONE
-    await decided(machines)
-    assert await committed(machines, "t") == ([b"a"] if commit else [])
-    await writer.init()
-    assert await writer.end(commit=commit) is ErrorCode.INVALID_TXN_STATE
 
 
 async def test_requests_in_a_pipeline_are_answered_in_order(nursery, autojump_clock):

@@ -157,25 +157,6 @@ async def test_a_partition_that_the_coordinator_has_not_heard_of_yet_gets_its_ma
 # -- zombies
 
 
-async def test_a_zombie_that_wakes_cannot_write_commit_or_abort(nursery, autojump_clock):
-    machines = await one_broker(nursery)
-    zombie, successor = Writer(machines, "id"), Writer(machines, "id")
-    await zombie.init()
-    await zombie.add(T0)
-    await zombie.write("t", b"lost")
-    await successor.init()
-    # What the zombie had open is aborted; its producer id now has a higher epoch.
-    assert successor.producer_id == zombie.producer_id
-    assert successor.producer_epoch > zombie.producer_epoch
-    assert await zombie.write("t", b"late") is ErrorCode.INVALID_PRODUCER_EPOCH
-    assert await zombie.add(T0) is ErrorCode.PRODUCER_FENCED
-    assert await zombie.end(commit=True) is ErrorCode.PRODUCER_FENCED
-    assert await zombie.init(recovers=True) is ErrorCode.PRODUCER_FENCED
-    await successor.transaction({T0: b"kept"})
-    await decided(machines)
-    assert await committed(machines, "t") == [b"kept"]
-
-
 async def test_a_zombie_that_recovers_does_not_abort_the_transaction_of_its_successor(nursery, autojump_clock):
     machines = await one_broker(nursery)
     zombie, successor = Writer(machines, "id"), Writer(machines, "id")
@@ -242,19 +223,6 @@ async def test_numbers_that_are_given_again_after_an_abort_do_not_lose_records(n
     # As librdkafka does: it has no acknowledgement of the first batch, and gives its number to the next one. Kafka
     # acknowledges this batch as a repetition of the first, and it is lost.
     assert await writer.write("t", b"new") is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-
-
-async def test_a_produce_to_a_partition_that_was_not_added_is_refused(nursery, autojump_clock):
-    machines = await one_broker(nursery)
-    writer = Writer(machines, "id")
-    await writer.init()
-    await writer.add(T0)
-    assert await writer.write("u", b"a") is ErrorCode.TRANSACTION_ABORTABLE
-    row = (await (await machines[0].connect()).ask(writer.producing("u", b"a"), 9)).responses[0].partition_responses[0]
-    assert (row.error_code, row.error_message) == (
-        ErrorCode.INVALID_TXN_STATE,
-        "Partition was not added to the transaction",
-    )
 
 
 async def test_an_end_on_a_connection_given_up_does_not_end_the_next_transaction(nursery, autojump_clock):
@@ -439,31 +407,6 @@ async def test_a_partition_that_arrives_while_another_is_verified_is_not_refused
     answer = await (await machine.connect()).ask(request)
     codes = {topic.name: topic.partition_responses[0].error_code for topic in answer.responses}
     assert codes == {"t": ErrorCode.NONE, "u": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-
-
-@pytest.mark.parametrize("commit", [True, False])
-async def test_offsets_take_effect_with_the_records_or_not_at_all(nursery, autojump_clock, commit):
-    machines = await one_broker(nursery)
-    writer = Writer(machines, "id")
-    await writer.init()
-    await writer.add(U0)
-    await writer.write("u", b"output")
-    assert await writer.send_offsets("g", {T0: 7}) is ErrorCode.NONE
-    assert await writer.committed_offset("g", T0) is ErrorCode.UNSTABLE_OFFSET_COMMIT
-    assert await writer.committed_offset("g", T0, stable=False) == -1
-    await writer.end(commit=commit)
-    await writer.completed()
-    assert await writer.committed_offset("g", T0) == (7 if commit else -1)
-    assert await committed(machines, "u") == ([b"output"] if commit else [])
-
-
-async def test_offsets_without_adding_the_group_are_refused(nursery, autojump_clock):
-    machines = await one_broker(nursery)
-    writer = Writer(machines, "id")
-    await writer.init()
-    await writer.add(U0)
-    assert await writer.commit_offsets("g", {T0: 7}) is ErrorCode.TRANSACTION_ABORTABLE
-    assert await writer.committed_offset("g", T0) == -1
 
 
 async def test_a_zombie_cannot_commit_offsets(nursery, autojump_clock):
