@@ -1,4 +1,4 @@
-"""DescribeCluster and UpdateFeatures; the answers are those of a running Kafka 3.9.1."""
+"""DescribeCluster of a broker that has two listeners and is in a rack."""
 
 import pytest
 

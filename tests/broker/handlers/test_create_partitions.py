@@ -1,4 +1,4 @@
-"""CreatePartitions: topics that grow, and what they are refused."""
+"""CreatePartitions: topics that grow, at once or later, and not beyond the store."""
 
 import pytest
 import trio

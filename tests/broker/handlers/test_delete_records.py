@@ -1,4 +1,4 @@
-"""DeleteRecords: the log start offset afterwards, the responses, and what survives a restart."""
+"""DeleteRecords: which replicas the answer waits for, and what survives a restart."""
 
 import pytest
 import trio

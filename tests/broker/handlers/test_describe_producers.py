@@ -1,4 +1,4 @@
-"""DescribeProducers: what a partition knows of who writes to it."""
+"""DescribeProducers: a follower, and a partition of very many producers."""
 
 from tests.broker.harness import with_topic
 from tests.broker.requests import batch_of, producers_request

@@ -1,4 +1,4 @@
-"""Fetch: limits, long polls, isolation, and what is sent while the log changes underneath."""
+"""Fetch: long polls, limits of memory, isolation, and what is sent while the log changes underneath."""
 
 import pytest
 import trio

@@ -1,4 +1,4 @@
-"""Fetch within sessions: what an incremental answer holds, what wakes it, and what ends a session (KIP-227)."""
+"""Fetch within sessions: turns of partitions, what wakes a session, and how many there may be (KIP-227)."""
 
 import random
 

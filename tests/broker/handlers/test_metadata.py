@@ -1,4 +1,4 @@
-"""Metadata: topics and errors in the response, and topics that are created on first use."""
+"""Metadata: topics that are created on first use, what the controller says, and all topics of a large cluster."""
 
 from dataclasses import replace
 

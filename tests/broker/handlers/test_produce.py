@@ -1,4 +1,4 @@
-"""Produce: acknowledgements, errors for each partition, idempotence, group commit."""
+"""Produce: acknowledgements, replicas in sync, leaders that change, group commit."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Produce 0 to 2: messages of formats 0 and 1 become a batch of format 2, and each version says of it what it can."""
+"""Produce 0 to 2, whose messages of formats 0 and 1 become a batch of format 2: no acknowledgement, and threads."""
 
 import pytest
 

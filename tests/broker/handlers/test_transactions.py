@@ -1,4 +1,4 @@
-"""Requests about transactions on one broker: what one answers that knows none, and the form of answers, as Kafka's."""
+"""Requests about transactions on one broker: before there is a coordinator, and errors that come before others."""
 
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode

@@ -1,4 +1,4 @@
-"""The handlers of groups and offsets: what each version of a request is answered with.
+"""The handlers of groups and offsets: coordinators, portions, the retention of offsets, and those of version 0.
 
 Requests and responses go through the codec of their version, so a field out of place fails here.
 """
