@@ -3,6 +3,8 @@
 It is what `test_differential.py` does, without Java and processes. That one also checks the record.
 """
 
+import logging
+
 import pytest
 
 from compat_tests.differential import recorded, scenarios
@@ -16,10 +18,27 @@ SHOWN_DIFFERENCES = 20
 load(scenarios)
 
 
+class Mistakes(logging.Handler):
+    """Keeps what the broker logs with a traceback."""
+
+    def __init__(self):
+        super().__init__(logging.ERROR)
+        self.found = []
+
+    def emit(self, record):
+        if record.exc_info:
+            self.found.append(self.format(record))
+
+
 @pytest.fixture(scope="module")
 def broker():
+    mistakes = Mistakes()
+    logger = logging.getLogger("barnabas")
+    logger.addHandler(mistakes)
     with in_memory() as running:
         yield running
+    logger.removeHandler(mistakes)
+    assert not mistakes.found, "\n".join(mistakes.found)
 
 
 @pytest.fixture(scope="module")
