@@ -1,7 +1,16 @@
 """Coordinators, and members that join, sync, beat and leave: every version and its errors."""
 
 from barnabas.wire import messages as m
-from compat_tests.differential.asking_groups import beat, become_member, become_stable, describe, join, leave, sync
+from compat_tests.differential.asking_groups import (
+    beat,
+    become_member,
+    become_stable,
+    commit,
+    describe,
+    join,
+    leave,
+    sync,
+)
 from compat_tests.differential.scenario import scenario
 
 OTHER = (("range", b"other"),)
@@ -227,6 +236,8 @@ def groups_are_listed_and_described(side):
     with side.connect() as client, side.connect() as second:
         become_stable(client, stable, 5, group_instance_id="I")
         become_member(second, other, protocol_type="connect", protocols=(("p", b"x"),))
+        # The group without a name is there, whichever scenarios ran before.
+        client.ask(commit("", [(side.create_topic("one"), [(0, 5)])]), 7)
         for version in range(6):
             yield f"describe v{version}", describe(side, stable, other, unknown, "", stable, version=version)
             yield f"describe v{version} none", describe(side, version=version)
