@@ -181,7 +181,7 @@ def _raw_token(mechanism: str, token: bytes) -> Strike:
             _handshake(channel, mechanism, version=0)
             with contextlib.suppress(ConnectionError, ssl.SSLError):
                 channel.send_frame(token)
-                if channel.read_frame().startswith(OAUTH_REFUSAL):
+                if channel.receive_frame().startswith(OAUTH_REFUSAL):
                     channel.send_frame(OAUTH_ABORT)
             until_closed(channel)
 
