@@ -1,4 +1,4 @@
-# make serve | examples | test | test-all | test-compiled | security | wheel | check | generated | sim | sim-bite |
+# make serve | examples | test | test-all | test-compiled | security | wheel | check | prose | generated | sim | sim-bite |
 #      crash-histories | compat | cluster | streams | hostile | spark | bench | docker-check | clean
 #
 # Each target sets up what it needs: a virtual environment in .venv, with the versions of constraints.txt. PYTHON names
@@ -11,7 +11,7 @@ KIO := .venv-kio
 SPARK := .venv-spark
 COMPILED_VENV := .venv-compiled
 
-.PHONY: serve examples test test-all test-thorough test-compiled security wheel check generated sim sim-bite
+.PHONY: serve examples test test-all test-thorough test-compiled security wheel check prose generated sim sim-bite
 .PHONY: crash-histories compat cluster streams hostile spark bench docker-check clean
 .DELETE_ON_ERROR:
 
@@ -70,6 +70,10 @@ check: $(VENV)/made-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict -p barnabas
 	$(BIN)/python -m pytest -q tests/test_tidy.py
+
+# How dense the sources are on the page, by package.
+prose: $(VENV)/made-dev
+	$(BIN)/python -m tests.prose
 
 # Writes what is made from the sources: type stubs, tables and pictures in documents.
 generated: $(VENV)/made-dev
