@@ -195,6 +195,7 @@ class Call:
         if (operation, resource) in self.audited:
             return
         self.audited.add((operation, resource))
+
         # Clients choose these texts, so they are escaped: a name with a line break must not forge a line.
         audit.log(
             logging.DEBUG if allowed else logging.INFO,

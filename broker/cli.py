@@ -139,6 +139,7 @@ def serve(
 
     with logging_to(standard_error(), log_level.upper(), log_format) as output:
         failure = run_broker(config, click.echo)
+
     # When the reader of standard error has stopped reading, the interpreter's flush at exit would wait for it.
     if output.is_stuck:
         os._exit(STATUS_FAILED if failure else 0)
@@ -166,10 +167,12 @@ def gather_settings(
                 why = f"{setting.name} and --data-dir both say where the data are: give one of them"
                 raise ConfigError([setting.problem(f"{why} (--set log.dirs=DIR overrides a file)")])
         settings.append(Setting("log.dirs", data_dir, "--data-dir"))
+
     if any(setting.name == "config.providers" for setting in settings):
         from barnabas.config.providers import resolve
 
         settings = resolve(settings, os.environ)
+
     return settings
 
 
@@ -224,6 +227,7 @@ def config(
         report = (topic_report if topic else listener_report if listeners else broker_report)(config)
     except ConfigError as error:
         fail(str(error), STATUS_MISCONFIGURED)
+
     if as_json:
         print_json(report)
         return
@@ -264,6 +268,7 @@ def dump(path: str, records: bool, as_json: bool) -> None:
             click.echo(line)
     except StorageError as error:
         failures.append(error)
+
     if failures:
         fail("\n".join(map(str, failures)), STATUS_FAILED)
 
@@ -281,12 +286,14 @@ def check(directory: str, as_json: bool) -> None:
         findings = [str(finding) for finding in check_directory(OsDisk(), directory)]
     except StorageError as error:
         fail(str(error), STATUS_FAILED)
+
     if as_json:
         print_json({"directory": directory, "findings": findings})
     else:
         for finding in findings:
             click.echo(finding)
         click.echo(f"{directory}: {f'{len(findings)} findings' if findings else 'nothing wrong'}")
+
     if findings:
         sys.exit(STATUS_FAILED)
 
@@ -337,6 +344,7 @@ def export_store(place: "Place", file: str) -> None:
         text = trio.run(store_transfer.export_store, place)
     except StoreError as error:
         fail(str(error), STATUS_FAILED)
+
     if file == "-":
         click.echo(text, nl=False)
         return
@@ -375,6 +383,7 @@ def import_store(place: "Place", file: TextIO, as_json: bool) -> None:
         fail(f"{file.name}: {error}", STATUS_FAILED)
     except (StoreError, StorageError) as error:
         fail(str(error), STATUS_FAILED)
+
     if as_json:
         print_json({"nodes": count})
     else:
@@ -426,6 +435,7 @@ def add_scram(
         trio.run(scram_users.add, place, user, written, iterations, password)
     except (StoreError, StorageError) as error:
         fail(str(error), STATUS_FAILED)
+
     if as_json:
         print_json({"user": user, "mechanisms": written})
     else:
@@ -471,6 +481,7 @@ def remove_scram(place: "Place", mechanisms: Sequence[str], user: str, as_json: 
         removed = trio.run(scram_users.remove, place, user, asked)
     except StoreError as error:
         fail(str(error), STATUS_FAILED)
+
     if not removed:
         fail(f"{user} has no credential of {' or '.join(asked)}", STATUS_FAILED)
     if as_json:
@@ -502,6 +513,7 @@ def scram_password(file: TextIO | None, variable: str | None) -> str:
         raise click.UsageError("There is no terminal to ask for the password: give --password-file or --password-env.")
     else:
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+
     if not password:
         raise click.UsageError("The password is empty, or not there.")
     require_text(password, "password")

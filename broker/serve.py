@@ -126,6 +126,7 @@ async def _serve(
     logs = Logs(config, world, flusher)
     stored = await logs.open()
     kept = KeptData(world, logs.directories)
+
     # The logs are closed after the store: they hold the locks of the directories, one of which has the embedded store.
     async with _closing_logs(logs), _open_store(config, world) as store:
         # Before any log is opened: recovery changes the directories, and removes the clean shutdown markers.
@@ -135,12 +136,14 @@ async def _serve(
         await broker_configs.start()
         for warning in broker_configs.warnings():
             logger.warning("%s", warning)
+
         # Before logs are read, which may take long: what is wrong here is to be corrected by hand.
         secured = await secured_listeners(config, world)
         topic_configs = TopicConfigs(config, store)
         await _load_logs(logs, identity, store, broker_configs, topic_configs)
         configs = Configs(broker_configs, topic_configs, secured)
         broker = build(config, world, identity, store, logs, flusher, configs)
+
         # From the store: metadata arrives in pieces, and a group's partition depends on the number of all of them.
         # In a new session, if the load has taken longer than the old one lasted.
         for topic, placement in (
@@ -149,10 +152,12 @@ async def _serve(
         ):
             placement.expect_partitions(await in_a_session(store, partial(partition_count, store, topic)))
         on_built(broker)
+
         # Bound before the registration, so that a taken port fails the start and port 0 can be advertised. Connections
         # of clients wait in the backlog until the broker accepts.
         async with _listening(config, world) as listeners, _background(broker) as background:
             advertised = await _advertised(config, listeners)
+
             # Tasks that `start` begins are ready before the first LeaderAndIsr: they get the nurseries and callbacks
             # that roles need. A bug may leave their state half changed, so their failure ends the broker.
             await background.start(flusher.run, broker.replicas.flushed, logs.fail_directory_of)
@@ -163,6 +168,7 @@ async def _serve(
             await background.start(broker.groups.run)
             await background.start(broker.transactions.run)
             await background.start(broker.verification.run)
+
             # Tasks in `kept_up` lose nothing when they begin again after the exception of a bug.
             background.start_soon(kept_up, logger, "the requests to the controller", broker.controller_peer.run)
             background.start_soon(kept_up, logger, "the allocation of producer ids", broker.producer_ids.run)
@@ -175,14 +181,17 @@ async def _serve(
                 await broker.secured.load_users(store)
                 await broker.secured.fetch_keys()
                 background.start_soon(kept_up, logger, "the listeners with TLS and SASL", broker.secured.run)
+
             # Returns when all noted changes are applied: a broker must not serve with an outdated configuration.
             await background.start(broker.dynamic_config.run, partial(_update_advertised, broker, listeners))
             if token_secret(config) is not None:
                 await background.start(broker.tokens().run)
                 background.start_soon(kept_up, logger, "the sweep of delegation tokens", broker.tokens().sweep)
+
             # Before connections are served: without a broker epoch of its own, this broker would accept requests that
             # the controller still sends to its previous life.
             await broker.registration.join(advertised, kept)
+
             # After the registration: from now on the candidate opens new sessions and registers in them.
             background.start_soon(broker.candidate.run)
             background.start_soon(kept_up, logger, "the metadata cache", partial(_await_metadata, broker))
@@ -190,6 +199,7 @@ async def _serve(
             background.start_soon(kept_up, logger, "the search for deleted topics", forget_deleted)
             background.start_soon(kept_up, logger, "the report of shortages", partial(_report_shortages, broker))
             await _serve_connections(broker, listeners, advertised, stop, task_status)
+
             # Last: requests that are answered during the stop need the flusher, the coordinator and the others.
             background.cancel_scope.cancel()
 
@@ -320,6 +330,7 @@ async def _advertised(config: BrokerConfig, listeners: dict[str, Listener]) -> t
     advertised = []
     for endpoint in config.advertised_endpoints or config.listener_endpoints:
         host = endpoint.host
+
         # As in Kafka, a wildcard is advertised as the machine's host name.
         if endpoint.is_wildcard:
             host = machine_host_name()
@@ -332,12 +343,14 @@ async def _advertised(config: BrokerConfig, listeners: dict[str, Listener]) -> t
                 )
         port = endpoint.port or listeners[endpoint.listener].port
         advertised.append(endpoint._replace(host=host, port=port))
+
     return tuple(advertised)
 
 
 async def _await_metadata(broker: Broker) -> None:
     """Set `metadata.is_complete` once the cache has this broker and every topic of the store."""
-    metadata, topics = broker.metadata, set[str]()
+    metadata = broker.metadata
+    topics = set[str]()
     # The controller sends the live brokers first, then the topics.
     while broker.broker_id not in metadata.brokers:
         await metadata.changed()
@@ -415,6 +428,7 @@ async def _serve_connections(
 
     def load() -> int:
         here = len(broker.replicas) + broker.fetch_sessions.partition_count
+
         # Of the whole cluster: far more than this broker hosts, if there are many brokers.
         return len(connections) + here + broker.metadata.partition_count + broker.candidate.replica_count
 
@@ -430,6 +444,7 @@ async def _serve_connections(
             task_status.started(Serving(_ready_line(broker, advertised), load, broker.broker_id, advertised))
             with _watched() if broker.world.watches_steps else nullcontext():
                 await stop.wait()
+
                 # Connections are still served meanwhile: clients are redirected to the new leaders, not refused.
                 await controlled_shutdown(broker.config, broker.metadata, broker.replicas, broker.controller_peer)
             accepting.cancel_scope.cancel()

@@ -54,13 +54,15 @@ class OwnLogin:
         return after_seconds
 
     async def _log_in(self, ask: Ask) -> float | None:
-        rng, now_ms = self._world.rng, self._world.now_ms()
+        rng = self._world.rng
+        now_ms = self._world.now_ms()
         login = self._credentials.login(lambda: nonce(rng), now_ms, await self._access_token(now_ms))
         lifetime_ms = (await log_in(ask, login, self._world.in_thread)).session_lifetime_ms
         return None if lifetime_ms is None else log_in_again_after_ms(lifetime_ms, rng) / 1000
 
     async def _access_token(self, now_ms: int) -> str | None:
-        tokens, post = self._access_tokens, self._post
+        tokens = self._access_tokens
+        post = self._post
         if tokens is None or post is None:
             return None
         current = tokens.current(now_ms)

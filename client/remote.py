@@ -111,6 +111,7 @@ class RemotePeer:
                 raise PeerLost(f"{type(request).__name__}: {violation}") from violation
             finally:
                 self._turn.release()
+
         raise PeerLost(f"{type(request).__name__} was not answered within {deadline_ms:.0f} ms")
 
     def close(self) -> None:
@@ -127,6 +128,7 @@ class RemotePeer:
     async def _ask(self, request: m.Message, version_max: int | None, version_min: int) -> m.Message:
         is_answered = False
         connection = self._connection
+
         # A request on a connection that the peer has closed as idle would be lost, and its outcome unknown.
         if connection is not None and connection.used_at + self._bounds.idle_seconds < trio.current_time():
             self._disconnect()
@@ -144,6 +146,7 @@ class RemotePeer:
             # Also when the caller is cancelled: the late response would be taken for that of the next request.
             if not is_answered:
                 self._disconnect()
+
         return response
 
     async def _connect(self) -> Connection:
@@ -163,14 +166,17 @@ class RemotePeer:
             login=self.logins.get(endpoint.listener),
             peer=str(endpoint),
         )
+
         # `close` may have been called during the connect. `_ask` then closes the new connection.
         if self._is_closed:
             raise ConnectionLost("this peer is closed")
+
         # On each connection, as the broker at this address may have been upgraded. A login has no versions but these.
         if self._versions is None or connection.login is not None:
             known = await connection.ask_versions()
             fixed = asking.at_most(known, self._versions_max) if self._versions is None else self._versions
             connection.versions = {key: known[key] for key in SASL_KEYS if key in known} | dict(fixed)
+
         if connection.login is not None:
             await connection.log_in()
         return connection
@@ -190,6 +196,7 @@ class RemotePeer:
         raise ConnectionLost(f"{endpoint} does not take a connection within {seconds:.0f} s")
 
     def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
+        connection = self._connection
+        self._connection = None
         if connection is not None:
             connection.close()

@@ -19,7 +19,7 @@ from barnabas.wire.apis import APIS
 from compat_tests.brokers import BrokerProcess
 from compat_tests.kafka import KafkaProcess, free_port
 from compat_tests.raw import RawClient
-from tests.broker.handlers.test_authorization import (
+from tests.broker.handlers.authorized import (
     ANY_RULE,
     BATCH,
     COMMIT,

@@ -117,15 +117,18 @@ def _change_list(current: str | None, change: Change, row: Property | None) -> s
         verb = Operation(change.operation).name.lower()
         message = f"Config value {verb} is not allowed for config key: {change.name}"
         raise ConfigRefused(ErrorCode.INVALID_CONFIG, message)
+
     elements = _split(format_value(row.default) or "" if current is None else current)
     if change.operation == Operation.APPEND:
         known = frozenset(elements)
         text = ",".join([*elements, *(each for each in (change.text or "").split(",") if each not in known)])
+
         # A longer one fits no response: who described the configuration would lose the connection.
         if len(text.encode()) > STRING_BYTES_MAX:
             message = f"{change.name} would be longer than {STRING_BYTES_MAX} bytes."
             raise ConfigRefused(ErrorCode.INVALID_REQUEST, message)
         return text
+
     unwanted = Counter(_split(change.text or ""))
     left = []
     for each in elements:
@@ -133,6 +136,7 @@ def _change_list(current: str | None, change: Change, row: Property | None) -> s
             unwanted[each] -= 1
         else:
             left.append(each)
+
     return ",".join(left)
 
 
@@ -167,6 +171,7 @@ def check_broker(config: BrokerConfig, texts: Mapping[str, str], *, broker_name:
         after = config.as_it_would_be(cluster_wide=layers["cluster-wide"], per_broker=layers["per-broker"])
     except ConfigError as error:
         raise ConfigRefused(ErrorCode.INVALID_REQUEST, error.problems[0]) from None
+
     for rule in RULES:
         if not rule.holds(after):
             raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"requirement failed: {rule.otherwise}")
@@ -231,10 +236,12 @@ def _check_names(texts: Mapping[str, str], *, per_broker: bool) -> None:
             f"HashSet({', '.join(unprefixed)})"
         )
         raise ConfigRefused(ErrorCode.INVALID_REQUEST, message)
+
     for name, text in texts.items():
         row = property_of(name)
         if row is not None:
             _check_value(row, text)
+
     alone = [] if per_broker else [name for name in texts if _is_one_brokers(name)]
     if alone:
         message = (
@@ -291,7 +298,8 @@ def _thread_complaints(before: BrokerConfig, after: BrokerAttributes) -> list[st
     complaints = []
     for name in THREAD_POOLS:
         attribute = BROKER_TABLE[name].attribute
-        old, new = int(getattr(before, attribute)), int(getattr(after, attribute))
+        old = int(getattr(before, attribute))
+        new = int(getattr(after, attribute))
         failed = f"Dynamic thread count update validation failed for {name}={new}, value should"
         if new < 1:
             complaints.append(f"{failed} be at least 1")
@@ -303,7 +311,8 @@ def _thread_complaints(before: BrokerConfig, after: BrokerAttributes) -> list[st
 
 
 def _cleaner_complaints(before: BrokerConfig, after: BrokerAttributes) -> list[str]:
-    old, new = before.log_cleaner_threads, after.log_cleaner_threads
+    old = before.log_cleaner_threads
+    new = after.log_cleaner_threads
     if new == old:  # none, if the cleaner is disabled
         return []
     if new < 1:
@@ -355,6 +364,7 @@ def _local_retention_complaints(after: BrokerAttributes) -> list[str]:
             complaints.append(f"{wrong} -1 as {name} value is set as {whole}.")
         elif local > whole:
             complaints.append(f"{wrong} more than {name} property value: {whole}")
+
     return complaints
 
 

@@ -147,6 +147,7 @@ def _describe_broker_property(config: BrokerConfig, name: str) -> Described:
         text = format_value(own.default if _is_displaced(config, name) else config.plain_value(name))
     elif not is_sensitive:
         text = next((each.text for each in synonyms if each.name == name), None)
+
     return Described(
         name,
         text,

@@ -28,7 +28,8 @@ class BrokerAttributes:
 
 def attributes_source() -> str:
     """The text of `attributes.pyi`."""
-    broker, topic = _annotations(BROKER_TABLE.values()), _annotations(TOPIC_TABLE.values())
+    broker = _annotations(BROKER_TABLE.values())
+    topic = _annotations(TOPIC_TABLE.values())
     return f"{_HEAD}{broker}\nclass TopicAttributes:\n{topic}"
 
 

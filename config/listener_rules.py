@@ -26,6 +26,7 @@ def listener_problems(config: BrokerAttributes) -> list[Problem]:
         protocols = parse_protocols(config.listener_security_protocol_map)
     except ValueError as error:
         return [Problem(("listener.security.protocol.map",), str(error))]
+
     problems = []
     parsed: dict[str, tuple[Endpoint, ...]] = {}
     for name, text in (("listeners", config.listeners), ("advertised.listeners", config.advertised_listeners or "")):
@@ -33,13 +34,16 @@ def listener_problems(config: BrokerAttributes) -> list[Problem]:
             parsed[name] = parse_endpoints(text, protocols)
         except ValueError as error:
             problems.append(Problem((name,), f"Error creating broker listeners from '{text}': {error}"))
+
     try:
         parse_connection_limits(config.max_connections_per_ip_overrides)
     except ValueError as error:
         problems.append(Problem(("max.connections.per.ip.overrides",), str(error)))
+
     if problems:
         return problems
-    bound, advertised = parsed["listeners"], parsed["advertised.listeners"]
+    bound = parsed["listeners"]
+    advertised = parsed["advertised.listeners"]
     problems = _bound_problems(config, bound)
     if config.advertised_listeners is not None:
         problems += _advertised_problems(config, bound, advertised)
@@ -52,6 +56,7 @@ def _bound_problems(config: BrokerAttributes, bound: Sequence[Endpoint]) -> list
         whys.append(f"requirement failed: Each listener must have a different name, listeners: {config.listeners}")
     else:
         whys += _port_problems(bound, config.listeners)
+
     problems = [Problem(("listeners",), why) for why in whys]
     names = _names(bound)
     for early in filter(None, (part.strip() for part in (config.early_start_listeners or "").split(","))):
@@ -61,6 +66,7 @@ def _bound_problems(config: BrokerAttributes, bound: Sequence[Endpoint]) -> list
                 "controller.listener.names"
             )
             problems.append(Problem(("early.start.listeners",), why))
+
     return problems
 
 
@@ -85,6 +91,7 @@ def _port_problems(bound: Sequence[Endpoint], text: str) -> list[str]:
                 "requirement failed: If you have two listeners on the same port then one needs to be IPv4 and the "
                 f"other IPv6, listeners: {text}, port: {port}"
             )
+
     return problems
 
 
@@ -101,6 +108,7 @@ def _advertised_problems(
             f"in listeners. Found {_listed(advertised)}. The valid options based on the current configuration are "
             f"{_listed(bound)}"
         )
+
     whys += [
         f"requirement failed: advertised.listeners cannot use the nonroutable meta-address {endpoint.host}. "
         "Use a routable IP address."
@@ -126,11 +134,13 @@ def _broker_problems(
     elif advertised and among_brokers not in _names(advertised):
         why = _not_advertised("inter.broker.listener.name", advertised)
         problems.append(Problem(("inter.broker.listener.name", "security.inter.broker.protocol", "listeners"), why))
+
     if for_control is not None:
         problems += [
             Problem(("control.plane.listener.name",), why)
             for why in _control_plane_problems(for_control.upper(), among_brokers, advertised, protocols)
         ]
+
     return problems
 
 

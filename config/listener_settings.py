@@ -198,7 +198,9 @@ def _mechanism_names(listener: str, mechanism: str) -> dict[str, tuple[str, ...]
 
 
 def _read(texts: Mapping[str, str], names: Mapping[str, tuple[str, ...]], problems: list[Problem]) -> Settings | None:
-    values, found, before = dict[str, Value](), dict[str, str](), len(problems)
+    values = dict[str, Value]()
+    found = dict[str, str]()
+    before = len(problems)
     for name, candidates in names.items():
         row = BROKER_TABLE[name]
         full = next((each for each in candidates if each in texts), None)
@@ -210,6 +212,7 @@ def _read(texts: Mapping[str, str], names: Mapping[str, tuple[str, ...]], proble
             values[name] = parse_value(row, texts[full])
         except InvalidValue as error:
             problems.append(Problem((full,), str(error)))
+
     if len(problems) > before:
         return None
     return Settings(MappingProxyType(values), MappingProxyType(found))
@@ -257,6 +260,7 @@ def _class_problems(settings: ListenerSettings) -> list[Problem]:
         problems.append(
             _foreign(settings, "sasl.client.callback.handler.class", f"set the broker's own login in {JAAS}")
         )
+
     for mechanism, own in settings.by_mechanism.items():
         is_oauth = mechanism == OAUTHBEARER
         users = (
@@ -273,6 +277,7 @@ def _class_problems(settings: ListenerSettings) -> list[Problem]:
                 LOGIN_HANDLERS if is_oauth else frozenset(),
             ),
         ]
+
     return [problem for problem in problems if problem is not None]
 
 
@@ -322,4 +327,5 @@ def unused(texts: Iterable[str], listeners: Mapping[str, tuple[str, ...]]) -> li
             warnings.append(
                 f"{name} has no effect: no listener or mechanism of that name is there, or no such property"
             )
+
     return warnings

@@ -178,7 +178,8 @@ class BrokerConfig(BrokerAttributes):
             raise ConfigError(self.located(problem.why, *problem.names) for problem in problems)
         _resolve_unlimited(candidate)
         vars(self).update(vars(candidate))
-        self._plain, self._values = plain, values
+        self._plain = plain
+        self._values = values
         before, self._topic_defaults = self._topic_defaults, _topic_defaults(values)
         changed = {name: value for name, value in self._topic_defaults.items() if before.get(name) != value}
         for topic in self._topics:
@@ -305,7 +306,8 @@ class BrokerConfig(BrokerAttributes):
         unknown = [name for name in overrides if name not in TOPIC_TABLE]
         if unknown:
             return [TopicProblem(f"Unknown topic config name: {name}", of_value=False) for name in unknown]
-        errors, values = [], dict(self._topic_defaults)
+        errors = []
+        values = dict(self._topic_defaults)
         for name, row in TOPIC_TABLE.items():
             if name in overrides:
                 try:
@@ -349,6 +351,7 @@ class TopicConfig(TopicAttributes):
             row = TOPIC_TABLE.get(name)
             if row is not None:
                 own[row.attribute] = parse_value(row, text)
+
         self._own = own.keys()
         for attribute, value in {**self._broker.topic_defaults(), **own}.items():
             setattr(self, attribute, value)
@@ -388,7 +391,8 @@ def topic_warnings(overrides: Mapping[str, str]) -> list[str]:
 def _without_controllers_listeners(settings: list[Setting]) -> tuple[list[Setting], list[str]]:
     """The settings without the listeners of a KRaft controller, and a warning for each of these."""
     names = kraft.controllers_listeners({setting.name: setting.text for setting in settings})
-    kept, warnings = list(settings), []
+    kept = list(settings)
+    warnings = []
     for number, setting in enumerate(settings):
         if names and setting.name in kraft.LISTENERS:
             kept[number] = setting._replace(text=kraft.without(setting.text, names))
@@ -463,7 +467,8 @@ def _topic_default(row: Property, values: Mapping[str, Value]) -> Value:
 
 def _topic_conflicts(values: Mapping[str, Value]) -> list[TopicProblem]:
     conflicts = []
-    shortest, longest = _number(values["min_compaction_lag_ms"]), _number(values["max_compaction_lag_ms"])
+    shortest = _number(values["min_compaction_lag_ms"])
+    longest = _number(values["max_compaction_lag_ms"])
     if shortest > longest:
         text = f"conflict topic config setting min.compaction.lag.ms ({shortest}) > max.compaction.lag.ms ({longest})"
         conflicts.append(TopicProblem(text, of_value=False))
@@ -473,9 +478,11 @@ def _topic_conflicts(values: Mapping[str, Value]) -> list[TopicProblem]:
             "Topic cannot be configured with remote log storage."
         )
         conflicts.append(TopicProblem(text, of_value=True))
+
     if values["remote_log_copy_disable"] or values["remote_log_delete_on_disable"]:
         text = (
             "It is invalid to set `remote.log.delete.on.disable` or `remote.log.copy.disable` under Zookeeper's mode."
         )
         conflicts.append(TopicProblem(text, of_value=False))
+
     return conflicts

@@ -45,6 +45,7 @@ def _check(change: Change) -> None:
         name = Operation(change.operation).name
         message = f"{name} operation is not allowed for the BROKER_LOGGER resource"
         raise ConfigRefused(ErrorCode.INVALID_REQUEST, message)
+
     if change.operation not in (Operation.SET, Operation.DELETE):
         raise ConfigRefused(ErrorCode.UNKNOWN_SERVER_ERROR, None)
     if change.name not in _loggers():

@@ -71,7 +71,8 @@ def settings_of(values: Mapping[str, str], origin: str = "given") -> list[Settin
 def parse_settings(settings: Iterable[Setting]) -> tuple[dict[str, Value], list[str]]:
     """The values by property name, and warnings. The last setting of a name applies. Raises ConfigError."""
     values: dict[str, Value] = {}
-    problems, warnings = [], []
+    problems = []
+    warnings = []
     for setting in settings:
         row = BROKER_TABLE.get(setting.name)
         if row is None:
@@ -84,6 +85,7 @@ def parse_settings(settings: Iterable[Setting]) -> tuple[dict[str, Value], list[
             values[setting.name] = parse_value(row, setting.text)
         except InvalidValue as error:
             problems.append(setting.problem(f"{error} (allowed: {row.allowed})"))
+
     if problems:
         raise ConfigError(problems)
     return values, warnings

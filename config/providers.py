@@ -49,7 +49,8 @@ def resolve(settings: Sequence[Setting], environment: Mapping[str, str]) -> list
     ConfigError has all problems and their places. The origin of a replaced setting names its references.
     """
     # Of several settings of a name the last one applies.
-    texts, origins = {each.name: each.text for each in settings}, {each.name: each.origin for each in settings}
+    texts = {each.name: each.text for each in settings}
+    origins = {each.name: each.origin for each in settings}
     if PROVIDERS not in texts:
         return list(settings)
     try:
@@ -57,7 +58,9 @@ def resolve(settings: Sequence[Setting], environment: Mapping[str, str]) -> list
     except ProviderError as error:
         origin = origins.get(str(error).partition(":")[0], origins[PROVIDERS])
         raise ConfigError([f"{origin}: {error}"]) from None
-    resolved, problems = [], []
+
+    resolved = []
+    problems = []
     for setting in settings:
         if setting.name == PROVIDERS or setting.name.startswith(f"{PROVIDERS}."):
             continue
@@ -65,6 +68,7 @@ def resolve(settings: Sequence[Setting], environment: Mapping[str, str]) -> list
             resolved.append(_resolved(setting, providers))
         except ProviderError as error:
             problems.append(setting.problem(f"{setting.name}: {error}"))
+
     if problems:
         raise ConfigError(problems)
     return resolved

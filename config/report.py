@@ -54,7 +54,8 @@ def _of_single_listeners(config: BrokerConfig) -> list[dict[str, str | None]]:
 
 def listener_report(config: BrokerConfig) -> list[dict[str, str | None]]:
     """For each listener with TLS or SASL what it gets, and by which property. Raises ConfigError."""
-    texts, problems = dict(dict(config.layers())[Source.STATIC]), list[Problem]()
+    texts = dict(dict(config.layers())[Source.STATIC])
+    problems = list[Problem]()
     report = []
     for endpoint in config.listener_endpoints:
         settings = read_listener(texts, endpoint.listener, endpoint.protocol, problems)
@@ -72,6 +73,7 @@ def listener_report(config: BrokerConfig) -> list[dict[str, str | None]]:
             for name in its.values
             if _is_shown(its, name, mechanism == OAUTHBEARER or not name.startswith(ONLY_OAUTH))
         ]
+
     if problems:
         raise ConfigError(config.located(problem.why, *problem.names) for problem in problems)
     return report
@@ -87,10 +89,13 @@ def _is_shown(settings: Settings, name: str, concerns: bool) -> bool:
 
 
 def _of_listener(config: BrokerConfig, settings: Settings, name: str) -> dict[str, str | None]:
-    row, value, full = BROKER_TABLE[name], settings.values[name], settings.names.get(name)
+    row = BROKER_TABLE[name]
+    value = settings.values[name]
+    full = settings.names.get(name)
     # A setting for all listeners that this one does not take.
     if name == CLIENT_AUTH and isinstance(settings, ListenerSettings) and settings.client_auth != value:
-        value, full = settings.client_auth, None
+        value = settings.client_auth
+        full = None
     shown = HIDDEN if row.sensitive and value is not None else format_value(value)
     source = "default" if full is None else config.origin_of(full)
     return _described(row, shown, source) | {"set_by": full}

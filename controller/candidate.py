@@ -129,11 +129,13 @@ class Candidate:
             try:
                 if self._session_is_over:
                     await self._begin_session()
+
                 # A new event for each election. A watch of an earlier one sets an event that is not waited for.
                 self._node_changed = trio.Event()
                 term = await self._race()
                 if term is None:
                     on_started()
+
                     # Set by the watch of the race, or by the end of the session.
                     await self._node_changed.wait()
                 else:
@@ -229,7 +231,8 @@ class Candidate:
         """Serve one term, until everything that it started has ended. StoreError, if that ended it."""
         logger.info("broker %d is the controller, epoch %d", self._deps.broker_id, term.epoch)
         controller = Controller(self._deps, term)
-        self._controller, self.epoch = controller, term.epoch
+        self._controller = controller
+        self.epoch = term.epoch
         self._term_scope = trio.CancelScope()
         end: Exception | None = None
         try:
@@ -246,11 +249,14 @@ class Candidate:
             # Before the callback, which finds `is_active` False then.
             self._controller = None
             self._on_resigned()
+
         logger.info("broker %d is no longer the controller, epoch %d: %s", self._deps.broker_id, term.epoch, end)
+
         # `run` decides: a new session, or a wait. The node cannot be removed now; `_race` does it later, if the session
         # lives on.
         if isinstance(end, StoreError):
             raise end
+
         # Without an end the term was cancelled: the node or the session is gone, or the node can no longer be watched.
         if end is not None and not isinstance(end, ControllerMoved):
             logger.error("the controller failed and resigns", exc_info=end)

@@ -125,7 +125,9 @@ class _Sender:
             self.peer.close()
 
     async def _ask_until_answered(self, request: m.Message) -> m.Message:
-        failures, warned_at = 0, -math.inf
+        failures = 0
+        warned_at = -math.inf
+
         # No limit of attempts: a broker that missed one request would act on a state that was never decided. Requests
         # say what the state is, not what has changed, so one that is carried out twice does no harm.
         while True:

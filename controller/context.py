@@ -239,7 +239,8 @@ class ControllerContext:
         for pending in list(in_slices(topic_partitions, PARTITIONS_IN_A_BATCH)) or [[]]:
             await self._elect(pending, decision, choose, tell_brokers=tell_brokers)
             # Committed with the first slice.
-            decision, tell_brokers = Decision(), False
+            decision = Decision()
+            tell_brokers = False
 
     async def _elect(
         self, pending: list[TopicPartition], decision: Decision, choose: Choose, *, tell_brokers: bool
@@ -252,7 +253,8 @@ class ControllerContext:
             if not refused:
                 return
             # The rest of the decision is written and must not be written twice.
-            decision, tell_brokers = Decision(), False
+            decision = Decision()
+            tell_brokers = False
             pending = await self.read_refused(refused, decision)
 
     async def leader_rules(self, topic_partitions: Iterable[TopicPartition] = ()) -> LeaderRules:
@@ -298,6 +300,7 @@ class ControllerContext:
                 logger.warning("%s has no state node any more; its topic is gone", topic_partition)
                 continue
             leadership = found[topic_partition].leadership
+
             # Version and content are ours: the write was carried out, its answer was lost, and the store's second
             # attempt was refused.
             if LeadershipChanged(topic_partition, leadership) == step.record:
@@ -309,6 +312,7 @@ class ControllerContext:
             else:
                 self._accept(topic_partition, leadership)
                 pending.append(topic_partition)
+
         return pending
 
     def _accept(self, topic_partition: TopicPartition, leadership: Leadership) -> None:

@@ -68,6 +68,7 @@ class Controller:
         """
         async with trio.open_nursery() as nursery:
             config = self._deps.config
+
             # The senders live in this nursery, so the end of the term stops them in the middle of a request.
             self._context.channels = ControllerChannels(
                 nursery, self._deps.peer_for, self._answered, lambda: config.controller_socket_timeout_ms
@@ -86,6 +87,7 @@ class Controller:
                 # On every way out, cancellation included: a question must not wait for a term that is over.
                 self._refuse_questions()
                 nursery.cancel_scope.cancel()
+
         raise InvariantBroken("the controller's queue ended")
 
     async def _handle(self, event: events.Event) -> None:
@@ -103,6 +105,7 @@ class Controller:
             if isinstance(event, events.Asked):
                 # Not NOT_CONTROLLER: with that code the client looks for the controller and sends the request again.
                 event.answer(ErrorCode.UNKNOWN_SERVER_ERROR)
+
             # Compared before the write below, which counts as a change itself.
             nothing_done = self._context.changes == changes
             if event.node is not None:

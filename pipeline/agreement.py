@@ -31,7 +31,8 @@ def odd_places(rows: "DataFrame", holders: "DataFrame") -> "DataFrame":
     """
     from pyspark.sql import functions as f
 
-    is_log, place = f.col("event") == "log", ["topic", "partition", "block"]
+    is_log = f.col("event") == "log"
+    place = ["topic", "partition", "block"]
     sums = rows.groupBy("event", "replica", "topic", "partition", _block("offset").alias("block")).agg(
         f.count("*").alias("records"),
         f.count("digest").alias("values"),  # markers have none
@@ -54,9 +55,11 @@ def odd_places(rows: "DataFrame", holders: "DataFrame") -> "DataFrame":
     )
     is_well = (f.col("logs") == f.col("replicas")) & f.col("once") & f.col("alike")
     for event in ("acked", "read"):
-        said, values = f.col(f"{event}_said"), f.col(f"{event}_values")
+        said = f.col(f"{event}_said")
+        values = f.col(f"{event}_values")
         same_mean = f.try_multiply(said, f.col("values")) == f.try_multiply(f.col("said"), values)
         is_well &= values.isNull() | same_mean
+
     return _odd(_with_holders(blocks, holders), is_well).select(*place)
 
 
@@ -68,13 +71,15 @@ def odd_identities(rows: "DataFrame", holders: "DataFrame") -> "DataFrame":
     """
     from pyspark.sql import functions as f
 
-    is_acked, who = f.col("event") == "acked", ["topic", "producer", "block"]
+    is_acked = f.col("event") == "acked"
+    who = ["topic", "producer", "block"]
     said = rows.where(is_acked | (f.col("event") == "log"))
     sums = said.groupBy("event", "replica", "topic", "partition", "producer", _block("sequence").alias("block")).agg(
         f.count("*").alias("records"),
         _bits("sequence").alias("which"),
         f.try_sum(_hash("partition", "offset", "sequence", "digest")).alias("said"),
     )
+
     # What is acknowledged in a partition that no replica holds must be left.
     times = f.when(is_acked, f.coalesce("replicas", f.lit(1))).otherwise(-1)
     blocks = (

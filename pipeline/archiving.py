@@ -130,6 +130,7 @@ class BatchWriter:
                     "of the manifest (--from-manifest)"
                 )
             return
+
         run = secrets.token_hex(4)
         written = write_records(frame, self._archive, Batch(number, run, next_offsets, ()))
         check_ranges(written, next_offsets)
@@ -225,6 +226,7 @@ def archive(
         if on_batch is not None:
             writer.on_batch = on_batch
         records = spark.readStream.format("kafka").options(**options).load()
+
         # No URI: Hadoop takes this text as it is, and what a URI escapes (a space, "ü") would be another directory.
         stream = records.writeStream.foreachBatch(writer).option("checkpointLocation", f"file://{checkpoint}")
         trigger = (
@@ -238,6 +240,7 @@ def archive(
             if OVERFLOW not in str(error):
                 raise
             raise ArchiveError(unreadable_times(cluster, source)) from error
+
     added = writer.added
     seconds = time.monotonic() - began
     return Archived(len(added), sum(one.records for one in added), sum(one.bytes for one in added), seconds)

@@ -91,6 +91,7 @@ def audit_command(  # noqa: PLR0913  # the options of the command, by keyword
             result = audit(spark, ledgers, logs, compacted=compacted, transactional=transactional, examples=examples)
         except (StorageError, ValueError) as error:
             fail(str(error), STATUS_MISCONFIGURED)
+
     from barnabas.pipeline.report import make_page, print_audit
 
     if html is not None:
@@ -99,6 +100,7 @@ def audit_command(  # noqa: PLR0913  # the options of the command, by keyword
         click.echo(json.dumps(result.to_json()))
     else:
         print_audit(result)
+
     sys.exit(0 if result.is_clean else STATUS_FAILED)
 
 
@@ -147,6 +149,7 @@ def segments_command(  # the options of the command, by keyword
             problems = [row.asDict() for row in problems_of(frame).limit(PROBLEMS_SHOWN).collect()]
         except (StorageError, ValueError) as error:
             fail(str(error), STATUS_MISCONFIGURED)
+
     for row in rows + problems:
         click.echo(json.dumps(row) if as_json else "  ".join(f"{name}: {value}" for name, value in row.items()))
     sys.exit(STATUS_FAILED if problems else 0)

@@ -56,7 +56,8 @@ def audit(
     said = read_ledgers(spark, ledgers) if ledgers else spark.createDataFrame([], LEDGER)
     said = _about(said, logs)
     with _Kept(spark) as keep:
-        ledger, rows = keep(said), keep(_union(each.rows(spark) for each in logs))
+        ledger = keep(said)
+        rows = keep(_union(each.rows(spark) for each in logs))
         held = _what_is_held(rows)
         holdings = _complete([holding for _, holdings in holdings_of for holding in holdings], held, logs)
         if not holdings:
@@ -256,7 +257,8 @@ def _timeline(ledger: "DataFrame", events: Sequence[_Said]) -> list[Share]:
     lasts = [each.last_time for each in events if each.event in shown and each.last_time is not None]
     if not firsts:
         return []
-    first, width = min(firsts), max((max(lasts) - min(firsts)) / BARS, 0.001)
+    first = min(firsts)
+    width = max((max(lasts) - min(firsts)) / BARS, 0.001)
     said = ledger.where(f.col("event").isin(*shown) & f.col("time").isNotNull())
     bar = f.floor((f.col("time") - first) / width) * width
     counted = said.groupBy("event", bar.alias("start")).count()

@@ -87,7 +87,9 @@ class Checks:
     def _identity_sums(self) -> "list[Column]":
         from pyspark.sql import functions as f
 
-        acked, offset, digest = f.col("event") == "acked", f.col("offset"), f.col("digest")
+        acked = f.col("event") == "acked"
+        offset = f.col("offset")
+        digest = f.col("digest")
         sums = [
             f.min("partition").alias("partition"),
             f.count_if(acked).alias("acks"),
@@ -105,18 +107,21 @@ class Checks:
                 f.min(f.when(here, digest)).alias(f"least{index}"),
                 f.max(f.when(here, digest)).alias(f"most{index}"),
             ]
+
         return sums
 
     def _judged_by_identity(self) -> "list[Column]":
         from pyspark.sql import functions as f
 
-        said, was_acked = f.col("said"), f.col("acks") > 0
+        said = f.col("said")
+        was_acked = f.col("acks") > 0
         name = f.concat(f.coalesce("producer", f.lit("")), f.lit("."), "sequence")
         as_said = _any(
             (f.col(f"n{i}") > 0)
             & ((f.col(f"least{i}") == f.col("said_digest")) | (f.col(f"most{i}") == f.col("said_digest")))
             for i, _ in self._replicas
         )
+
         # A record whose offset was in no answer may have been one of those that are gone.
         is_excused = f.col("compacted") | _any(
             self._holds(i) & (f.coalesce(said, f.lit(0)) < f.col(f"start{i}")) for i, _ in self._replicas
@@ -230,6 +235,7 @@ class Checks:
                 _when(counts & is_there & is_missing & ~f.col("compacted"), "diverging", has_nothing, replica=replica),
                 _when(f.col(f"n{i}") > 1, "duplicated", f.lit("two records have this offset"), replica=replica),
             ]
+
         return judged
 
     def _is_not_there(self, word: str) -> "Column":
@@ -281,7 +287,8 @@ class Checks:
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
-        key, columns = ["replica", *PLACE], ["replica", *PLACE, "first_offset", "last_offset"]
+        key = ["replica", *PLACE]
+        columns = ["replica", *PLACE, "first_offset", "last_offset"]
         records = self._log.withColumns({"first_offset": f.col("offset"), "last_offset": f.col("offset")})
         problems = self._problems.where(f.col("first_offset").isNotNull())
         taken = records.select(*columns).unionByName(problems.select(*columns))

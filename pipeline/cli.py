@@ -145,7 +145,8 @@ def archive_command(  # noqa: PLR0913, PLR0917  # one for each option
     from barnabas.pipeline.progress import in_words, shown
 
     isolation = "read_uncommitted" if read_uncommitted else "read_committed"
-    options, client = pairs(kafka_options), pairs(client_options)
+    options = pairs(kafka_options)
+    client = pairs(client_options)
     source = Source(bootstrap_servers, topics, pattern, starting, isolation, batch_records, options)
     with spark_session("archive", master, jars, driver_memory) as spark, explained(), shown("archive", as_json) as bar:
         stop = stop_on_signals()
@@ -160,6 +161,7 @@ def archive_command(  # noqa: PLR0913, PLR0917  # one for each option
             on_batch=teller,
             stop=stop,
         )
+
     if as_json:
         print_line({"event": "archived", **asdict(done)})
     else:
@@ -248,6 +250,7 @@ def restore_command(  # noqa: PLR0913, PLR0917  # one for each option
             done = restore(spark, path, target, selection, state=state, on_progress=progress)
         if verified:
             compared = compare(spark, path, done, selection, bootstrap_servers, pairs(kafka_options))
+
     print_restored(done, compared, as_json)
     if compared is not None and any(one.missing or one.additional or one.different for one in compared):
         sys.exit(STATUS_FAILED)
@@ -279,6 +282,7 @@ def print_restored(done: "Restored", compared: "Sequence[Compared] | None", as_j
             print_line({"event": "compared", **asdict(found)})
         print_line({"event": "restored", "created": done.created, **summary})
         return
+
     if done.created:
         click.echo(f"created, with retention as asked for: {', '.join(done.created)}")
     there = f"; {done.skipped:,} were there already" if done.skipped else ""

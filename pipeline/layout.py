@@ -68,7 +68,8 @@ def name_directories(disk: Disk, texts: Sequence[str]) -> list[DataDirectory]:
     for text in texts:
         name, equals, path = text.partition("=")
         if not equals or disk.is_directory(text):
-            name, path = "", text
+            name = ""
+            path = text
         if not disk.is_directory(path):
             raise StorageError(path, "look for the data directory", "ENOENT")
         found.append(DataDirectory(name or _own_name(disk, path), path))
@@ -129,7 +130,8 @@ def _boundaries(disk: Disk, path: str, base_offset: int, split_bytes: int) -> It
     size_bytes = disk.size(path)
     if size_bytes < 2 * split_bytes or not disk.exists(index_path):
         return
-    index, log = disk.open(index_path, read_only=True), disk.open(path, read_only=True)
+    index = disk.open(index_path, read_only=True)
+    log = disk.open(path, read_only=True)
     try:
         last = 0
         for relative, position in OFFSET_ENTRY.iter_unpack(read_entries(index, OFFSET_ENTRY)):

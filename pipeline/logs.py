@@ -201,7 +201,8 @@ def _normalised(frame: "DataFrame", timestamp_ms: "Column") -> "DataFrame":
     # A null adds nothing to this hash, so which of the two are null is hashed as well.
     nulls = f.col("key").isNull().cast("int") * 2 + f.col("value").isNull().cast("int")
     content = f.xxhash64(nulls, "key", "value", "headers", timestamp_ms)
-    is_record, is_control = f.col("problem").isNull(), f.coalesce("control", f.lit(False))
+    is_record = f.col("problem").isNull()
+    is_control = f.coalesce("control", f.lit(False))
     value = f.when(is_record & ~is_control, f.coalesce("value", f.lit(bytearray())))
     stamped = with_stamp(frame.withColumn("said", value))
     return stamped.select(

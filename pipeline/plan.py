@@ -131,7 +131,8 @@ def make_plan(
 
 def records_of(batches: Iterable[Batch], topics: Iterable[str]) -> dict[Partition, int]:
     """How many records the manifest has of each partition of these topics."""
-    wanted, counts = set(topics), dict[Partition, int]()
+    wanted = set(topics)
+    counts = dict[Partition, int]()
     for found in ranges_of(batches):
         if found.topic in wanted:
             key = (found.topic, found.partition)

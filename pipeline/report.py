@@ -49,6 +49,7 @@ def print_audit(audit: Audit) -> None:
         for event, count in audit.events.items():
             said.add_row(event, str(count))
         console.print(said)
+
     if audit.counts:
         wrong = Table("kind", "partition", "findings", title="What is wrong")
         for each in audit.counts:
@@ -58,6 +59,7 @@ def print_audit(audit: Audit) -> None:
             where = f"{finding.topic}-{finding.partition}"
             at = "" if finding.offset is None else f" offset {finding.offset}"
             console.print(f"{finding.kind}: {where}{at}: {finding.text}", markup=False, highlight=False)
+
     if audit.unreadable_lines:
         console.print(f"{audit.unreadable_lines} lines of the ledgers are no JSON and were left out")
     console.print(audit.verdict(), highlight=False)

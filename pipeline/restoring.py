@@ -90,7 +90,8 @@ def restore(
     """
     began = time.monotonic()
     selection = selection or Selection()
-    archive, cluster = Archive(path), Cluster(target.bootstrap_servers, target.client)
+    archive = Archive(path)
+    cluster = Cluster(target.bootstrap_servers, target.client)
     folder = Path(state) if state is not None else archive.path / "restores" / cluster.cluster_id()
     folder.mkdir(parents=True, exist_ok=True)
     created: tuple[str, ...] = ()
@@ -107,6 +108,7 @@ def restore(
         if missing.partitions:
             with Telling(plan, cluster, on_progress):
                 outcomes = run_tasks(spark, archive, missing, selection, target, folder)
+
     problems = [f"{one.target}-{one.partition}: {one.problem}" for one in outcomes if one.problem]
     ended = {(one.target, one.partition) for one in outcomes}
     problems += [  # no row of theirs came to a task, so no task could report it
@@ -200,7 +202,8 @@ def prepare_topics(
     archive: Archive, cluster: Cluster, target: Target, targets: Mapping[str, str], counts: Mapping[Partition, int]
 ) -> tuple[str, ...]:
     """Create the target topics that are missing; refuse those that cannot take the records as they are."""
-    known, present = archive.topics(), cluster.partition_counts()
+    known = archive.topics()
+    present = cluster.partition_counts()
     brokers = cluster.brokers()
     missing = {}
     for topic, name in targets.items():
@@ -214,13 +217,16 @@ def prepare_topics(
             raise RestoreError(f"{name} has {present[name]} partitions, and {topic} had records in {needed}")
         if cluster.configs(name).get("message.timestamp.type") == "LogAppendTime":
             raise RestoreError(f"{name} has message.timestamp.type=LogAppendTime: every timestamp would be lost")
+
     cluster.create(missing)
     return tuple(missing)
 
 
 def as_created(known: Mapping[str, object], brokers: int, keep_retention: bool) -> Topic:
     """A topic of the archive, as it is created in a cluster of so many brokers."""
-    partitions, replicas, archived = known["partitions"], known["replication_factor"], known["configs"]
+    partitions = known["partitions"]
+    replicas = known["replication_factor"]
+    archived = known["configs"]
     assert isinstance(partitions, int)
     assert isinstance(replicas, int)
     assert isinstance(archived, dict)

@@ -98,13 +98,15 @@ class Found(NamedTuple):
 
 def scan(file: File, start: int, end: int, *, is_growing: bool = False) -> Iterator[Found]:
     """Every batch from `start` on. An empty batch, which compaction leaves, has no records. Blocking: long."""
-    position, next_offset = start, None
+    position = start
+    next_offset = None
     for span, data in walk_file(file, start, end):
         facts = _facts_of(span, data)
         if next_offset is not None and span.base_offset < next_offset and span.magic == BATCH_MAGIC:
             yield Found(facts, f"offset {span.base_offset} after {next_offset - 1}: offsets go back", memoryview(b""))
         yield Found(facts, _problem_of(facts), data)
-        position, next_offset = span.position + span.size_bytes, span.last_offset + 1
+        position = span.position + span.size_bytes
+        next_offset = span.last_offset + 1
     left = end - position
     if left and not is_growing:
         yield Found(_unknown(position, left), f"no whole batch in the last {left} bytes", memoryview(b""))
@@ -174,7 +176,8 @@ def _legacy_facts(span: EntrySpan, data: memoryview) -> Facts:
 
 def _read_in_pieces(data: memoryview) -> Iterator[Columns]:
     """The records of a batch, some at a time. CorruptRecords; what was read before the damage is given first."""
-    columns, size_bytes = Columns.empty(), 0
+    columns = Columns.empty()
+    size_bytes = 0
     try:
         for record in read_records(data):
             columns.offsets.append(record.offset)
@@ -185,11 +188,13 @@ def _read_in_pieces(data: memoryview) -> Iterator[Columns]:
             size_bytes += len(record.key or b"") + len(record.value or b"")
             if len(columns.offsets) >= PIECE_RECORDS or size_bytes >= AT_ONCE_BYTES_MAX:
                 yield columns
-                columns, size_bytes = Columns.empty(), 0
+                columns = Columns.empty()
+                size_bytes = 0
     except CorruptRecords:
         if columns.offsets:
             yield columns
         raise
+
     if columns.offsets:
         yield columns
 
@@ -231,15 +236,21 @@ def _parse(section: bytes, header: BatchHeader) -> Columns | None:
     The hot loop: numbers of one byte, which most are, are read in line.
     """
     columns = Columns.empty()
-    offsets, timestamps = columns.offsets.append, columns.timestamps.append
-    keys, values, headers = columns.keys.append, columns.values.append, columns.headers.append
-    base_offset, base_timestamp, position = header.base_offset, header.base_timestamp, 0
+    offsets = columns.offsets.append
+    timestamps = columns.timestamps.append
+    keys = columns.keys.append
+    values = columns.values.append
+    headers = columns.headers.append
+    base_offset = header.base_offset
+    base_timestamp = header.base_timestamp
+    position = 0
     for _ in range(header.record_count):
         number, position = _unsigned(section, position)
         end = position + (number >> 1)
         position += 1  # attributes, which say nothing
         if (byte := section[position]) < 128:
-            timestamp_delta, position = (byte >> 1) ^ -(byte & 1), position + 1
+            timestamp_delta = (byte >> 1) ^ -(byte & 1)
+            position = position + 1
         else:
             timestamp_delta, position = read_varlong(section, position)
         if (number := section[position]) < 128:
@@ -267,6 +278,7 @@ def _parse(section: bytes, header: BatchHeader) -> Columns | None:
             position += 1
         if position != end:
             return None
+
     return columns if position == len(section) else None
 
 

@@ -164,7 +164,8 @@ def wanted_columns(options: Mapping[str, str]) -> list[str]:
 
 def directories_of(options: Mapping[str, str]) -> list[DataDirectory]:
     """Where to read. ValueError unless the options say so in one way, StorageError if a directory is not there."""
-    path, replicas = options.get("path"), list_option(options, "replicas")
+    path = options.get("path")
+    replicas = list_option(options, "replicas")
     if bool(path) == bool(replicas):
         raise ValueError(f"{FORMAT} reads either the directory given to load(), or those of the option replicas")
     return name_directories(OsDisk(), replicas or [str(path)])

@@ -89,7 +89,8 @@ def result_schema() -> "Schema":
 
 def rows_of(batches: "Iterator[RecordBatch]") -> Iterator[Row]:
     """The rows of Arrow batches; consecutive rows of a partition share its plan."""
-    plan, place = None, None
+    plan = None
+    place = None
     for batch in batches:
         columns = [batch.column(name).to_pylist() for name in INPUT_COLUMNS]
         for topic, partition, target, base, records, timestamp_ms, key, value, headers in zip(*columns, strict=True):
@@ -131,6 +132,7 @@ class PartitionWriter:
             producer.flush(FLUSH_SECONDS)
             for _ in rows:
                 pass  # the rows of the next partition come after these
+
         return self._outcome
 
     def _log_end(self) -> int:
@@ -150,6 +152,7 @@ class PartitionWriter:
             elif count % POLL_EVERY_RECORDS == 0:
                 producer.poll(0)
             self._stop_at_problem()
+
         producer.flush(FLUSH_SECONDS)
         self._stop_at_problem()
         if self._expected != self._plan.base + self._plan.records or count != self._plan.records:

@@ -145,8 +145,11 @@ class AlterPartition:
         while True:
             await self._wake.wait()
             self._wake = trio.Event()
+
             # Emptied before the request: changes that are registered meanwhile wait for the next one.
-            partitions, self._asking = self._asking, {}
+            partitions = self._asking
+            self._asking = {}
+
             # A partition that got another role since its registration has dropped its change.
             asked = {each: each.asked_isr for each in partitions if each.asked_isr is not None and each.log is not None}
             try:
@@ -158,6 +161,7 @@ class AlterPartition:
                 raise
             if not all(settled):
                 await trio.sleep(RETRY_SECONDS)
+
             # Partitions to repeat are registered without a call of `ask`, which would set the event.
             if self._asking:
                 self._wake.set()
@@ -176,13 +180,16 @@ class AlterPartition:
             logger.warning("the ISRs of %d partitions are not changed yet: %s", len(asked), error)
             self._asking.update(dict.fromkeys(asked))
             return False
+
         if not isinstance(response, m.AlterPartitionResponse):
             raise InvariantBroken(f"{response!r} answers AlterPartition")
+
         # The most frequent error is STALE_BROKER_EPOCH: this broker has registered again.
         if response.error_code:
             logger.warning("AlterPartition is refused: %s", error_name(response.error_code))
             self._asking.update(dict.fromkeys(asked))
             return False
+
         rows = _rows(response)
         settled = {each: _settle(each, isr, _row_of(each, rows)) for each, isr in asked.items()}
         due = self._clock() + ROLE_WAIT_SECONDS
@@ -216,6 +223,7 @@ def alter_partition_request(
     for partition, isr in asked.items():
         name, index = partition.topic_partition
         topic_ids[name] = _topic_id(partition)
+
         # KIP-903: the broker epoch is that of the follower's Fetch on which the change was based, also in repetitions.
         # The controller then refuses a broker that has restarted since, perhaps without its log. A Java controller in
         # ZooKeeper mode ignores the epochs, and before `inter.broker.protocol.version` 3.5 brokers do not send them.
@@ -234,6 +242,7 @@ def alter_partition_request(
             partition_epoch=isr.partition_epoch,
         )
         topics.setdefault(name, []).append(row)
+
     return m.AlterPartitionRequest(
         broker_id=broker_id,
         broker_epoch=broker_epoch,
@@ -265,6 +274,7 @@ def _settle(partition: Partition, asked: AskedIsr, row: m.AlterPartitionResponse
     # A role that arrived meanwhile has replaced the state, and the partition has dropped the change.
     if partition.asked_isr is not asked:
         return Settled.DONE
+
     # Whether the change was made is unknown, so the high watermark must go on waiting for the maximal ISR.
     if row is None:
         logger.warning("%s: the answer about its ISR does not name it", partition.topic_partition)
@@ -276,6 +286,7 @@ def _settle(partition: Partition, asked: AskedIsr, row: m.AlterPartitionResponse
         partition.isr_changed(asked, list(row.isr), row.partition_epoch, row.leader_recovery_state)
         logger.info("%s: the ISR is %s", partition.topic_partition, partition.in_sync_replicas)
         return Settled.DONE
+
     logger.warning("%s: the ISR is not changed: %s", partition.topic_partition, error_name(row.error_code))
     if row.error_code in NOT_DONE:
         partition.isr_refused(asked)

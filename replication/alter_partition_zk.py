@@ -68,7 +68,8 @@ class AlterPartitionZk:
             now = trio.current_time()
             if self._changed and (now - self._changed_at > QUIET_SECONDS or now - self._announced_at > LATEST_SECONDS):
                 # Changes during the `create` below belong to the next notification.
-                changed, self._changed = self._changed, {}
+                changed = self._changed
+                self._changed = {}
                 note = PartitionList(tuple(changed)).encode()
                 try:
                     await self._store.create(paths.ISR_CHANGE_PREFIX, note, sequential=True)
@@ -82,6 +83,7 @@ class AlterPartitionZk:
     async def _write(self, topic: str, asked: m.AlterPartitionRequest.PartitionData) -> Row:
         key = TopicPartition(topic, asked.partition_index)
         partition = self._replicas.get(*key)
+
         # The role may have ended since the change was registered. Only the leader may write the ISR.
         if not isinstance(partition, Partition) or not partition.is_leader:
             return Row(partition_index=key.partition, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -92,16 +94,19 @@ class AlterPartitionZk:
         try:
             # The partition epoch is the node's version, so the write fails if the controller wrote a newer state.
             (outcome,) = await self._store.batch([SetData(path, wanted.encode(), asked.partition_epoch)])
+
             # If the node already holds the wanted state, the response to an earlier attempt was lost (as in Kafka).
             if isinstance(outcome, BadVersion):
                 data, stat = await self._store.get(path)
                 outcome = stat if parse(PartitionState.decode, data, path) == wanted else outcome
         except NoNode as error:
             outcome = error
+
         if not isinstance(outcome, Stat):
             gone = isinstance(outcome, NoNode)
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if gone else ErrorCode.INVALID_UPDATE_VERSION
             return Row(partition_index=key.partition, error_code=code)
+
         self._changed[key] = None
         self._changed_at = trio.current_time()
         return Row(

@@ -105,8 +105,10 @@ class Confirmation(Waiter):
         # Called at each fetch of a follower.
         if not self.doubt:
             return
-        partition, questions = self._partition, self._questions
+        partition = self._partition
+        questions = self._questions
         leads = partition.is_leader and partition.leading_since == self._leading_since
+
         # The maximal ISR: a leader may be elected from these.
         followed = [
             each.followed_after for replica, each in partition.followers.items() if partition.is_in_maximal_isr(replica)
@@ -147,6 +149,7 @@ async def confirm_all(partitions: Iterable[Leader], deadline: float) -> dict[Lea
                 confirmation.forget(question)
                 outcomes[partition] = question.outcome
             await emptied(asked)
+
     return outcomes
 
 

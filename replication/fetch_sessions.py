@@ -112,7 +112,8 @@ class FetchSession:
 
     def want_all(self, named: Named, count: int) -> None:
         """Take over the `count` partitions of a full request. The caller makes them due."""
-        self._wanted, self.partition_count = named, count
+        self._wanted = named
+        self.partition_count = count
 
     def want(self, wanted: Wanted) -> None:
         """Add or update a partition, and make it due."""

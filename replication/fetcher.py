@@ -171,7 +171,9 @@ class Fetcher:
 
     async def _fetch(self) -> None:
         """Send one Fetch and carry out its response."""
-        session, config = self._session, self._deps.config
+        session = self._session
+        config = self._deps.config
+
         # As in Kafka, one topic without an id makes the whole request use names, and so an older version.
         version = self._following.fetch_version
         by_id = version >= FETCH_TOPIC_ID_VERSION and session.all_have_ids
@@ -185,26 +187,31 @@ class Fetcher:
             config.replica_fetch_response_max_bytes,
             config.replica_fetch_max_bytes,
         )
+
         # The broker epoch is read for each request: it changes when this broker registers again, and the controller
         # accepts no ISR member by a Fetch of an earlier epoch (KIP-903).
         me = self._deps.broker_id, self._deps.broker_epoch()
         request = fetch_request(asked, limits, version, *me)
         with trio.CancelScope() as self._polling:
             response = await self._ask(request, m.FetchResponse, version)
-        interrupted, self._polling = self._polling.cancelled_caught, None
+        interrupted = self._polling.cancelled_caught
+        self._polling = None
         if interrupted or response is None:
             # The leader may have handled the request, so its end of the session is unknown.
             session.lost()
             if not interrupted:
                 self._following.rest_all(asked.positions)
             return
+
         rows = session.take(asked, response)
         if isinstance(rows, str):
             logger.info("broker %d: an answer to Fetch cannot be used: %s", self.leader_id, rows, extra=self._extra)
+
             # After a bad incremental response a full request follows at once. If that one fails too, there is a pause.
             if asked.is_full:
                 self._following.rest_all(asked.positions)
             return
+
         await self._take_rows(asked.positions, rows)
 
     async def _take_rows(
@@ -249,11 +256,13 @@ class Fetcher:
         for piece in pieces(sent.records, PIECE_BYTES):
             if not self._following.is_current(followed) or not await self._append_next(followed, piece):
                 return
+
             # The count goes on over partitions: many small appends without a checkpoint block the event loop as well.
             self._appended_bytes += len(piece)
             if self._appended_bytes >= PIECE_BYTES:
                 self._appended_bytes = 0
                 await trio.lowlevel.checkpoint()
+
         log = followed.partition.log
         if log is not None and self._following.is_current(followed):
             self._raise_log_start(followed, log, min(sent.log_start_offset, log.log_end_offset))
@@ -312,16 +321,19 @@ class Fetcher:
 
     def _append_piece(self, followed: Followed, piece: memoryview) -> bool:
         """Append one piece in one synchronous step; False if that failed."""
-        partition, log = followed.partition, followed.partition.log
+        partition = followed.partition
+        log = followed.partition.log
         if log is None:
             return False
         try:
             appended = log.append_as_follower(piece, self._deps.world.now_ms())
         except StorageError as error:
             partition.fail_storage(error)
+
             # As in `_leave_behind`: this has an effect only if a file descriptor was lacking.
             self._following.rest(followed, ErrorCode.KAFKA_STORAGE_ERROR)
             return False
+
         self._following.touch(followed)
         if isinstance(appended, ErrorCode):
             # A damaged response may be intact the next time. Offsets that do not rise would come again (Kafka fails
@@ -331,6 +343,7 @@ class Fetcher:
             else:
                 self._following.fail(followed, appended)
             return False
+
         self._session.served(followed.key)
         if log.flush_demanded:
             self._deps.flusher.want(log)
@@ -383,6 +396,7 @@ class Fetcher:
                 position = position_of(followed, log, self._following.fetch_version)
                 # In the versions that need this question, `position_of` leaves the epoch out.
                 asking[followed.key] = position._replace(last_fetched_epoch=log.epochs.latest_epoch)
+
         await self._part_all(parted)
         if asking:
             await self._ask_epoch_ends(asking)
@@ -394,7 +408,8 @@ class Fetcher:
             return
         parted: list[tuple[Followed, Diverged]] = []
         for key, row in epoch_ends(response):
-            asked, followed = asking.pop(key, None), self._following.get(key)
+            asked = asking.pop(key, None)
+            followed = self._following.get(key)
             # The partition may have left, or come back, while the leader answered.
             if asked is not None and followed in self._following.truncating:
                 await self._contain(followed, self._take_epoch_end, asked, row, parted)
@@ -452,6 +467,7 @@ class Fetcher:
         if log is None:
             return
         truncation = self._deps.logs.truncation
+
         # `FetcherPool.leave` waits for this event, so that no role changes while a thread truncates the log.
         before, followed.cut_ended = log.log_end_offset, trio.Event()
         try:
@@ -463,6 +479,7 @@ class Fetcher:
         finally:
             followed.cut_ended.set()
             followed.cut_ended = None
+
         self._following.touch(followed)
         if before != log.log_end_offset:
             logger.info("%s: cut from %d to %d to follow broker %d", log, before, log.log_end_offset, self.leader_id)

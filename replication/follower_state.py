@@ -133,6 +133,7 @@ class FetchSession:
             self.lost()
             self._by_id = by_id
         forgotten = []
+
         # A topic that was deleted and created again is another topic by id: the old id is forgotten explicitly.
         for key, position in self._news.items():
             sent = self._sent.pop(key, None) if position is None else self._sent.get(key)
@@ -140,13 +141,17 @@ class FetchSession:
                 self._by_topic_id.pop((sent.topic_id, key.partition), None)
                 if position is None or (by_id and sent.topic_id != position.topic_id):
                     forgotten.append((key, sent.topic_id))
+
         named = {key: position for key, position in self._news.items() if position is not None}
         self._sent |= named
         self._by_topic_id |= {(position.topic_id, key.partition): key for key, position in named.items()}
         self._news = {}
+
         # A full request creates a new session: it names all partitions and has none to forget.
         if self._epoch == INITIAL_EPOCH:
-            named, forgotten = dict(self._sent), []
+            named = dict(self._sent)
+            forgotten = []
+
         # `_sent` itself, not a copy of thousands of positions: until the next call only their order changes (`served`).
         return Asked(self._session_id, self._epoch, by_id, self._sent, named, forgotten)
 
@@ -159,21 +164,27 @@ class FetchSession:
                 self._session_id = NO_SESSION_ID
             self.lost()
             return f"error {response.error_code}"
+
         rows = self._rows_of(asked, response)
+
         # A full response must name exactly the requested partitions, an incremental one a part of them.
         if rows is None or (asked.is_full and len(rows) != len(asked.positions)):
             self.lost()
             return "it speaks of other partitions than were asked for"
+
         # The leader made no session, so all later requests stay full.
         if response.session_id == NO_SESSION_ID:
-            self._session_id, self._epoch = NO_SESSION_ID, INITIAL_EPOCH
+            self._session_id = NO_SESSION_ID
+            self._epoch = INITIAL_EPOCH
         elif not asked.is_full and response.session_id != asked.session_id:
             self.lost()
             return f"it belongs to session {response.session_id}, not {asked.session_id}"
         else:
             self._session_id = response.session_id
+
             # The epoch wraps to 1: 0 (INITIAL_EPOCH) would be a full request.
             self._epoch = 1 if asked.session_epoch == SESSION_EPOCH_MAX else asked.session_epoch + 1
+
         return rows
 
     def _rows_of(self, asked: Asked, response: m.FetchResponse) -> dict[TopicPartition, Row] | None:
@@ -220,6 +231,7 @@ def fetch_request(asked: Asked, limits: FetchLimits, version: int, broker_id: in
         request.replica_state = m.FetchRequest.ReplicaState(replica_id=broker_id, replica_epoch=broker_epoch)
     else:
         request.replica_id = broker_id
+
     return request
 
 
@@ -231,7 +243,8 @@ def _topics_of(asked: Asked, partition_max_bytes: int) -> list[m.FetchRequest.Fe
     members: list[m.FetchRequest.FetchPartition] = []
     for key, position in asked.named.items():
         if key.topic != current:
-            current, members = key.topic, []
+            current = key.topic
+            members = []
             topics.append(m.FetchRequest.FetchTopic(topic=key.topic, topic_id=position.topic_id, partitions=members))
         members.append(
             m.FetchRequest.FetchPartition(
@@ -243,6 +256,7 @@ def _topics_of(asked: Asked, partition_max_bytes: int) -> list[m.FetchRequest.Fe
                 partition_max_bytes=partition_max_bytes,
             )
         )
+
     return topics
 
 
@@ -280,6 +294,7 @@ def epochs_request(wanted: Mapping[TopicPartition, Position], broker_id: int) ->
             leader_epoch=position.last_fetched_epoch,
         )
         topics.setdefault(key.topic, []).append(asked)
+
     return m.OffsetForLeaderEpochRequest(
         replica_id=broker_id,
         topics=[

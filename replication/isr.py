@@ -79,7 +79,8 @@ class Follower:
     def parted(self) -> None:
         """The follower no longer fetches this partition in that session. It may still fetch others in it."""
         # The two properties are fixed first: later fetches of the session must not keep this partition in sync.
-        self.last_caught_up_ms, self.fetched_ms = self.caught_up_ms, self.last_fetch_ms
+        self.last_caught_up_ms = self.caught_up_ms
+        self.fetched_ms = self.last_fetch_ms
         self.pulse = Pulse()
 
     @property

@@ -64,7 +64,8 @@ class Pace:
         self._excess_bytes += size_bytes
 
     def _rest_seconds(self) -> float:
-        rate, now = self._config.alter_log_dirs_bytes_per_second, trio.current_time()
+        rate = self._config.alter_log_dirs_bytes_per_second
+        now = trio.current_time()
         self._excess_bytes = max(self._excess_bytes - (now - self._excess_at) * rate, 0.0)
         self._excess_at = now
         # A rate of 0 stops all moves.
@@ -119,6 +120,7 @@ class LocalLeader:
         ]
         watched = [partition for partition in asked if not isinstance(partition, ErrorCode)]
         waiter = Waiter()
+
         # Registered before `_look`, which awaits: a change during it must wake this request. A partition that is not
         # hosted gets an error, which is sent at once, so it needs no waiter.
         waiter.register(watched)
@@ -136,7 +138,8 @@ class LocalLeader:
         """A row for each requested partition; and whether any row has records, an error or a divergence."""
         # Any records are news, whatever `min_bytes` is: waiting for more saves round trips, and within one process
         # these cost nothing.
-        bytes_left, is_news = request.max_bytes, False
+        bytes_left = request.max_bytes
+        is_news = False
         topics = []
         for topic in request.topics:
             rows = []
@@ -152,6 +155,7 @@ class LocalLeader:
             topics.append(
                 m.FetchResponse.FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=rows)
             )
+
         return m.FetchResponse(responses=topics), is_news
 
     async def _row(self, topic: str, asked: m.FetchRequest.FetchPartition, bytes_left: int) -> "Row":
@@ -161,8 +165,11 @@ class LocalLeader:
             row.error_code = found
             return row
         partition, log = found
+
         # The offsets are taken before the read, which awaits.
-        row.high_watermark, row.log_start_offset = partition.high_watermark, log.log_start_offset
+        row.high_watermark = partition.high_watermark
+        row.log_start_offset = log.log_start_offset
+
         # A follower may have truncated its current log. The future log then has to truncate, too, which its last epoch
         # shows, as in any replica (reference C.3).
         parted = _parted(log, asked.last_fetched_epoch, asked.fetch_offset)
@@ -171,6 +178,7 @@ class LocalLeader:
         else:
             max_bytes = min(asked.partition_max_bytes, bytes_left)
             row.error_code = await self._read(partition, log, asked.fetch_offset, max_bytes, row)
+
         return row
 
     async def _read(
@@ -189,11 +197,13 @@ class LocalLeader:
                     records = await self._world.in_thread(read.slice.read)
                 finally:
                     read.slice.release()
+
                 # A truncation or deletion during the read may have removed these records; the next Fetch finds out.
                 if generation == log.segments.generation and not log.is_being_cut:
                     row.records = records
         except StorageError as error:
             return partition.fail_storage(error)
+
         return ErrorCode.NONE
 
     # -- ListOffsets and OffsetForLeaderEpoch

@@ -164,7 +164,8 @@ class Moves:
 
     def begin(self, partition: "Partition") -> None:
         """Start or resume the move of this partition if it has a future log. The move must not be running."""
-        key, current = partition.topic_partition, partition.log
+        key = partition.topic_partition
+        current = partition.log
         future = None if current is None else self._logs.futures.copy_of(current)
         if future is None or current is None:
             return
@@ -223,7 +224,8 @@ class Moves:
         await move.is_near.wait()
         # If the swap fails because the current log has grown, the fetcher's next response sets the new event.
         move.is_near = trio.Event()
-        current, future = move.current, move.log
+        current = move.current
+        future = move.log
         # Control requests go on meanwhile. One about this partition ends the attempt, unless it comes after the flip:
         # then the partition has its new log, only not its name yet.
         arrived = await self._logs.futures.swap(current, future, lambda flip: self._flip(move, flip))

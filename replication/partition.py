@@ -137,7 +137,9 @@ class Partition:
         self.topic_partition = topic_partition
         self.config = config
         self.log: PartitionLog | None = None
-        self.leader_id, self.is_leader = NO_LEADER, False
+        self.leader_id = NO_LEADER
+        self.is_leader = False
+
         # The epochs begin below every epoch of a controller, so the first role is a newer one.
         self.leader_epoch = -1
         self.leading_since = -1  # the leader epoch in which this broker last began to lead
@@ -147,14 +149,17 @@ class Partition:
         self.leader_recovery_state = RECOVERED
         self.fetched_by_id = True  # on a follower: LeaderAndIsr gave the topic's id, so Fetch can use it
         self.replicas: list[int] = []
+
         # The committed ISR: what the controller sent or accepted last. The high watermark waits for `asked_isr`, too.
         self.in_sync_replicas: list[int] = []
         self.asked_isr: AskedIsr | None = None  # set until the controller answers or LeaderAndIsr brings a state
         self.epoch_start_offset = 0  # the log end offset when this leader epoch began
         self.followers: dict[int, Follower] = {}  # by broker id; empty unless this broker leads
+
         # `Replicas` sets the checkpointed value. 0 is safe without one: a value that is too low delays reads and
         # acknowledgements, one that is too high would show consumers uncommitted records.
         self.high_watermark = 0
+
         # A dict serves as an ordered set: the order of wake-ups must not depend on hashes, or no run is repeatable.
         self.waiters: dict[Waiter, None] = {}
         self._outstanding = Outstanding()
@@ -170,8 +175,10 @@ class Partition:
     def become(self, log: PartitionLog, role: Role) -> None:
         """Take the role that LeaderAndIsr gave, in one step, and wake the requests that wait."""
         self.log = log
-        self.partition_epoch, self.controller_epoch = role.partition_epoch, role.controller_epoch
+        self.partition_epoch = role.partition_epoch
+        self.controller_epoch = role.controller_epoch
         self.leader_recovery_state = role.leader_recovery_state
+
         # `leading_since` changes only if this broker did not lead before. A new leader epoch of the same leader leaves
         # the log as it is, so waiting appends may go on. After an interruption their records may have been truncated,
         # and the changed `leading_since` refuses them (`outcome`).
@@ -179,28 +186,37 @@ class Partition:
         if is_leader and not self.is_leader:
             self.leads_again_after = self._watch.mark() if self.leading_since >= 0 else 0
             self.leading_since = role.leader_epoch
-        self.leader_id, self.is_leader = role.leader_id, is_leader
+        self.leader_id = role.leader_id
+        self.is_leader = is_leader
         self.replicas = role.replicas
+
         # A follower keeps no ISR: changes by AlterPartition reach the leader alone, so the copy would be out of date.
         self.in_sync_replicas = role.in_sync_replicas if self.is_leader else []
+
         # LeaderAndIsr carries a newer state than the one that a pending ISR change was based on.
         self.asked_isr = None
         if role.leader_epoch != self.leader_epoch:
             self.leader_epoch = role.leader_epoch
+
             # Followers may have truncated records since their fetches under the last epoch.
             self.followers = {}
             self._outstanding.clear()
             if self.is_leader:
                 log.begin_leader_epoch(role.leader_epoch)
+
                 # The new leader's high watermark may be behind the last leader's. A follower may join the ISR only
                 # when it has everything up to this offset, so that no committed record can get lost (`may_join`).
                 self.epoch_start_offset = log.log_end_offset
+
         self._know_followers()
+
         # The checkpointed high watermark may lie outside a log that was truncated, or whose beginning was deleted.
         self.high_watermark = min(max(self.high_watermark, log.log_start_offset), log.log_end_offset)
+
         # With a single-replica ISR no follower's fetch would raise the high watermark later.
         self._advance_high_watermark()
         wake(self)
+
         # KIP-704: the leader of an unclean election confirms the same ISR with the state RECOVERED. It has nothing to
         # recover.
         if self.is_leader and role.leader_recovery_state == RECOVERING:
@@ -229,7 +245,8 @@ class Partition:
     def resign(self) -> None:
         """End the role and wake the waiters: the replica is removed from this broker, or its log directory failed."""
         # The epochs stay: a delayed LeaderAndIsr of an earlier epoch is still refused.
-        self.leader_id, self.is_leader = NO_LEADER, False
+        self.leader_id = NO_LEADER
+        self.is_leader = False
         self.log = self.asked_isr = None
         self.followers = {}
         wake(self)
@@ -374,6 +391,7 @@ class Partition:
         log = self.log
         if not self.is_leader or log is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
         # The check comes before the append, so a refused batch is not in the log and the client may send it again.
         if required_acks == ACKS_ALL and self._lacks_replicas(len(self.in_sync_replicas)):
             return ErrorCode.NOT_ENOUGH_REPLICAS
@@ -393,16 +411,20 @@ class Partition:
             logger.exception("%s contradicts itself", self.topic_partition)
             self._fail(self, StorageError(log.directory, "append", str(error)))
             return ErrorCode.KAFKA_STORAGE_ERROR
+
         # A duplicate was appended by an earlier request, so the log did not change.
         if isinstance(appended, Appended) and not appended.duplicate:
             if log.flush_demanded:
                 self._flusher.want(log)
+
             # Without other in-sync replicas the records are committed at once.
             committed = self._advance_high_watermark()
+
             # Without followers nothing stays outstanding.
             more_expected = self.followers and self._outstanding.appended(appended.last_offset + 1)
             if self.waiters:
                 wake(self, committed=committed, expected=self._outstanding if more_expected else None)
+
         return appended
 
     def outcome(self, end_offset: int, leading_since: int, required_acks: int) -> ErrorCode | None:
@@ -497,7 +519,8 @@ class Partition:
         Called once per Fetch, when it arrives, and not when it is answered after a wait: the follower does not have the
         records that were appended meanwhile. `pulse` is the fetch session's. None if the broker is no replica.
         """
-        follower, log = self.followers.get(replica_id), self.log
+        follower = self.followers.get(replica_id)
+        log = self.log
         if follower is None or log is None:
             return None
         arrival = Arrival(self.mark(), connection)
@@ -505,8 +528,10 @@ class Partition:
         follower.broker_epoch = broker_epoch  # before `_expand`, which sends it to the controller
         if log_start_offset != follower.log_start_offset:
             follower.log_start_offset = log_start_offset
+
             # DeleteRecords requests wait for the followers' log start offsets.
             wake(self)
+
         # The expansion comes first: the high watermark then waits for the new member.
         self._expand(follower)
         has_moved = self._advance_high_watermark()
@@ -528,8 +553,10 @@ class Partition:
         # One change at a time: the response brings the partition epoch that the next request needs.
         if self.asked_isr is not None:
             return
-        watch, in_sync = self._watch, self.in_sync_replicas
-        limits, doubt = watch.limits, doubt_of(self)
+        watch = self._watch
+        in_sync = self.in_sync_replicas
+        limits = watch.limits
+        doubt = doubt_of(self)
         left = decide_shrunk(in_sync, self.followers, log.log_end_offset, watch.now_ms(), limits, doubt)
         if len(left) < len(in_sync):
             self._ask_isr(left)
@@ -543,7 +570,8 @@ class Partition:
             return
         self.asked_isr = None
         self.in_sync_replicas = in_sync_replicas
-        self.partition_epoch, self.leader_recovery_state = partition_epoch, leader_recovery_state
+        self.partition_epoch = partition_epoch
+        self.leader_recovery_state = leader_recovery_state
         self._advance_high_watermark()
         wake(self)
 
@@ -592,7 +620,8 @@ class Partition:
             return True
         # A caught-up follower joins at a Fetch that reaches the high watermark. If the high watermark did not wait for
         # it, a busy leader that is alone in the ISR would always be ahead of it.
-        watch, log = self._watch, self.log
+        watch = self._watch
+        log = self.log
         return (
             log is not None
             and is_caught_up(follower, log.log_end_offset, watch.now_ms(), watch.limits)

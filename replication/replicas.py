@@ -89,6 +89,7 @@ class Replicas:
     ) -> None:
         self.broker_id = broker_id
         self.controller_epoch = 0
+
         # By client id: another client with the epoch of the controller must not shut the controller out.
         self._controllers = LatestConnections[str | None](CONTROLLERS_MAX)
         self.broker_epoch = -1
@@ -105,9 +106,11 @@ class Replicas:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._names: dict[bytes, str] = {}  # topic id -> name, of the hosted partitions
         self.refused_batches = RefusedBatches()
+
         # Set when a request was refused because this process lacked descriptors or memory, or the store was away. No
         # directory failed, so the controller has to be asked for the same request again (`serve.py`).
         self.lacked = trio.Event()
+
         # Control requests about one partition are handled in the order of their arrival: the controller relies on it.
         self.turns = Turns[TopicPartition]()
 
@@ -150,6 +153,7 @@ class Replicas:
         refused = self._fence(request.controller_epoch, request.broker_epoch, source)
         if refused:
             return refused
+
         # Of a partition that is named twice the last role counts.
         asked = {each[0]: each for each in states}
         errors: dict[TopicPartition, ErrorCode] = {}
@@ -167,6 +171,7 @@ class Replicas:
             logger.warning("roles cannot be taken: %s", error, extra={"peer": "metadata store"})
             self.lacked.set()
             return ErrorCode.UNKNOWN_SERVER_ERROR
+
         return errors
 
     async def _apply(self, asked: Mapping[TopicPartition, AskedState]) -> dict[TopicPartition, ErrorCode]:
@@ -208,6 +213,7 @@ class Replicas:
                 if refused:
                     return refused
                 await _several_at_a_time(stop, keys)
+
         return errors
 
     async def update_metadata(self, request: m.UpdateMetadataRequest, source: Source) -> ErrorCode:
@@ -375,7 +381,8 @@ class Replicas:
         return ErrorCode.STALE_CONTROLLER_EPOCH if controller_epoch < self.controller_epoch else ErrorCode.NONE
 
     def _judge(self, asked: AskedState) -> Verdict | ErrorCode:
-        partition, log = self._partitions.get(asked[0]), self.logs.get(asked[0])
+        partition = self._partitions.get(asked[0])
+        log = self.logs.get(asked[0])
         return roles.judge(partition, log, asked, self.broker_id, is_any_offline=bool(self.logs.offline_directories))
 
     async def _leave(self, keys: Collection[TopicPartition]) -> None:
@@ -463,9 +470,11 @@ class Replicas:
     ) -> ErrorCode:
         """Take one role, in one synchronous step."""
         partition = self._partitions.get(key)
+
         # The partition is hosted even without a log, so that clients get KAFKA_STORAGE_ERROR.
         if partition is None:
             partition = self._host(key)
+
         # Since the first half the directory may have failed, or the log may have been exchanged for its copy in another
         # one.
         if isinstance(log, PartitionLog):
@@ -476,6 +485,7 @@ class Replicas:
         partition.become(log, roles.role_of(state))
         if log.topic_id is not None:
             self._names[log.topic_id] = key.topic
+
         # After `become`: both take over the new leader epoch.
         if not partition.is_leader:
             self._fetchers.follow(partition)
@@ -511,16 +521,20 @@ class Replicas:
 
     async def _stop(self, key: TopicPartition, leader_epoch: int, delete: bool) -> ErrorCode:
         partition = self._partitions.get(key)
+
         # An offline log cannot be deleted. The partition stays, so clients still get this error. If all directories are
         # online, the partition has none because of a shortage.
         if partition is not None and partition.log is None and self.logs.offline_directories:
             return ErrorCode.KAFKA_STORAGE_ERROR
+
         # Negative epochs are not compared: -1 in versions without a leader epoch, -2 for a topic's deletion.
         if partition is not None and 0 <= leader_epoch < partition.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         await self._leave([key])
+
         # Only now: the directory may have failed during the await.
         log = self.logs.get(key)
+
         # A follower that stops without deletion stays in the table: its leader epoch fences delayed requests. A leader
         # is removed, or clients would go on using it.
         if partition is not None and (delete or partition.is_leader):
@@ -535,6 +549,7 @@ class Replicas:
             except StorageError as error:
                 return self._refuse(error)
             self._forget_coordinated(key)
+
         return ErrorCode.NONE
 
     def _forget_coordinated(self, deleted: TopicPartition) -> None:
@@ -543,7 +558,8 @@ class Replicas:
             coordinator.on_deleted(deleted.partition)
 
     def _resign(self, partition: Partition) -> None:
-        led, epoch = partition.is_leader, partition.leader_epoch
+        led = partition.is_leader
+        epoch = partition.leader_epoch
         # No wait for a running truncation: callers that go on using the log have called `_leave` before, and the log of
         # a failed directory is not used any more.
         self._fetchers.forget(partition.topic_partition)

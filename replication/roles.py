@@ -34,10 +34,12 @@ def judge(
     """Decide about one role. Errors: KAFKA_STORAGE_ERROR, INCONSISTENT_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION,
     STALE_CONTROLLER_EPOCH."""
     _, topic_id, state = asked
+
     # A hosted replica without a log lost it with its directory. An empty log must not replace it, not even if the
     # role has `is_new`: as a leader it would make the other replicas truncate their logs to nothing.
     if partition is not None and log is None and is_any_offline:
         return ErrorCode.KAFKA_STORAGE_ERROR
+
     # The topic id is compared before the epoch: leader epochs of two topics are not comparable. An unused log of
     # another topic is no conflict; `_prepare_log` puts it aside.
     known_id = None if log is None else log.topic_id
@@ -45,6 +47,7 @@ def judge(
     if log is not None and is_of_another(log, topic_id) and not is_wanted:
         return ErrorCode.INCONSISTENT_TOPIC_ID
     is_repeated = partition is not None and state.leader_epoch == partition.leader_epoch
+
     # A partition without a log takes a repeated role too: its log could not be created the last time, for want of
     # a file descriptor.
     if partition is None or state.leader_epoch > partition.leader_epoch or (is_repeated and partition.log is None):
@@ -52,9 +55,11 @@ def judge(
         if partition is not None and partition.log and state.partition_epoch < partition.partition_epoch:
             return Verdict.KEEP
         return Verdict.TAKE if broker_id in state.replicas else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
     # A controller that was upgraded to topic ids may repeat a role with the id (KIP-516).
     if is_repeated and topic_id != ZERO_TOPIC_ID and known_id is None:
         return Verdict.KEEP
+
     # A controller of an older version repeats a role without the id: followers then fetch by name.
     if is_repeated and topic_id == ZERO_TOPIC_ID and known_id is not None and not partition.is_leader:
         return Verdict.KEEP

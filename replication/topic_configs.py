@@ -59,6 +59,7 @@ class TopicConfigs:
                     unread.append(topic)
                 if number % UPDATED_A_STEP == 0:
                     await trio.lowlevel.checkpoint()
+
         return views
 
     async def reload(self, topic: str) -> dict[str, str]:

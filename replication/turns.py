@@ -85,7 +85,8 @@ class Turn(Generic[Key]):
                 raise StopAsyncIteration
             self._wake = trio.Event()
             await self._wake.wait()
-        self._held, self._granted = self._granted, {}
+        self._held = self._granted
+        self._granted = {}
         return list(self._held)
 
     def give_back(self, key: Key) -> None:

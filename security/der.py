@@ -56,7 +56,8 @@ def oid_text(content: bytes) -> str:
     """An object identifier with dots."""
     if not content or content[-1] & 0x80 or len(content) > OID_OCTETS_MAX:
         raise DerError("an object identifier is too long, or ends in the middle of a number")
-    numbers, value = [], 0
+    numbers = []
+    value = 0
     for octet in content:
         value = value << 7 | octet & 0x7F
         if not octet & 0x80:
@@ -128,7 +129,9 @@ def _fields(certificate: bytes) -> _Fields:
 def _element_at(data: bytes, position: int) -> Element:
     if position + 2 > len(data):
         raise DerError("an element ends in its head")
-    tag, length, start = data[position], data[position + 1], position + 2
+    tag = data[position]
+    length = data[position + 1]
+    start = position + 2
     if tag & 0x1F == 0x1F:
         raise DerError("a tag of several octets")
     if length >= 0x80:
@@ -139,6 +142,7 @@ def _element_at(data: bytes, position: int) -> Element:
         start += octets
         if length < 0x80 or length >> 8 * (octets - 1) == 0:
             raise DerError("a length with more octets than it needs")
+
     end = start + length
     if end > len(data):
         raise DerError(f"an element claims {length} bytes; there are {len(data) - start}")

@@ -85,9 +85,11 @@ def decode(text: str, secret: str) -> str:
             base64.b64decode(pairs[name], validate=True)
             for name in ("salt", "initializationVector", "encryptedPassword")
         )
-        length, tag_bits = int(pairs["passwordLength"]), int(pairs.get("authenticationTagLength", TAG_BITS))
+        length = int(pairs["passwordLength"])
+        tag_bits = int(pairs.get("authenticationTagLength", TAG_BITS))
     except (KeyError, ValueError, binascii.Error) as error:
         raise EncoderError("Password could not be decoded: the stored text is damaged") from error
+
     problem = encoding_problem(encoding)
     if problem is None and tag_bits != TAG_BITS:
         problem = f"{tag_bits} bits of a tag are not served"
@@ -120,7 +122,8 @@ def _encrypt(plain: bytes, key: bytes, vector: bytes, cipher: str) -> bytes:
         raise EncoderError(NEEDS_CRYPTOGRAPHY) from error
     if cipher == GCM:
         return aead.AESGCM(key).encrypt(vector, plain, None)
-    padder, encryptor = PKCS7(BLOCK_BITS).padder(), Cipher(algorithms.AES(key), modes.CBC(vector)).encryptor()
+    padder = PKCS7(BLOCK_BITS).padder()
+    encryptor = Cipher(algorithms.AES(key), modes.CBC(vector)).encryptor()
     return encryptor.update(padder.update(plain) + padder.finalize()) + encryptor.finalize()
 
 
@@ -132,10 +135,12 @@ def _decrypt(encrypted: bytes, key: bytes, vector: bytes, cipher: str) -> str | 
         from cryptography.hazmat.primitives.padding import PKCS7
     except ImportError as error:
         raise EncoderError(NEEDS_CRYPTOGRAPHY) from error
+
     try:
         if cipher == GCM:
             return aead.AESGCM(key).decrypt(vector, encrypted, None).decode()
-        unpadder, decryptor = PKCS7(BLOCK_BITS).unpadder(), Cipher(algorithms.AES(key), modes.CBC(vector)).decryptor()
+        unpadder = PKCS7(BLOCK_BITS).unpadder()
+        decryptor = Cipher(algorithms.AES(key), modes.CBC(vector)).decryptor()
         return (unpadder.update(decryptor.update(encrypted) + decryptor.finalize()) + unpadder.finalize()).decode()
     except (ValueError, InvalidTag):  # of the padding, of UTF-8, of a vector with another length
         return None

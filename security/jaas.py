@@ -75,7 +75,8 @@ def check_module(entry: LoginModule, mechanism: str) -> None:
 
 def parse_jaas_file(text: str) -> dict[str, tuple[LoginModule, ...]]:
     """The entries of each context of a JAAS file."""
-    tokens, contexts = _Tokens(text), dict[str, tuple[LoginModule, ...]]()
+    tokens = _Tokens(text)
+    contexts = dict[str, tuple[LoginModule, ...]]()
     while not tokens.at_end:
         name = tokens.take()
         if name.text is None:
@@ -89,6 +90,7 @@ def parse_jaas_file(text: str) -> dict[str, tuple[LoginModule, ...]]:
         tokens.take()
         tokens.expect(";", f"JAAS file: expected ';' after the context {name.text}")
         contexts[name.text] = tuple(entries)
+
     return contexts
 
 
@@ -142,6 +144,7 @@ def _entry(tokens: "_Tokens") -> LoginModule:
     while not (key := tokens.take()).is_mark(";"):
         if key.kind == END or key.is_mark("}"):
             tokens.refuse(key, "JAAS config entry not terminated by semi-colon")
+
         # What no `=` follows is perhaps no key, but a part of a password that should be in quotes: it is not shown.
         if not tokens.peek().is_mark("="):
             tokens.refuse(key, "Value not specified for a key in JAAS config")
@@ -152,6 +155,7 @@ def _entry(tokens: "_Tokens") -> LoginModule:
         if value.text is None:
             tokens.refuse(value, f"Value not specified for key '{key.text}' in JAAS config")
         options[key.text] = value.text
+
     return LoginModule(module.text, flag.text.upper(), options)
 
 
@@ -213,7 +217,8 @@ class _Tokens:
 
     def refuse(self, token: _Token, why: str) -> NoReturn:
         before = self._text[: token.position]
-        line, column = before.count("\n") + 1, token.position - before.rfind("\n")
+        line = before.count("\n") + 1
+        column = token.position - before.rfind("\n")
         raise JaasError(f"{why} (line {line}, column {column})")
 
     def _read(self) -> _Token:
@@ -231,6 +236,7 @@ class _Tokens:
                     return _Token(NUMBER, None, "", start)
                 case "mark":
                     return _Token(MARK, None, match["mark"], start)
+
         return _Token(END, None, "", len(self._text))
 
 

@@ -103,13 +103,16 @@ def _tls_of(settings: ListenerSettings, problems: list[Problem]) -> TlsSettings 
     ):
         if problem is not None:
             problems.append(Problem(_set(settings, names), problem))
-    choice, rules = _choice(settings, problems), _rules(settings, problems)
+
+    choice = _choice(settings, problems)
+    rules = _rules(settings, problems)
     algorithm = settings.text(IDENTIFICATION)
     if algorithm is not None and algorithm.lower() != "https":
         name = settings.name_of(IDENTIFICATION)
         problems.append(
             Problem((name,), f"{name}: {algorithm} is not served: https is, or an empty value for no check")
         )
+
     if choice is None or rules is None or len(problems) > before:
         return None
     return TlsSettings(
@@ -160,7 +163,8 @@ def _rules(settings: ListenerSettings, problems: list[Problem]) -> MappingRules 
 def _login_of(
     settings: ListenerSettings, mechanism: str, contexts: Contexts, problems: list[Problem]
 ) -> LoginModule | None:
-    own, name = settings.by_mechanism[mechanism], f"{mechanism_prefix(settings.listener, mechanism)}{JAAS}"
+    own = settings.by_mechanism[mechanism]
+    name = f"{mechanism_prefix(settings.listener, mechanism)}{JAAS}"
     text = own.text(JAAS)
     try:
         login = parse_jaas_config(text, mechanism) if text is not None else _from_file(settings, mechanism, contexts)

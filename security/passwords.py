@@ -53,7 +53,8 @@ class StoredPasswords:
 
     async def decoded(self, stored: Mapping[str, str]) -> Decoded:
         """The properties with their passwords."""
-        texts, problems = dict(stored), dict[str, str]()
+        texts = dict(stored)
+        problems = dict[str, str]()
         for name in filter(is_stored_password, stored):
             try:
                 texts[name] = await self._decoded(stored[name])
@@ -81,7 +82,8 @@ class StoredPasswords:
         """The properties with all passwords of the old secret encoded with the new one. Raises ConfigError."""
         from barnabas.security.encoder import EncoderError, decode
 
-        old_secret, result = self._config.password_encoder_old_secret, dict(stored)
+        old_secret = self._config.password_encoder_old_secret
+        result = dict(stored)
         if old_secret is None:
             return result
         for name in filter(is_stored_password, stored):
@@ -95,6 +97,7 @@ class StoredPasswords:
             except PasswordRefused as refused:
                 why = f"{OLD_SECRET} decodes {name} in the metadata store, which cannot be encoded: {refused}"
                 raise ConfigError([self._config.located(why, OLD_SECRET)]) from None
+
         return result
 
     async def _decoded(self, text: str) -> str:

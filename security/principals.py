@@ -206,7 +206,8 @@ def _parse_replacement(text: str, groups: int, rule: str) -> list[str | int]:
 
 def _group(digits: str, groups: int) -> list[str | int]:
     """What `$` and these digits stand for: the longest number that a group has, and text; else all of it is text."""
-    number, taken = int(digits[0]), 1
+    number = int(digits[0])
+    taken = 1
     if number > groups:
         return [f"${digits}"]
     while taken < len(digits) and number * 10 + int(digits[taken]) <= groups:

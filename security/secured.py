@@ -197,7 +197,8 @@ class SecuredListeners:
         own = security.settings.by_mechanism.get(OAUTHBEARER)
         if own is None or not verifies_signatures(own):
             return None
-        cache, url = jwks_cache(own), own.text(JWKS_URL)
+        cache = jwks_cache(own)
+        url = own.text(JWKS_URL)
         assert url is not None, "a rule of listener_security.py"
         refresher = JwksRefresher(cache, url, fetcher(own).fetch, self._world.in_thread)
         self._refreshers.append(refresher)

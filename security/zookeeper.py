@@ -31,18 +31,21 @@ def read_access(config: "BrokerConfig", context: ZooKeeperContext) -> ZooKeeperA
     Blocking: short. Raises ConfigError, which names the property.
     """
     login = _login_of(context)
-    tls, has_certificate = None, False
+    tls = None
+    has_certificate = False
     if config.zookeeper_ssl_client_enable:
         try:
             tls, has_certificate = _tls_of(config)
         except (StoreError, ValueError) as error:
             raise ConfigError([str(error)]) from None
+
     if config.zookeeper_set_acl and login is None and not has_certificate:
         why = (
             f"zookeeper.set.acl is true, and this broker neither logs in to ZooKeeper (the context {context.name} of"
             " the JAAS file in KAFKA_OPTS) nor shows it a certificate (zookeeper.ssl.keystore.location)"
         )
         raise ConfigError([config.located(why, "zookeeper.set.acl")])
+
     return ZooKeeperAccess(tls, login, config.zookeeper_set_acl)
 
 
@@ -54,7 +57,8 @@ def _login_of(context: ZooKeeperContext) -> DigestLogin | None:
         raise ConfigError(
             [f"KAFKA_OPTS: the context {context.name} has {entry.module}, which is not served: {DIGEST} is"]
         )
-    username, password = entry.options.get("username"), entry.options.get("password")
+    username = entry.options.get("username")
+    password = entry.options.get("password")
     if username is None or password is None:
         raise ConfigError([f"KAFKA_OPTS: the context {context.name} needs username and password"])
     return DigestLogin(username, password)

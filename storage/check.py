@@ -93,10 +93,12 @@ def check_directory(disk: Disk, data_dir: str) -> Iterator[Finding]:
     found: dict[TopicPartition, Ends] = {}
     for name in disk.list(data_dir):
         path = f"{data_dir}/{name}"
+
         # A broker ignores files with unknown names; the known ones are read below.
         if not disk.is_directory(path):
             continue
         topic, dash, number = name.rpartition("-")
+
         # A topic name may contain dashes, so the last one separates the partition.
         if dash and number.isascii() and number.isdigit():
             found[TopicPartition(topic, int(number))] = yield from check_partition(disk, path)
@@ -104,6 +106,7 @@ def check_directory(disk: Disk, data_dir: str) -> Iterator[Finding]:
         # Any other directory makes it refuse to start.
         elif not name.endswith(("-delete", "-future", "-stray")):
             yield Finding(path, 0, "the name of this directory is not that of a partition")
+
     # A partition's own directory, for example, in which no log would be looked for.
     if not found and not disk.exists(f"{data_dir}/{META_PROPERTIES}"):
         yield Finding(data_dir, 0, f"is no data directory: it has neither partitions nor {META_PROPERTIES}")
@@ -111,6 +114,7 @@ def check_directory(disk: Disk, data_dir: str) -> Iterator[Finding]:
         read_meta_properties(disk, f"{data_dir}/{META_PROPERTIES}")
     except StorageError as error:
         yield Finding(error.path, 0, error.cause)
+
     for name in OFFSET_CHECKPOINTS:
         yield from _check_checkpoint(disk, f"{data_dir}/{name}", found)
 
@@ -134,6 +138,7 @@ def _check_checkpoint(disk: Disk, path: str, found: dict[TopicPartition, Ends]) 
 def check_partition(disk: Disk, directory: str) -> Generator[Finding, None, Ends]:
     """Check the directory of one log; returns its first and its log end offset."""
     names = disk.list(directory)
+
     # An unreadable file is a finding, and the check goes on without epochs.
     epochs = LeaderEpochs()
     try:
@@ -141,20 +146,25 @@ def check_partition(disk: Disk, directory: str) -> Generator[Finding, None, Ends
         read_partition_metadata(disk, f"{directory}/{PARTITION_METADATA}")
     except StorageError as error:
         yield Finding(error.path, 0, error.cause)
+
     bases = [offset for name in names if name.endswith(LOG) and (offset := offset_of_name(name)) is not None]
     log_end_offset = bases[0] if bases else 0
     snapshots = yield from _read_snapshots(disk, directory, names)
-    producers, with_data = ProducerStates(), set[int]()
+    producers = ProducerStates()
+    with_data = set[int]()
     if bases and bases[0] in snapshots:
         producers.load_snapshot(disk.read_file(f"{directory}/{bases[0]:020d}{SNAPSHOT}"), 0, NEVER_MS)
+
     # The base offset of the next segment bounds the offsets of this one; the last segment is unbounded.
     for base, next_base in zip(bases, [*bases[1:], None], strict=True):
         checked = _SegmentCheck(disk, f"{directory}/{base:020d}", base, next_base, epochs, producers, with_data)
         yield from checked.run()
         log_end_offset = checked.end_offset
+
         # Snapshots lie where segments begin, and after a clean stop at the log end.
         end_offset = log_end_offset if next_base is None else next_base
         yield from _compare_open(f"{directory}/{end_offset:020d}{SNAPSHOT}", snapshots.get(end_offset), producers)
+
     # An epoch may start exactly at the log end: a new leader notes its epoch before its first append.
     latest = epochs.entries[-1:]
     if latest and latest[0][1] > log_end_offset:
@@ -184,6 +194,7 @@ def _read_snapshots(
             if producer.last_offset >= offset:
                 yield Finding(path, 0, f"{producer} has written offset {producer.last_offset} already")
         found[offset] = {each.producer_id: each.first_offset for each in producers if each.first_offset != NO_OFFSET}
+
     return found
 
 
@@ -238,7 +249,8 @@ class _SegmentCheck:
         yield from self._check_transactions()
 
     def _walk(self) -> Iterator[Finding]:
-        path, end_position = f"{self.stem}{LOG}", 0
+        path = f"{self.stem}{LOG}"
+        end_position = 0
         file = self.disk.open(path, read_only=True)
         try:
             size_bytes = file.size_bytes()
@@ -251,8 +263,10 @@ class _SegmentCheck:
                     yield from self._check_records(path, span, data)
                 yield from self.offsets.see(span)
                 yield from self.times.see(span, max_timestamp_of(span, data))
+
                 # A batch whose offset falls (a finding) does not lower the log end, to which checkpoints are compared.
                 self.end_offset = max(self.end_offset, span.last_offset + 1)
+
             # `walk_file` ends at the first bytes that are no whole entry.
             if end_position < size_bytes:
                 yield Finding(path, end_position, f"{size_bytes - end_position} bytes that are no whole batch")
@@ -269,7 +283,9 @@ class _SegmentCheck:
             yield f"offset {span.last_offset} belongs to the next segment, which begins at {self.next_base}"
         # A flush writes the epoch file after the records, so the file may lack the latest epochs. Magic 0 and 1 have
         # none.
-        epoch, known, latest = leader_epoch_of(span, data), self.epochs.epoch_for(span.base_offset), self.latest_epoch
+        epoch = leader_epoch_of(span, data)
+        known = self.epochs.epoch_for(span.base_offset)
+        latest = self.latest_epoch
         if known is not None and known != epoch and 0 <= epoch <= latest:
             yield f"the batch at offset {span.base_offset} is of epoch {epoch}, the epoch file says {known}"
 
@@ -296,6 +312,7 @@ class _SegmentCheck:
                 # A fetch would send a client a transaction that this log does not have.
                 if self.aborting.get(aborted.last_offset) != aborted.producer_id:
                     yield Finding(path, 0, f"{aborted} has no marker at its end")
+
                 # The log may have lost the first batch to compaction.
                 of_log = self.aborted.pop(aborted.last_offset, aborted)
                 if aborted.first_offset > of_log.first_offset:
@@ -303,6 +320,7 @@ class _SegmentCheck:
         except IndexCorrupt as error:
             yield Finding(path, 0, str(error))
             return
+
         yield from self._missing_transactions(path)
 
     def _missing_transactions(self, path: str) -> Iterator[Finding]:
@@ -320,6 +338,7 @@ class _SegmentCheck:
                 control = control_of(data)
                 if control is not None and control.type == ABORT:
                     self.aborting[span.last_offset] = header.producer_id
+
                 # Retention has removed all data of this transaction, which the first snapshot still has as open. Then
                 # compaction removes its entry before its marker, as in Kafka.
                 if header.producer_id not in self.with_data:
@@ -331,6 +350,7 @@ class _SegmentCheck:
         except (CorruptRecords, InvariantBroken) as error:
             yield Finding(path, span.position, str(error))
             return
+
         if aborted is not None:
             self.aborted[span.last_offset] = aborted
 

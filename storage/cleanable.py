@@ -106,12 +106,15 @@ def find_cleanable(  # the facts of one log, by keyword
 ) -> Cleanable:
     """The part of these segments that may be cleaned; the last segment must be the active one."""
     first_dirty_offset = log_start_offset if checkpoint is None else checkpoint
+
     # The checkpoint may be behind after retention or DeleteRecords, or ahead after a truncation that a crash followed.
     is_misplaced = not log_start_offset <= first_dirty_offset <= log_end_offset
     if is_misplaced:
         first_dirty_offset = log_start_offset
+
     # The dirty offset may lie inside a segment: its clean records are then noted again, which is harmless.
     dirty = segments[number_of(segments, first_dirty_offset) : -1]
+
     # A pass stops before
     # - the last stable offset: later records may still be truncated, or belong to an undecided transaction;
     # - the recovery point: after a power failure a newer value of a key could be lost although the pass has dropped the
@@ -119,6 +122,7 @@ def find_cleanable(  # the facts of one log, by keyword
     # - the active segment, which is being written;
     # - the first segment with a record younger than min.compaction.lag.ms (KIP-58).
     limit = min(last_stable_offset, recovery_point, segments[-1].base_offset, _first_young(dirty, rules, now_ms))
+
     # A pass takes whole segments, so the limit is rounded down to a base offset. If it lies below the first
     # dirty offset, nothing can be cleaned, and the part is empty.
     end_offset = segments[number_of(segments, max(limit, first_dirty_offset))].base_offset

@@ -65,7 +65,8 @@ class Replacement:
 
     def apply(self, now_ms: int) -> bool:
         """Put the clean segment in place, on the event loop. False if the log changed. Blocking: short (renames)."""
-        log, segments = self._cleaning.log, self._cleaning.log.segments
+        log = self._cleaning.log
+        segments = self._cleaning.log.segments
         # A truncation may have removed the newer record for which an older one was dropped.
         if segments.generation != self._cleaning.generation:
             return False
@@ -94,10 +95,12 @@ class Cleaning:
         self.generation = log.segments.generation  # of the segments that this pass reads
         self._window_bytes = max(window_bytes, WINDOW_BYTES_MIN)
         self._now_ms = now_ms
+
         # A copy of the row: the pass runs in a thread, while the event loop may roll new segments.
         self._segments = [segment for segment in log.segments if segment.base_offset < part.end_offset]
         self._aborting = [segment for segment in log.segments if segment.has_aborted]
         self._offsets = OffsetMap(keys_max)
+
         # As they are now. There may be 100,000, so the first step goes through them, and not the event loop.
         self._producers = iter(log.producers)
         self._live_producers = LiveProducers({}, {})
@@ -115,6 +118,7 @@ class Cleaning:
         CorruptRecords if the log is damaged, StorageError. Blocking: long, each step in proportion to a window.
         """
         store = self.log.segments.store
+
         # An earlier pass that failed may have left files, which the next start would complete or mix with those of this
         # one.
         _remove_unfinished(store)
@@ -122,6 +126,7 @@ class Cleaning:
         try:
             yield from self._note_keys()
             self._compaction.begin_phase()
+
             # A full offset map ends the dirty part early: the next pass goes on from there.
             end_offset = self._offsets.latest_offset + 1
             todo = [segment for segment in self._segments if segment.base_offset < end_offset]
@@ -186,12 +191,14 @@ class Cleaning:
         window_bytes = self._window_bytes
         end_offset = _next_base(segment)
         self._compaction.begin_segment(segment.base_offset, end_offset, self._aborted_before(segment, end_offset))
+
         # A handle of its own, and no lock: sealed files do not change, and the loop may drop the shared handle at any
         # time.
         with self.log.segments.store.private(segment.path) as file:
             while position < segment.size_bytes:
                 left = segment.size_bytes - position
                 window = file.read(position, min(window_bytes, left))
+
                 # The segment is sealed, so a short read means that its file was cut behind the log's back.
                 if len(window) < min(window_bytes, left):
                     raise CorruptRecords(f"{segment.path} ends before its {segment.size_bytes} bytes")
@@ -228,7 +235,8 @@ class Cleaning:
         """The .txnindex of a sealed segment; if it is damaged, it is rebuilt from the log."""
         # Segments before this one give the producers' state at its start; those already replaced no longer exist.
         earlier = [each for each in self._segments if each.base_offset < segment.base_offset and not each.is_removed]
-        base, next_base = segment.base_offset, _next_base(segment)
+        base = segment.base_offset
+        next_base = _next_base(segment)
         return sound_transactions(self.log.segments.store, base, segment.size_bytes, earlier, next_base)
 
     def _note(self, window: bytes) -> tuple[int, int]:
@@ -255,7 +263,8 @@ class Cleaning:
 
     def _prepare(self, clean: ActiveSegment, portion: Sequence[Segment]) -> Replacement:
         """Sync a clean segment and rename it to .swap, after which a restart completes the swap."""
-        store, last = self.log.segments.store, portion[-1]
+        store = self.log.segments.store
+        last = portion[-1]
         # Records and indexes reach the disk before the rename: a restart trusts a .swap without reading it.
         clean.finish()
         clean.sync(_next_base(last))
@@ -286,7 +295,8 @@ class _CleanedStore(SegmentStore):
 
 def _remove_unfinished(store: SegmentStore) -> None:
     """Durably remove the files of an unfinished pass; a crash in between never lets a restart complete the swap."""
-    disk, directory = store.disk, store.directory
+    disk = store.disk
+    directory = store.directory
     names = [name for name in disk.list(directory) if name.endswith((CLEANED, SWAP))]
     if not names:
         return

@@ -153,12 +153,14 @@ class Compaction:
 
     def take_aborted(self) -> list[AbortedTransaction]:
         """The aborted transactions whose markers were kept since the last call, for the transaction index."""
-        taken, self._kept_aborted = self._kept_aborted, []
+        taken = self._kept_aborted
+        self._kept_aborted = []
         return taken
 
     def note(self, window: bytes) -> int:
         """Note the keys of the entries in this window, as far as the map has room; returns the bytes consumed."""
-        offsets, consumed = self.offsets, 0
+        offsets = self.offsets
+        consumed = 0
         # Whole batches only: `latest_offset` must not lie inside one, because `sift` decides about batches as a whole.
         for position, end, header in _walk(window):
             if offsets.is_full:
@@ -174,12 +176,14 @@ class Compaction:
                         note_keys(header, window, position, offsets.newest)
                 offsets.latest_offset = last_offset
             consumed = end
+
         return consumed
 
     def sift(self, window: bytes) -> tuple[int, bytes | bytearray, list[Kept]]:
         """Compact the entries of this window: bytes consumed, bytes to write, and the entries in these."""
         kept: list[Kept] = []
         output = bytearray()
+
         # Neighbouring entries that stay unchanged are copied together: window[start:consumed] is not in the output yet.
         start = consumed = 0
         for position, end, header in _walk(window):
@@ -189,12 +193,14 @@ class Compaction:
             if rewritten is None:
                 kept.append(_carried(window, position, end, header))
                 continue
+
             # A changed entry ends the run of unchanged ones, which is copied now.
             output += window[start:position]
             start = end
             if rewritten:
                 output += rewritten
                 kept.append(_carried(rewritten, 0, len(rewritten), read_batch_header(rewritten)))
+
         output += window[start:consumed]
         return consumed, output, kept
 
@@ -204,7 +210,8 @@ class Compaction:
         if header is None:
             base_offset = last_offset = _offset_of(window, position)
         else:
-            base_offset, last_offset = header.base_offset, header.base_offset + header.last_offset_delta
+            base_offset = header.base_offset
+            last_offset = header.base_offset + header.last_offset_delta
         # Gaps are legal, for an earlier pass may have left them. An offset that falls, or belongs to another segment,
         # means damage that a rewrite would make permanent.
         if not self._next_offset <= base_offset <= last_offset < self._end_offset:
@@ -231,11 +238,14 @@ class Compaction:
             return self._sifted_marker(window, position, header)
         if self._transactions.meet_data(header):
             return self._without_records(header)
+
         # The map ends here, in the middle of a segment: the rest stays for the next pass.
         if header.base_offset > self.offsets.latest_offset:
             return None
+
         # With a delete horizon, the base timestamp field holds it (KIP-534).
         has_horizon = header.attributes & DELETE_HORIZON != 0
+
         # Over: consumers have had delete.retention.ms to see the tombstones of this batch.
         is_over = has_horizon and header.base_timestamp <= self._now_ms and not self._keeps_tombstones
         newest = self.offsets.newest
@@ -245,11 +255,14 @@ class Compaction:
             # One unreadable batch must not end the compaction of its log for ever.
             self._keeps_tombstones = True
             return None
+
         if not sifted.record_count:
             return self._without_records(header)
+
         # The first pass that meets a tombstone sets the horizon: readers must be able to see it for
         # delete.retention.ms.
         horizon_ms = self._horizon_ms if sifted.has_tombstones and not has_horizon else None
+
         # Nothing is dropped and no horizon set: the old bytes are copied, with their checksum and compression.
         if sifted.record_count == header.record_count and horizon_ms is None:
             return None
@@ -277,6 +290,7 @@ class Compaction:
             if aborted is not None:
                 self._kept_aborted.append(aborted)
             return None
+
         if not header.attributes & DELETE_HORIZON:
             everything = Sifted(header.record_count, False, None)
             return rebuild_sifted(header, window, position, everything, {}, False, self._horizon_ms)
@@ -295,14 +309,17 @@ def _walk(window: bytes) -> Iterator[tuple[int, int, BatchHeader | None]]:
     """
     from crc32c import crc32c  # slow to import; a start does not need it
 
-    view, size_bytes = memoryview(window), len(window)
+    view = memoryview(window)
+    size_bytes = len(window)
     position = 0
     while size_bytes - position >= ENTRY_HEADER_BYTES:
         header = None
+
         # Batches are parsed here rather than by `walk_entries`: the header is needed anyway, and is parsed only once.
         if window[position + MAGIC_POSITION] == BATCH_MAGIC:
             if size_bytes - position < BATCH_OVERHEAD_BYTES:
                 return
+
             # An entry that is cut off at the end of the window: the caller reads again from its begin.
             header = read_batch_header(window, position)
             end = position + LENGTH_OVERHEAD_BYTES + header.batch_length

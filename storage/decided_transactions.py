@@ -64,10 +64,12 @@ class DecidedTransactions:
                 return True, None
             self._with_data.remove(producer_id)
             return False, aborted
+
         if control.type == COMMIT:
             has_data = producer_id in self._committing
             self._committing.discard(producer_id)
             return not has_data, None
+
         # Of a newer format; what it ends is not known.
         return False, None
 

@@ -51,7 +51,8 @@ def fingerprint_of(batch: "Batch") -> bytes:
 def _find(segments: "list[Segment]", fingerprint: bytes, before: int) -> Steps[Duplicate | None]:
     """Search these segments backwards, from the entry that holds the offset `before`."""
     # Backwards, because a client repeats its latest batches: the match is usually near the end.
-    left, likenesses = SEARCHED_BYTES, LIKENESSES_MAX
+    left = SEARCHED_BYTES
+    likenesses = LIKENESSES_MAX
     for segment in reversed(segments):
         if segment.base_offset >= before:
             continue
@@ -61,13 +62,16 @@ def _find(segments: "list[Segment]", fingerprint: bytes, before: int) -> Steps[D
             # The header is searched as bytes, because a Python step for each batch would cost far more.
             while end > 0 and left > 0:
                 start = max(end - min(WINDOW_BYTES, left), 0)
+
                 # Windows overlap by one header less a byte, so that a header on the border is found whole in one of
                 # them.
                 window = file.read(start, end - start + BATCH_OVERHEAD_BYTES - 1)
+
                 # From byte 16 on: the header of a match before that begins in the next window, which overlaps this one.
                 at = window.find(fingerprint, MAGIC_POSITION)
                 while at >= 0 and likenesses:
                     header = read_batch_header(window, at - MAGIC_POSITION)
+
                     # The match may lie inside the records of another batch; the offset index decides.
                     if _begins_at(segment, header.base_offset, start + at - MAGIC_POSITION):
                         return Duplicate(header.base_offset, header.last_offset, header.max_timestamp)
@@ -76,9 +80,11 @@ def _find(segments: "list[Segment]", fingerprint: bytes, before: int) -> Steps[D
                 left -= end - start
                 end = start
                 yield None
+
         # The budget is for the whole search, not for each segment: a small segment.bytes does not make it longer.
         if left <= 0 or not likenesses:
             return None
+
     return None
 
 

@@ -90,20 +90,27 @@ def walk_file(
     It holds at most a window, or one entry. Recovery relies on the end: it is where a damaged log is cut.
     """
     # `position` is in the file, `at` in the window.
-    window, start = memoryview(b""), position
+    window = memoryview(b"")
+    start = position
     while position + SMALLEST_ENTRY_BYTES <= end_position:
         at = position - start
+
         # The head of the entry is cut off by the window's end: the next window begins with this entry.
         if at + _WALK.size > len(window):
-            window, start, at = memoryview(file.read(position, min(window_bytes, end_position - position))), position, 0
+            window = memoryview(file.read(position, min(window_bytes, end_position - position)))
+            start = position
+            at = 0
         span = span_at(window, at, position) if len(window) - at >= SMALLEST_ENTRY_BYTES else None
         if span is None or position + span.size_bytes > end_position:
             return
+
         # The claimed size was compared with the end of the file above: damage cannot make this allocate arbitrarily
         # much.
         if at + span.size_bytes > len(window):
             wanted = max(min(window_bytes, end_position - position), span.size_bytes)
-            window, start, at = memoryview(file.read(position, wanted)), position, 0
+            window = memoryview(file.read(position, wanted))
+            start = position
+            at = 0
             if len(window) < span.size_bytes:
                 return  # the file was truncated meanwhile
         yield span, window[at : at + span.size_bytes]
@@ -115,24 +122,30 @@ def find_entry(file: File, position: int, end_position: int, offset: int) -> Ent
 
     CorruptRecords if a length or an offset is invalid. Checksums are not verified: the append or recovery did that.
     """
-    window, start = b"", position
+    window = b""
+    start = position
+
     # Not `span_at`: every fetch that misses the remembered positions runs this loop, over all the batches that lie
     # between two index entries.
     unpack = _WALK.unpack_from
     while position < end_position:
         at = position - start
         if at + 27 > len(window):
-            window, start, at = file.read(position, LOOKUP_STEP_BYTES), position, 0
+            window = file.read(position, LOOKUP_STEP_BYTES)
+            start = position
+            at = 0
             if len(window) < 27:
                 window += bytes(27 - len(window))  # the file may end with a magic 0 message of 26 bytes
         base_offset, length, magic, last_offset_delta = unpack(window, at)
         last_offset = base_offset + last_offset_delta if magic >= BATCH_MAGIC else base_offset
+
         # Damage of the disk since then. Without this check a length of 0 would make the loop endless.
         if length < SMALLEST_ENTRY_BYTES - LENGTH_OVERHEAD_BYTES or last_offset < base_offset:
             raise CorruptRecords(f"{file.path}: no entry at position {position}")
         if last_offset >= offset:
             return EntrySpan(position, LENGTH_OVERHEAD_BYTES + length, base_offset, last_offset, magic)
         position += LENGTH_OVERHEAD_BYTES + length
+
     return None
 
 

@@ -83,6 +83,7 @@ class FlushPlan:
 
     def release(self) -> None:
         """Release the active segment's file; idempotent. `flushed` calls it; after a failed sync the caller must."""
-        file, self._active = self._active, None
+        file = self._active
+        self._active = None
         if file is not None:
             file.release()

@@ -181,6 +181,7 @@ class Flusher:
     async def _flush_round(self, directory: _Directory, current: _Round) -> None:
         planned: list[tuple[PartitionLog, FlushPlan]] = []
         failed = _plan(current, planned)
+
         # One thread for the whole round: the device would execute parallel syncs one after the other anyway.
         if planned and failed is None:
             try:
@@ -190,11 +191,13 @@ class Flusher:
                 for _, plan in planned:
                     plan.release()
                 raise
+
         if failed is not None and _is_passing(current, *failed):
             await self._begin_again(directory, current, planned, failed[1])
             return
         if failed is not None:
             self._fail(directory, *failed)
+
         # During the sync the directory may have failed elsewhere, and `forget` may have removed a log from the round.
         # Neither may move a recovery point.
         for log, plan in planned:
@@ -202,6 +205,7 @@ class Flusher:
                 plan.release()
                 continue
             log.flushed(plan)
+
             # Appends during the sync may have reached flush.messages again, or sealed a segment.
             if log.flush_demanded:
                 self._join(directory, log)

@@ -40,7 +40,8 @@ MAX_RELATIVE_OFFSET = 2**31 - 1  # the largest i32 of an entry; a segment is rol
 _PAGE_ENTRIES = 512
 PAGE_TRANSACTIONS = 64
 
-_first_offset, _last_offset = attrgetter("first_offset"), attrgetter("last_offset")
+_first_offset = attrgetter("first_offset")
+_last_offset = attrgetter("last_offset")
 
 
 class TimeEntry(NamedTuple):
@@ -76,8 +77,10 @@ def last_at_most(buffer: bytes | bytearray | memoryview, count: int, entry: stru
     # padding, which sorts after every target. No real offset entry is all zeros, because the first batch of a segment
     # gets none. A time entry of zeros ("timestamp 0 at the base offset") can only be the first one; to take it for
     # padding only makes a search start earlier.
-    unpack, size = entry.unpack_from, entry.size
-    low, high = 0, count
+    unpack = entry.unpack_from
+    size = entry.size
+    low = 0
+    high = count
     while low < high:
         middle = (low + high) >> 1
         first, second = unpack(buffer, middle * size)
@@ -104,12 +107,15 @@ def position_at_most(entries: bytes | bytearray, position: int) -> int:
 def position_in_file(file: "File", position: int) -> int:
     """`position_at_most` for an index file. Blocking: short, few reads."""
     size = OFFSET_ENTRY.size
-    low, high, found = 0, file.size_bytes() // size, 0
+    low = 0
+    high = file.size_bytes() // size
+    found = 0
     while low < high:
         middle = (low + high) >> 1
         first, second = OFFSET_ENTRY.unpack(file.read(middle * size, size))
         if second <= position and (first or second):
-            low, found = middle + 1, second
+            low = middle + 1
+            found = second
         else:
             high = middle
     return found
@@ -118,7 +124,8 @@ def position_in_file(file: "File", position: int) -> int:
 def find_in_file(file: "File", entry: struct.Struct, target: int) -> tuple[int, int] | None:
     """The last entry of a file whose first field is at most `target`; None without. Blocking: short, few reads."""
     size = entry.size
-    low, high = 0, file.size_bytes() // size
+    low = 0
+    high = file.size_bytes() // size
     # log2(entries / 512) reads of one entry each, then one of a page.
     while high - low > _PAGE_ENTRIES:
         middle = (low + high) >> 1
@@ -127,6 +134,7 @@ def find_in_file(file: "File", entry: struct.Struct, target: int) -> tuple[int, 
             low = middle + 1
         else:
             high = middle
+
     start = max(low - 1, 0)  # the entry before `low` is at most `target`: it is the result if the page has none
     page = file.read(start * size, (high - start) * size)
     found = last_at_most(page, len(page) // size, entry, target)
@@ -142,7 +150,8 @@ def count_entries(file: "File", entry: struct.Struct) -> int:
         return count if entry is TIME_ENTRY or any(file.read(0, size)) else 0
     # Padding is contiguous at the end, so its beginning can be bisected. Entry 0 is checked last, for a file of only
     # zeros.
-    low, high = 1, count
+    low = 1
+    high = count
     while low < high:
         middle = (low + high) >> 1
         if any(file.read(middle * size, size)):
@@ -353,14 +362,17 @@ def transactions_from(
     count, rest = divmod(file.size_bytes(), size)
     if rest:
         raise IndexCorrupt(f"{file.path} is not made of entries of {size} bytes")
+
     # A segment may have many entries, and a fetch needs few of them: their begin is bisected, by the marker's offset.
-    low, high = 0, count
+    low = 0
+    high = count
     while low < high:
         middle = (low + high) >> 1
         if TRANSACTION_ENTRY.unpack(file.read(middle * size, size))[3] < start_offset:
             low = middle + 1
         else:
             high = middle
+
     for page in pages(oldest, low, end_offset):
         begin = max(page, low)
         yield from parse_transactions(file.read(begin * size, (page + PAGE_TRANSACTIONS - begin) * size))

@@ -110,14 +110,17 @@ class PartitionLog:
         self.flush_demanded = False  # a flush is due now: flush.messages was reached, or a segment was sealed
         self.epochs = loaded.epochs
         self.producers = loaded.producers
+
         # Below it each transaction is decided even if everything above the recovery point gets lost.
         self.synced_stable_offset = min(self.recovery_point, self.decided_offset)
         self.first_dirty_offset: int | None = None  # the cleaner's checkpoint; None if the log was never compacted
+
         # The next three are set by the callers of long operations; the methods below refuse what would conflict.
         self.is_being_cleaned = False  # the cleaner reads segments in a thread: no segment may be removed
         self.is_being_cut = False  # a truncation runs in a thread: no read, flush or deletion
         self.is_being_renamed = False  # the directory gets another name: no flush begins, no segment is deleted
         self._now_ms = now_ms  # of the opening or the last roll; truncations, which get no `now_ms`, use it
+
         # A flush compares versions instead of clearing a flag: a change that comes while a sync is under way has a
         # version above the plan's, so it stays due after `flushed`.
         self._names_version = 1  # rises with each new segment: its file names need a directory sync
@@ -161,30 +164,37 @@ class PartitionLog:
         """
         header = batch.header
         control = None
+
         # Everything that may refuse the batch, or fail, comes before the write.
         if header.producer_id >= 0:
             control = control_of(batch.data) if header.is_control else None
             refused = self.producers.check(header, origin, control=control, guard=guard, is_verifying=is_verifying)
             if refused:
                 return self._answer_of(refused)
+
         config = self.config
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         size_bytes = LENGTH_OVERHEAD_BYTES + header.batch_length
         timestamp = header.max_timestamp
         active = self._segment_for(size_bytes, base_offset, last_offset, timestamp, now_ms)
+
         # `_is_new_epoch` raises for a past epoch, so it has to run before the write.
         is_new_epoch = leader_epoch != self.epochs.latest_epoch and self._is_new_epoch(leader_epoch)
+
         # Base offset and leader epoch lie outside the batch's checksum, so the checksum stays valid.
         stamp(batch, base_offset, leader_epoch)
         position = active.size_bytes
         active.file.write(position, batch.data)
+
         # The batch is in the log now. Nothing below can fail, or memory and file would contradict each other.
         active.note(position, size_bytes, last_offset, timestamp, config.index_interval_bytes)
+
         # The epoch changes only in memory. A flush writes the epoch file before the recovery point passes this batch,
         # so after a crash each epoch is either in the file or in a batch that recovery reads.
         if is_new_epoch and self.epochs.assign(leader_epoch, base_offset):
             self._epochs_version += 1
+
         # `batch.header` has the stamped base offset; the older `header` has not.
         if header.producer_id >= 0:
             self._note_transaction(self.producers.update(batch.header, control=control))
@@ -206,6 +216,7 @@ class PartitionLog:
             for span, data in walk_buffer(records):
                 if not is_intact(data):
                     return ErrorCode.CORRUPT_MESSAGE
+
                 # A gap is legal, for the leader's log may be compacted; an overlap is not.
                 if span.base_offset < end_offset:
                     return ErrorCode.OFFSET_OUT_OF_RANGE
@@ -214,8 +225,10 @@ class PartitionLog:
                 end_offset = span.last_offset + 1
         except CorruptRecords:
             return ErrorCode.CORRUPT_MESSAGE
+
         if entries:
             first_offset = entries[0][0].base_offset
+
         # Usually one piece, so that a fetch response costs one write.
         for piece in divide(entries, self.config.segment_bytes):
             self._append_piece(piece, records, now_ms)
@@ -237,12 +250,15 @@ class PartitionLog:
 
     def _append_piece(self, piece: list[tuple[EntrySpan, memoryview]], records: memoryview, now_ms: int) -> None:
         """Append entries that fit into one segment, with one write."""
-        first, last = piece[0][0], piece[-1][0]
+        first = piece[0][0]
+        last = piece[-1][0]
         data = records[first.position : last.position + last.size_bytes]
         timestamps = [max_timestamp_of(span, entry) for span, entry in piece]
         active = self._segment_for(len(data), first.base_offset, last.last_offset, max(timestamps), now_ms)
-        start, interval = active.size_bytes, self.config.index_interval_bytes
+        start = active.size_bytes
+        interval = self.config.index_interval_bytes
         active.file.write(start, data)
+
         # From here on nothing may fail: `check_marker` has already raised for the markers that `replay_producers`
         # would refuse.
         for (span, entry), timestamp in zip(piece, timestamps, strict=True):
@@ -253,6 +269,7 @@ class PartitionLog:
             aborted = replay_producers(self.producers, span, entry)
             if aborted is not None:
                 active.transactions.append(aborted)
+
         self._advance_log_end(last.last_offset + 1)
 
     def _segment_for(
@@ -384,12 +401,14 @@ class PartitionLog:
         There may be one plan at a time. Until it is `flushed`, the directory must keep its name.
         """
         epochs_changed = self._epochs_version != self._epochs_saved
+
         # A plan opens files by path in its thread, and a truncation or a rename of the directory invalidates the paths.
         if self.is_being_cut or self.is_being_renamed:
             return None
         names_changed = self._names_version != self._names_saved
         if self.recovery_point >= self.log_end_offset and not (names_changed or epochs_changed):
             return None
+
         # Formatted here, on the loop: the epochs may change while the thread writes the file.
         epochs = format_leader_epochs(self.epochs) if epochs_changed else None
         names_version = self._names_version if names_changed else None
@@ -477,6 +496,7 @@ class PartitionLog:
         if self.is_being_cleaned or self.is_being_cut or self.is_being_renamed:
             return 0
         config = self.config
+
         # The limit comes before the rules, of which the one about time may read a file of each segment.
         count = decide_retention(
             islice(self.segments, DELETIONS_AT_A_TIME),
@@ -489,12 +509,14 @@ class PartitionLog:
         )
         if count == 0:
             return 0
+
         # A log always has an active segment, so a new one must exist before the last one is deleted.
         if count == len(self.segments):
             self.roll(now_ms)
         self.segments.delete_first(count, now_ms, config.file_delete_delay_ms)
         first_offset = self.segments[0].base_offset
         self.raise_log_start(first_offset)
+
         # The recovery point may not lie below the first segment: there is nothing left there to sync.
         self.recovery_point = max(self.recovery_point, first_offset)
         return count
@@ -538,14 +560,17 @@ class PartitionLog:
         self.acknowledgeable_offset = min(self.acknowledgeable_offset, log_end_offset)
         if self.first_dirty_offset is not None:
             self.first_dirty_offset = min(self.first_dirty_offset, log_end_offset)
+
         # The version rises in any case: `truncate_fully_and_start_at` has cleared the epochs before.
         self.epochs.truncate_from_end(log_end_offset)
         self._epochs_version += 1
+
         # A snapshot above the log end describes producers whose records are gone. Its removal is synced before the next
         # append, or a crash could bring it back beside other records with the same offsets.
         snapshots = self.segments.list_snapshots()
         snapshots = remove_snapshots(self.segments.store, snapshots, [s for s in snapshots if s > log_end_offset])
         self.segments.store.disk.sync_directory(self.directory)
+
         # Producer state cannot be rolled back, so it is loaded again: newest snapshot left, then the records behind it.
         load_producers(
             self.segments.store,
@@ -567,7 +592,9 @@ class PartitionLog:
         Blocking: never.
         """
         # The copy has the state of the records that are left; `log` still has producers and epochs of deleted ones.
-        self.producers, self.epochs, self.first_dirty_offset = log.producers, log.epochs, log.first_dirty_offset
+        self.producers = log.producers
+        self.epochs = log.epochs
+        self.first_dirty_offset = log.first_dirty_offset
         self._epochs_version += 1
         self.copied_from = None
         self.raise_log_start(log.log_start_offset)

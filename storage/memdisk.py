@@ -121,7 +121,8 @@ class MemFile:
 
     def _put(self, position: int, data: BytesLike) -> None:
         body = self._content.data
-        old_size, end = len(body), position + len(data)
+        old_size = len(body)
+        end = position + len(data)
         if end > old_size:
             self._disk.take_space(end - old_size, self.path)
         replaced = b""
@@ -356,9 +357,11 @@ class MemDisk:
             raise StorageError(old, operation, "EXDEV")
         directory, old_name = self._parent(old, operation)
         new_name = _names(new)[-1]
-        node, replaced = directory.entries.get(old_name), directory.entries.get(new_name)
+        node = directory.entries.get(old_name)
+        replaced = directory.entries.get(new_name)
         if node is None:
             raise StorageError(old, operation, "ENOENT")
+
         # From here on the errors are those of rename(2).
         if node is replaced:
             return
@@ -366,6 +369,7 @@ class MemDisk:
             raise StorageError(old, operation, "ENOTEMPTY" if isinstance(node, _Directory) else "EISDIR")
         if replaced is not None and isinstance(replaced, _Directory) is not isinstance(node, _Directory):
             raise StorageError(old, operation, "ENOTDIR" if isinstance(node, _Directory) else "EISDIR")
+
         # rename(2) is atomic: one change for both names.
         directory.put((old_name, None), (new_name, node))
         self._unlink(replaced)

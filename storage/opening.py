@@ -39,10 +39,12 @@ def open_log(  # noqa: PLR0913  # what the checkpoints say, by keyword
             now_ms=now_ms,
         )
         log = PartitionLog(store, topic_partition, config, loaded, now_ms)
+
         # The log may have been cut below the cleaner's checkpoint.
         if first_dirty_offset is not None:
             log.first_dirty_offset = min(first_dirty_offset, log.log_end_offset)
         log.topic_id = read_partition_metadata(disk, f"{directory}/{PARTITION_METADATA}")
+
         # Recovery rebuilt indexes, epochs and snapshots; synced here, they let the recovery point rise to the log end.
         if not clean and not log.is_blank:
             log.sync_everything()

@@ -146,7 +146,8 @@ class OsFile:
             if self._references:
                 return
             # -1 before the close: a late user gets InvariantBroken instead of another file with the same number.
-            descriptor, self._descriptor = self._descriptor, -1
+            descriptor = self._descriptor
+            self._descriptor = -1
         # Outside the lock: a close may wait for the device.
         with _Mapped(self.path, "close"):
             os.close(descriptor)
@@ -317,7 +318,8 @@ class OsDisk:
             return file.read()
 
     def replace_file(self, path: str, data: bytes) -> None:
-        temporary, parent = path + TEMPORARY_SUFFIX, parent_of(path)
+        temporary = path + TEMPORARY_SUFFIX
+        parent = parent_of(path)
         with _Mapped(path, "replace"):
             # First, so that a lack of descriptors changes nothing: after such an error the caller goes on, and takes
             # the old content for what is there.
@@ -329,6 +331,7 @@ class OsDisk:
                     file.flush()
                     os.fsync(file.fileno())
                 os.replace(temporary, path)
+
                 # Until the rename is durable, a power failure may bring the old content back.
                 try:
                     os.fsync(directory)

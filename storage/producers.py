@@ -211,6 +211,7 @@ class ProducerStates:
                     # takes the new records for those of the aborted transaction: they are acknowledged, and lost.
                     is_new = kind and producer.has_ended(duplicate.base_offset)
                     return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if is_new else duplicate
+
             # An older epoch is fenced: another instance has taken over the transactional id (KIP-98), or the producer
             # itself has bumped its epoch (KIP-360). Kafka 3.9 looks at the guard before, so that it may answer a zombie
             # INVALID_TXN_STATE, which does not say that it is fenced (KAFKA-19690).
@@ -218,20 +219,24 @@ class ProducerStates:
                 return ErrorCode.INVALID_PRODUCER_EPOCH
         elif header.producer_epoch < NO_EPOCH:
             return ErrorCode.INVALID_PRODUCER_EPOCH
+
         if kind & CONTROL:
             # A marker has no sequence. A lower coordinator epoch means that another broker has become coordinator.
             known = NO_EPOCH if producer is None else producer.coordinator_epoch
             fenced = control is not None and control.coordinator_epoch < known
             return ErrorCode.TRANSACTION_COORDINATOR_FENCED if fenced else ErrorCode.NONE
+
         if kind:
             refused = self._check_transactional(producer, header, origin, guard, is_verifying)
             if refused:
                 return refused
+
         # An unknown producer may be a known one that has expired, or whose records are deleted: accept any sequence.
         if producer is None:
             return ErrorCode.NONE
         if origin is Origin.CLIENT and not _continues(producer, header.producer_epoch, header.base_sequence):
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
         # Kafka's ProducerAppendInfo, too, accepts only transactional batches until the marker.
         if producer.first_offset != NO_OFFSET and not kind:
             return ErrorCode.INVALID_TXN_STATE
@@ -246,7 +251,8 @@ class ProducerStates:
         is_verifying: bool,
     ) -> ErrorCode:
         """Whether the batch may continue the open transaction, or begin one."""
-        producer_id, epoch = header.producer_id, header.producer_epoch
+        producer_id = header.producer_id
+        epoch = header.producer_epoch
         if producer is not None and producer.first_offset != NO_OFFSET:
             # Of a higher epoch, since lower ones are fenced. Appended here it would become a part of the old epoch's
             # transaction, whose marker would then be refused: transaction, id and LSO would be stuck for ever, as in
@@ -298,10 +304,12 @@ class ProducerStates:
         # Compaction may have removed the record of a control batch; then it changes nothing.
         if header.producer_id == NO_PRODUCER_ID or (header.is_control and control is None):
             return None
-        producer_id, is_transactional = header.producer_id, header.is_transactional
+        producer_id = header.producer_id
+        is_transactional = header.is_transactional
         if is_transactional:
             self._verifications.end(producer_id)
         producer = self.get(producer_id)
+
         # `!=`, not `<`: `check` has refused lower epochs of clients, and what is in the log counts.
         if producer is None or producer.epoch != header.producer_epoch:
             producer = self._begin_epoch(producer, header)
@@ -312,7 +320,10 @@ class ProducerStates:
             # Appends come in offset order, so this insertion keeps the dictionary sorted.
             first_offset = header.base_offset
             self._open_transactions[first_offset] = producer_id
-        last_sequence, last_offset, timestamp = header.last_sequence, header.last_offset, header.max_timestamp
+
+        last_sequence = header.last_sequence
+        last_offset = header.last_offset
+        timestamp = header.max_timestamp
         offset_delta = header.last_offset_delta
         batch = _BATCH.pack(header.base_sequence, last_sequence, offset_delta, last_offset, timestamp)
         self._batches[producer_id] = (self._batches.get(producer_id, b"") + batch)[-_BATCHES_BYTES_MAX:]
@@ -344,7 +355,9 @@ class ProducerStates:
     def _complete_transaction(
         self, producer: Producer, header: "BatchHeader", control: "ControlRecord"
     ) -> CompletedTransaction | None:
-        offset, first_offset = header.base_offset, producer.transaction_first_offset
+        offset = header.base_offset
+        first_offset = producer.transaction_first_offset
+
         # A marker changes neither last sequence nor last offset: those describe records of the producer.
         # The coordinator epoch is noted even without an open transaction: it fences markers of older coordinators.
         after = producer._replace(
@@ -353,12 +366,15 @@ class ProducerStates:
         self._entries.put(*after)
         if first_offset is None:
             return None  # the producer wrote no record of this transaction to this partition
+
         # Both maps are changed together by `update`; a mismatch would hold the LSO back for ever.
         if self._open_transactions.pop(first_offset, None) != producer.producer_id:
             raise InvariantBroken(f"{producer} has a transaction from {first_offset} that is not listed as open")
+
         # The transaction stays unstable until its marker is below the high watermark: until then the marker may still
         # be truncated.
         heapq.heappush(self._completed, (first_offset, offset))
+
         # Goes into the .txnindex: no record below it can still become aborted, so a search may stop there.
         last_stable_offset = next(iter(self._open_transactions), offset + 1)
         return CompletedTransaction(
@@ -378,7 +394,8 @@ class ProducerStates:
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """The first offset that may belong to an undecided transaction; None if all are decided."""
         self.forget_committed(high_watermark)
-        completed, oldest_open = self._completed, self.oldest_open
+        completed = self._completed
+        oldest_open = self.oldest_open
         if not completed:
             return oldest_open
         return completed[0][0] if oldest_open is None else min(oldest_open, completed[0][0])

@@ -104,6 +104,7 @@ def load_log(
         last = len(loading.bases) - 1
         first = last if clean else max(bisect_left(loading.bases, recovery_point) - 1, 0)
         loading.scan(first)
+
     if loading.log_start_offset > loading.log_end_offset:
         loading.is_clean = False
         loading.start_over()  # all remaining records lie below the log start offset
@@ -123,11 +124,13 @@ class Found(NamedTuple):
 
 def sweep(store: SegmentStore) -> Found:
     """Complete or undo deletions and compactions that were under way when the broker stopped. Blocking: long."""
-    disk, directory = store.disk, store.directory
+    disk = store.disk
+    directory = store.directory
     names = disk.list(directory)
     cleaned = [name for name in names if name.endswith(CLEANED)]
     unfinished = [offset for name in cleaned if (offset := offset_of_name(name)) is not None]
     partial = [name for name in names if name.endswith(SWAP) and _is_partial(name, unfinished)]
+
     # Partial swaps go before the .cleaned files: these are the only evidence that the swap is not complete.
     gone = [*(name for name in names if name.endswith((DELETED, RENEWED))), *partial]
     for name in gone:
@@ -136,8 +139,10 @@ def sweep(store: SegmentStore) -> Found:
         disk.sync_directory(directory)
     for name in cleaned:
         disk.remove(f"{directory}/{name}")
+
     # The remaining swaps are complete.
     _complete_swap(store)
+
     # Indexes without a .log are left by a crash between the renames of a deletion, of which that of the .log is first.
     # Listed again: the swap has renamed and removed files.
     names = disk.list(directory)
@@ -160,15 +165,19 @@ def _is_partial(name: str, unfinished: Sequence[int]) -> bool:
 
 def _complete_swap(store: SegmentStore) -> None:
     """Put complete cleaned segments in the place of the segments that they were made from."""
-    disk, directory = store.disk, store.directory
+    disk = store.disk
+    directory = store.directory
     names = disk.list(directory)
     swaps = [name for name in names if name.endswith(SWAP) and offset_of_name(name) is not None]
     ranges = [_swap_range(store, name) for name in swaps if name.endswith(LOG + SWAP)]
+
     # Without a .log.swap the .log already has its name, and only its index files are still to be renamed.
     if ranges:
         # The originals go first, last one first. A crash in between leaves the .swap files, and the next start goes on.
         # The segment of the same name goes also if nothing remained of it, and the range is empty.
-        low, high = min(base for base, _ in ranges), max(max(end, base + 1) for base, end in ranges)
+        low = min(base for base, _ in ranges)
+        high = max(max(end, base + 1) for base, end in ranges)
+
         # Found by any of its files, as a replacement renames the .log first: a .txnindex that stayed beside the clean
         # .log would name transactions whose markers are gone, and hide what their producers commit later.
         old = {
@@ -177,6 +186,7 @@ def _complete_swap(store: SegmentStore) -> None:
         for offset in sorted(old, reverse=True):
             if low <= offset < high:
                 store.remove_segment(offset)
+
     for name in swaps:
         disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")
 
@@ -216,6 +226,7 @@ class _Loading:
         self.now_ms = now_ms
         self.recovery_point = recovery_point
         self.first_dirty_offset = first_dirty_offset
+
         # The directory as `sweep` left it. Sizes and names are not asked for again: only this object changes the files
         # now.
         self.sizes = found.sizes
@@ -225,10 +236,12 @@ class _Loading:
         self.segments: list[Segment] = []
         self.log_end_offset = 0
         self.is_clean = False
+
         # The checkpoint of log starts is written now and then, so it may be behind the deletion of segments.
         self.log_start_offset = max(log_start_offset or 0, self.bases[0] if self.bases else 0)
         self.producers = ProducerStates()
         self.epochs = read_leader_epochs(store.disk, f"{store.directory}/{LEADER_EPOCH_CHECKPOINT}")
+
         # As in the file: what differs at the end is written by the next flush.
         self._epochs_read = self.epochs.entries
 
@@ -244,6 +257,7 @@ class _Loading:
     def load_clean(self) -> bool:
         """Load without reading records. False if a clean shutdown would not leave the last segment so: scan it then."""
         last = self.bases[-1]
+
         # A missing or damaged index does not make the log wrong, but only the scan rebuilds those of the last segment.
         if not self._has_indexes(last):
             return False
@@ -251,6 +265,7 @@ class _Loading:
             active = ActiveSegment.open(self.store, last, self.now_ms)
         except IndexCorrupt:
             return False
+
         # The log must end with a whole entry, and the .txnindex must not refer to offsets behind it.
         end_offset = find_log_end(active)
         if end_offset is None or not active.transactions.ends_before(end_offset):
@@ -283,11 +298,13 @@ class _Loading:
                 self._seal_last(base)
             if not self._scan_segment(number):
                 break
+
         self._last_active().finish()
 
     def _scan_segment(self, number: int) -> bool:
         """Scan one segment; False if it was cut, which ends the log."""
-        base, size_bytes = self.bases[number], self.sizes[self.bases[number]]
+        base = self.bases[number]
+        size_bytes = self.sizes[self.bases[number]]
         # The producers are now as they were at `base`. No record precedes the log start, so no snapshot is needed
         # there.
         if base > self.log_start_offset:
@@ -307,21 +324,25 @@ class _Loading:
 
     def _scan_entries(self, segment: ActiveSegment, size_bytes: int) -> tuple[int, int]:
         """Check and take over entries; returns the offset and the file position behind the last good one."""
-        end_offset, end_position = segment.base_offset, 0
+        end_offset = segment.base_offset
+        end_position = 0
         for span, data in walk_file(segment.file, 0, size_bytes):
             # Offsets rise, with gaps only where compaction left them, and fit the 32-bit offsets of the indexes.
             if span.base_offset < end_offset or span.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
                 break
+
             # A torn write, or zeros that reached the disk before the data.
             if not is_intact(data) or not has_sound_marker(span, data):
                 break
-            end_offset, end_position = span.last_offset + 1, span.position + span.size_bytes
+            end_offset = span.last_offset + 1
+            end_position = span.position + span.size_bytes
             timestamp = max_timestamp_of(span, data)
             segment.note(span.position, span.size_bytes, span.last_offset, timestamp, self.rules.index_interval_bytes)
             note_epoch(self.epochs, span, data)
             aborted = replay_producers(self.producers, span, data)
             if aborted is not None:
                 segment.transactions.append(aborted)
+
         return end_offset, end_position
 
     def start_over(self) -> None:
@@ -364,7 +385,8 @@ class _Loading:
                 aborted = sound_transactions(self.store, base, self.sizes[base], self.segments, next_base)
                 self.segments.append(Segment(self.store, base, self.sizes[base], next_base, aborted))
             else:
-                interval_bytes, size_bytes = self.rules.index_interval_bytes, self.sizes[base]
+                interval_bytes = self.rules.index_interval_bytes
+                size_bytes = self.sizes[base]
                 rebuilt = reindex(self.store, base, size_bytes, interval_bytes, self.now_ms, self.segments, next_base)
                 rebuilt.finish()
                 self.is_clean = False  # not synced yet

@@ -91,10 +91,12 @@ def load_producers(
     Returns the remaining snapshots; damaged ones are removed. Blocking: long.
     """
     producers.clear()
+
     # The replay includes records below the log start offset: a marker there ends a transaction that is open in the
     # snapshot, and that would keep the last stable offset where it is for ever.
     start_offset = first_offset = segments[0].base_offset if segments else end_offset
     left = list(snapshots)
+
     # An older snapshot serves as well as a newer one; it only makes the replay longer. But what follows it must be in
     # the log, or it is not known which of its transactions are open.
     for offset in reversed(snapshots):
@@ -110,6 +112,7 @@ def load_producers(
             continue
         start_offset = offset
         break
+
     # The log below the snapshot's offset is not read.
     for segment in segments:
         if segment.next_base_offset is None or segment.next_base_offset > start_offset:
@@ -174,14 +177,17 @@ def _find_transactions(
 ) -> list[AbortedTransaction]:
     """Rebuild the content of a .txnindex: replay the segment on the producers at its base offset."""
     # The snapshot at the base offset gives these producers; without one the earlier segments are replayed.
-    producers, start_offset = ProducerStates(), 0
+    producers = ProducerStates()
+    start_offset = 0
     snapshot = store.path(base, SNAPSHOT)
     if store.disk.exists(snapshot):
         with suppress(SnapshotCorrupt):
             producers.load_snapshot(store.disk.read_file(snapshot), 0, NEVER_MS)
             start_offset = base
+
     for segment in earlier:
         _replay_segment(store, segment, producers, start_offset, base)
+
     # These producers now include the transactions that were open at `base`, and may end in this segment.
     found = []
     with store.private(store.path(base, LOG)) as file:
@@ -189,6 +195,7 @@ def _find_transactions(
             aborted = replay_producers(producers, span, data)
             if aborted is not None:
                 found.append(aborted)
+
     return found
 
 

@@ -371,17 +371,21 @@ class ActiveSegment(Segment):
             return False
         if self.size_bytes > rules.segment_bytes - incoming_bytes:
             return True
+
         # As in Kafka (KIP-33), segment.ms is measured between the timestamps of the first batch and of the incoming
         # one; the clock decides only where the first batch has no timestamp.
         waited_ms = max_timestamp - self.first_timestamp if self.first_timestamp >= 0 else now_ms - self.created_ms
-        limit_ms, jitter_ms = rules.segment_ms, rules.segment_jitter_ms
+        limit_ms = rules.segment_ms
+        jitter_ms = rules.segment_jitter_ms
         if rules.compacted:
             limit_ms = min(limit_ms, rules.max_compaction_lag_ms)  # only sealed segments can be cleaned (KIP-354)
+
         # The jitter is limited by the interval itself, so that `limit_ms` stays positive.
         if jitter_ms > 0:
             limit_ms -= self.seed % min(jitter_ms, limit_ms)  # spreads the rolls of the broker's logs over time
         if waited_ms > limit_ms:
             return True
+
         # Kafka rolls when a preallocated index file is full; its capacity is a whole number of entries.
         index_bytes = rules.segment_index_bytes
         return (
@@ -463,7 +467,8 @@ class ActiveSegment(Segment):
         for span, data in walk_file(self.file, position, self.size_bytes, SEARCH_WINDOW_BYTES):
             timestamp = max_timestamp_of(span, data)
             if timestamp > self.max_timestamp:
-                self.max_timestamp, self.max_timestamp_offset = timestamp, span.last_offset
+                self.max_timestamp = timestamp
+                self.max_timestamp_offset = span.last_offset
 
     # -- lookups: the indexes are in memory, so `open_file` stays unused
 
@@ -502,7 +507,8 @@ class ActiveSegment(Segment):
             file.release()
 
     def _load_indexes(self) -> None:
-        store, base_offset = self.store, self.base_offset
+        store = self.store
+        base_offset = self.base_offset
         with store.private(store.path(base_offset, INDEX)) as file:
             check_index_size(file, OFFSET_ENTRY)
             self.offsets = OffsetIndex(base_offset, read_entries(file, OFFSET_ENTRY))
@@ -512,6 +518,7 @@ class ActiveSegment(Segment):
         if store.disk.exists(store.path(base_offset, TRANSACTION_INDEX)):
             with store.private(store.path(base_offset, TRANSACTION_INDEX)) as file:
                 self.transactions = TransactionIndex(list(parse_transactions(file.read(0, file.size_bytes()))))
+
         # An index for a longer log means that the log lost its tail; lookups would lead behind its end.
         entries = self.offsets.entries
         if entries and OFFSET_ENTRY.unpack_from(entries, len(entries) - 8)[1] >= self.size_bytes:

@@ -117,20 +117,26 @@ class LogSegments:
             end_position = self._end_position(segment, end_offset)
         else:
             end_position = segment.size_bytes
+
             # A reader at the log end asks next for the current log end offset, whose position is the end of the file.
             if segment is active:
                 self._remember(log_end_offset, active, end_position, UNKNOWN_SIZE)
+
         size_bytes = end_position - position
+
         # A batch may be cut at the end: clients drop a partial batch, and the whole range is sent without looking into
         # it.
         if size_bytes > max_bytes:
             if entry_bytes == UNKNOWN_SIZE:
                 segment, position, entry_bytes = self._locate(offset)
+
             # Not a part of the first entry (KIP-74): a client that gets only a part of it could not go on.
             fitting_bytes = max_bytes if entry_bytes <= max_bytes else 0
             size_bytes = max(fitting_bytes, entry_bytes) if at_least_one else fitting_bytes
+
         if size_bytes <= 0:
             return Read(None, segment.base_offset, position)
+
         # The slice retains the file: `OpenFiles` may drop it, or the segment be deleted, before the range is sent.
         file = active.file if segment is active else self.store.open_files.get(segment.path)
         return Read(FileSlice(file, position, size_bytes), segment.base_offset, position)
@@ -239,14 +245,16 @@ class LogSegments:
 
     def _find_largest_time(self, start_offset: int) -> Steps[RecordTime | None]:
         private = self.store.private
-        latest, newest = NO_TIMESTAMP, None
+        latest = NO_TIMESTAMP
+        newest = None
         for number, segment in enumerate(list(self._row), 1):
             timestamp = segment.largest(private).timestamp
             # The timestamp may be that of a record which DeleteRecords has removed.
             if timestamp > latest and segment.base_offset < start_offset:
                 timestamp = yield from segment.largest_timestamp_from(start_offset, private)
             if timestamp > latest:
-                latest, newest = timestamp, segment
+                latest = timestamp
+                newest = segment
             if number % SEGMENTS_AT_A_TIME == 0:
                 yield None
         # `>` above keeps the first segment with this timestamp; the walk finds the first record in it.
@@ -259,7 +267,8 @@ class LogSegments:
         """
         for _ in range(SEARCH_ATTEMPTS_MAX):
             # The steps of one attempt see one state of the segments, or its result is dropped.
-            generation, steps = self.generation, look()
+            generation = self.generation
+            steps = look()
             try:
                 while generation == self.generation and generation % 2 == 0:
                     yield next(steps)
@@ -272,8 +281,10 @@ class LogSegments:
                     raise
             finally:
                 steps.close()  # it may have a file open
+
             # A pause before the next attempt, in which the change may end.
             yield None
+
         raise SearchDisturbed
 
     # -- the end of the row
@@ -284,7 +295,8 @@ class LogSegments:
         On failure no segment is lost from the row: it is unchanged, or has the new one.
         """
         # Indexes and the new file come before the row changes, for these steps may fail.
-        old, store = self.active, self.store
+        old = self.active
+        store = self.store
         old.finish()
         new = ActiveSegment.create(store, base_offset, now_ms)
         self._row[-1:] = [old.sealed(base_offset), new] if old.size_bytes else [new]
@@ -356,7 +368,9 @@ class LogSegments:
         # The cut is inside the active segment: nothing is to be opened.
         if isinstance(segment, ActiveSegment) or segment.next_base_offset is None:
             return _last([segment])
-        store, base, end_offset = self.store, segment.base_offset, segment.next_base_offset
+        store = self.store
+        base = segment.base_offset
+        end_offset = segment.next_base_offset
         with suppress(IndexCorrupt):
             active = ActiveSegment.open(store, base, now_ms)
             if active.transactions.ends_before(end_offset):
@@ -385,7 +399,9 @@ class LogSegments:
 
     def remove_deleted(self, now_ms: int) -> int:
         """Remove the files whose delay has expired, durably; returns how many. Blocking: long; beside the loop."""
-        disk, directory = self.store.disk, self.store.directory
+        disk = self.store.disk
+        directory = self.store.directory
+
         # The deque is in the order of `due_ms`, as long as the clock and file.delete.delay.ms stay as they are.
         due = removed = 0
         while due < len(self._deleted) and self._deleted[due].due_ms <= now_ms:
@@ -395,8 +411,10 @@ class LogSegments:
                     disk.remove(path)
                     removed += 1
             due += 1
+
         if due:
             disk.sync_directory(directory)
+
         # The event loop may append to the deque meanwhile, so entries go one by one from the left, and only when the
         # removal is durable.
         for _ in range(due):
@@ -404,7 +422,8 @@ class LogSegments:
         return removed
 
     def _rename_deleted(self, segment: Segment, suffixes: Sequence[str]) -> list[str]:
-        store, names = self.store, []
+        store = self.store
+        names = []
         for suffix in suffixes:
             path = store.path(segment.base_offset, suffix)
             # Dropped first: under this path a later `get` must not return the file of the old segment.

@@ -47,5 +47,6 @@ def create_topic(port: int, name: str, partitions: int, config: Mapping[str, str
             (created,) = connection.ask(request, CREATE_TOPICS_VERSION, m.CreateTopicsResponse).topics
     except OSError as error:
         raise LocalBrokerError(f"topic {name!r} cannot be created: {error}") from error
+
     if created.error_code:
         raise TopicRefused(name, created.error_code, created.error_message)

@@ -55,17 +55,20 @@ class BrokerChild:
             self._process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=self.log_path.parent
             )
+
         try:
             line = self._read_ready_line()
         except BaseException:  # the caller was interrupted, and will not come back for it
             self.kill()
             raise
+
         if not line:
             self.kill()
             with self.log_path.open() as log:
                 log.seek(said_before)
                 said = log.read()[-REASON_CHARACTERS:].strip()
             raise LocalBrokerError(f"the broker did not become ready:\n{said}")
+
         self.ready_line = line
         self.port = int(line.split("://")[1].split(",")[0].rsplit(":", 1)[1])
         return self
@@ -109,7 +112,8 @@ class BrokerChild:
         return ""
 
     def _end(self, with_signal: signal.Signals) -> int:
-        process, self._process = self._process, None
+        process = self._process
+        self._process = None
         if process is None:
             return 0
         if process.poll() is None:

@@ -65,7 +65,8 @@ class DirectoryMachine:
 def _in_threads(threads: ThreadPoolExecutor) -> InThread:
     async def in_thread(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
         await trio.lowlevel.checkpoint_if_cancelled()
-        token, ended = trio.lowlevel.current_trio_token(), trio.Event()
+        token = trio.lowlevel.current_trio_token()
+        ended = trio.Event()
         future = threads.submit(function, *args)
         future.add_done_callback(lambda _: token.run_sync_soon(ended.set))
         with trio.CancelScope(shield=True):  # it may hold files

@@ -34,6 +34,7 @@ def make_class(schema: Schema) -> type[runtime.Message]:
             # One default for all instances, which refuses changes: a new struct per message would cost more.
             if field.is_struct and not field.is_array:
                 names[f"default_{field.type}"] = runtime.shared_default(names[field.type])
+
     message: type[runtime.Message] = _make_struct(schema.name, schema.name, runtime.Message, schema.fields, names)
     names[schema.name] = message
     for name in structs:

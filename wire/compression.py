@@ -213,9 +213,11 @@ class _GzipStream(Stream):
             if chunk:
                 self._members = 0
                 return chunk
+
             # Without output and without input left it would never end.
             if not unread and not self._inflater.eof:
                 raise _broken("gzip: the stream is truncated")
+
         return b""
 
     def _next_member(self) -> bool:
@@ -263,17 +265,21 @@ class _SnappyStream(Stream):
 
     def next_block(self) -> memoryview | None:
         """The next block, compressed; empty for a header between two streams; None at the end."""
-        start, end = self._position, len(self._data)
+        start = self._position
+        end = len(self._data)
+
         # Without framing all of the data is one block.
         if not self._is_framed:
             self._position = end
             return self._data[start:] if start < end else None
+
         # Streams may follow each other: then a header stands where the length of a block would. A hostile batch has
         # nothing but headers, so each counts as a block.
         if self._data[start : start + 4] == XERIAL_HEADER[:4]:
             _check_later_header(self._data[start : start + len(XERIAL_HEADER)])
             self._position = start + len(XERIAL_HEADER)
             return self._data[start:start]
+
         # Java's reader takes a part of a length for the end of the stream.
         if end - start < 4:
             return None
@@ -302,7 +308,9 @@ def _largest_snappy_block(data: memoryview) -> Generator[None, None, int]:
     """The largest size that a block claims to decompress to, in steps."""
     if not _is_xerial(data):
         return _snappy_claim(data)
-    stream, largest, looked_at = _SnappyStream(data, 0), 0, 0
+    stream = _SnappyStream(data, 0)
+    largest = 0
+    looked_at = 0
     try:
         while (block := stream.next_block()) is not None:
             largest = max(largest, _snappy_claim(block))
@@ -312,6 +320,7 @@ def _largest_snappy_block(data: memoryview) -> Generator[None, None, int]:
                 yield
     except CorruptRecords:
         pass  # the reader of the stream will come to the broken block, and fail there
+
     return largest
 
 
@@ -375,9 +384,11 @@ class _Lz4Stream(Stream):
             self._has_more = len(chunk) == size_bytes or not decompressor.needs_input
             if chunk:
                 return chunk
+
             # One call without output is normal: the rest of a slice may hold no whole block.
             if not unread and had_none == decompressor.needs_input:
                 break
+
         if not self._is_whole:
             raise _broken("lz4: the stream is truncated")
         return b""
@@ -387,6 +398,7 @@ def _lz4_blocks_end(data: memoryview) -> Generator[None, None, int | None]:
     """Where Java's reader finds the end, in steps; None if the data are cut off. CorruptRecords for a wrong header."""
     if len(data) < 7 or data[:4] != _LZ4_MAGIC:
         raise _broken("lz4: the frame header is missing")
+
     # Version 1, independent blocks, neither a dictionary nor the reserved bit. Java's reader, and so every Java
     # consumer, refuses blocks that refer to earlier ones.
     flags = data[4]
@@ -399,10 +411,12 @@ def _lz4_blocks_end(data: memoryview) -> Generator[None, None, int | None]:
     while position + 4 <= len(data):
         word: int = _LITTLE_UINT32.unpack_from(data, position)[0]
         size_bytes = word & ~_LZ4_IS_UNCOMPRESSED
+
         # An empty block, too, is an end mark to Java's reader if it is uncompressed.
         if not size_bytes:
             return position if position + mark_bytes <= len(data) else None
         position += 4 + size_bytes + checksum_bytes
+
         # Java's reader also takes a block that decompresses to nothing for the end.
         if word == 1 and position <= len(data) and data[position - checksum_bytes - 1] < _LZ4_WITH_LITERALS:
             return position
@@ -410,6 +424,7 @@ def _lz4_blocks_end(data: memoryview) -> Generator[None, None, int | None]:
         if looked_at >= _MEASURED_AT_A_TIME:
             looked_at = 0
             yield
+
     return None
 
 
@@ -472,18 +487,23 @@ class _ZstdStream(Stream):
 def _largest_zstd_window(data: memoryview) -> Generator[None, None, int]:
     """The largest window of these frames, in steps. CorruptRecords unless `data` is a sequence of whole frames."""
     # Only the headers of frames and blocks are read (RFC 8878, section 3.1).
-    position, end, window_bytes, looked_at = 0, len(data), 0, 0
+    position = 0
+    end = len(data)
+    window_bytes = 0
+    looked_at = 0
     while position < end:
         magic = int.from_bytes(data[position : position + 4], "little")
         looked_at += _ZSTD_FRAME_COST
         if magic == _ZSTD_MAGIC and end - position >= 6:
-            start, descriptor = position, data[position + 4]
+            start = position
+            descriptor = data[position + 4]
             window_bytes = max(window_bytes, _zstd_window_bytes(data, position + 4))
             position += _zstd_header_bytes(descriptor)
             is_last = False
             while not is_last:
                 if position + 3 > end:
                     raise _broken("zstd: the stream is truncated")
+
                 # Three bytes, the lowest first: is it the last block, its type, its size.
                 flags = data[position]
                 size_bytes = flags >> 3 | data[position + 1] << 5 | data[position + 2] << 13
@@ -494,6 +514,7 @@ def _largest_zstd_window(data: memoryview) -> Generator[None, None, int]:
                     looked_at = 0
                     yield
             position += 4 if descriptor & 4 else 0  # the checksum
+
             # The last block has no content: the library ends such a frame without a look at its content size.
             if flags & 6 != _ZSTD_REPEATED_BYTE and not size_bytes and position <= end:
                 looked_at += _ZSTD_CHECKED_FRAME_COST
@@ -505,6 +526,7 @@ def _largest_zstd_window(data: memoryview) -> Generator[None, None, int]:
                 yield
         else:
             raise _broken("zstd: the frame header is missing")
+
     # The last frame claims more bytes than there are; the library would end there without an error.
     if position > end:
         raise _broken("zstd: the stream is truncated")

@@ -93,7 +93,8 @@ class _SnappyCompressor:
         return self._take_header() + INT32.pack(len(compressed)) + compressed
 
     def _take_header(self) -> bytes:
-        header, self._header = self._header, b""
+        header = self._header
+        self._header = b""
         return header
 
 
@@ -111,11 +112,13 @@ class _Lz4Compressor:
         self._header: bytes = self._frame.begin()
 
     def compress(self, data: bytes) -> bytes:
-        header, self._header = self._header, b""
+        header = self._header
+        self._header = b""
         compressed: bytes = self._frame.compress(data)
         return header + compressed
 
     def flush(self) -> bytes:
-        header, self._header = self._header, b""
+        header = self._header
+        self._header = b""
         end: bytes = self._frame.flush()
         return header + end

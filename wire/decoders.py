@@ -37,6 +37,7 @@ class DecodeEmitter(Emitter):
             runtime.skip_tags,
         ):
             self.names[function.__name__] = function
+
         with self.block(f"def {self.verb}({'o, ' if self.stepped else ''}buf, pos):"):
             # Slices of bytes become strings in half the time, but the copy costs too much where records are in the
             # buffer.
@@ -51,11 +52,13 @@ class DecodeEmitter(Emitter):
             self._flush()
             self._end_step()
             self.put("return cost" if self.stepped else "return o, pos")
+
         # A tagged field may be a struct with tagged fields of its own, which adds to the dictionary: hence `while`.
         while self._tagged:
             name, known = self._tagged.popitem()
             with self.block(f"def tags_{name}(o, buf, pos, end, count{', cost' if self.stepped else ''}):"):
                 self._tags(known)
+
         return self._lines
 
     def _charge(self) -> None:
@@ -79,6 +82,7 @@ class DecodeEmitter(Emitter):
 
     def _fill(self, var: str, name: str, fields: tuple[Field, ...]) -> None:
         self._cost += runtime.STRUCT_BYTES + runtime.SLOT_BYTES * len(fields)
+
         # Every slot is set, also those of fields that this version lacks: `__init__` is not called.
         for field in fields:
             if field.tag is not None or not field.exists_in(self.version):
@@ -101,6 +105,7 @@ class DecodeEmitter(Emitter):
 
     def _tags(self, known: list[Field]) -> None:
         self.put("if count > 127: count, pos = more(buf, pos, count)")
+
         # Each tagged field costs a call, and takes only two bytes of the buffer.
         self.put(f"if count > {runtime.TAGS_MAX}: crowd('tagged fields', count, end - pos)")
         if self.stepped:
@@ -112,11 +117,14 @@ class DecodeEmitter(Emitter):
                 with self.block(f"if tag == {field.tag}:"):
                     self._field(f"o.{field.name}", field, "o")
                     self._flush()
+
                     # A value that is longer or shorter than its size would shift everything that follows.
                     self.put(f"if pos != tag_end: misfit({field.name!r})")
+
             # Unknown tags, which a newer client may send, are skipped by their size.
             self.put("pos = tag_end")
             self._end_step()
+
         self.put("return pos, cost" if self.stepped else "return pos")
 
     def _field(self, target: str, field: Field, var: str) -> None:
@@ -146,6 +154,7 @@ class DecodeEmitter(Emitter):
         else:
             self._run.append((letter, "n"))
             self._flush()
+
         if field.is_array:
             self._cost += runtime.LIST_BYTES
             self._charge()
@@ -181,6 +190,7 @@ class DecodeEmitter(Emitter):
         room = f"(end - pos) // {smallest}" if smallest > 1 else "end - pos"
         self.put(f"if n < 0 or n > {room}: crowd({field.name!r}, n, end - pos)")
         letter, size = FIXED.get(field.element, ("", 0))
+
         # An array of integers is one call of `struct`, whatever its length.
         if letter in ("b", "h", "i", "q"):
             self.names[f"many_{letter}"] = runtime.many(letter, "unpack_from")
@@ -190,7 +200,9 @@ class DecodeEmitter(Emitter):
             self.put(f"{target} = list(many_{letter}[n](buf, pos))")
             self.put(f"pos += n * {size}")
             return
-        items, item = var + "_items", var + "i"
+
+        items = var + "_items"
+        item = var + "i"
         self.put(f"{target} = {items} = []")
         with self.block("for _ in range(n):"):
             # The struct is appended before it is filled: if the decoding ends early, the message refers to all objects

@@ -73,6 +73,7 @@ def down_convert(records: bytes, magic: int, *, first_offset: int, max_bytes: in
     except (Unconvertible, BeyondLimits):
         if not messages:
             raise
+
     return b"".join(messages)
 
 
@@ -85,9 +86,11 @@ def _messages(records: bytes, magic: int, first_offset: int) -> Iterator[bytes |
         attributes = 0
         if entry.magic == BATCH_MAGIC:
             header = read_batch_header(records, position)
+
             # The old formats have no markers; such a consumer reads uncommitted anyway.
             if header.is_control:
                 continue
+
             # As in Kafka: the consumer's protocol is older than zstd (KIP-110).
             if header.codec == Codec.ZSTD:
                 raise Unconvertible("zstd is newer than this reader")

@@ -53,7 +53,8 @@ class Emitter:
 
     def take_run(self) -> tuple[str, list[str]]:
         """The letters and the variables of the run so far, which ends here."""
-        letters, values = "".join(letter for letter, _ in self._run), [value for _, value in self._run if value]
+        letters = "".join(letter for letter, _ in self._run)
+        values = [value for _, value in self._run if value]
         self._run = []
         return letters, values
 

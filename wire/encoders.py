@@ -24,6 +24,7 @@ class EncodeEmitter(Emitter):
         self.names["varint"] = runtime.VARINTS
         for function in (runtime.size_of, runtime.add_records, runtime.tag_section):
             self.names[function.__name__] = function
+
         # Bound to the name of the message and its version, for the error texts.
         for refuse in (runtime.outside, runtime.null, runtime.wrong_id):
             self.names[refuse.__name__] = partial(refuse, label)
@@ -36,11 +37,13 @@ class EncodeEmitter(Emitter):
                 # `left` is never 0 here. The line makes the function a generator even if the message has no array.
                 self.put("if not left: yield")
             self.put("return parts")
+
         self._in_tags = True
         while self._tagged:
             name, known = self._tagged.popitem()
             with self.block(f"def tags_{name}(o):"):
                 self._tags(known)
+
         return self._lines
 
     def _struct(self, var: str, name: str, fields: tuple[Field, ...]) -> None:
@@ -108,6 +111,7 @@ class EncodeEmitter(Emitter):
             inner = var + "i"
             self.put(f"{inner} = {value}")
             self._struct(inner, field.type, self.schema.fields_of(field))
+
             # The next struct may be assigned to the same variable, so no pending expression may refer to it.
             self._flush()
 
@@ -134,10 +138,12 @@ class EncodeEmitter(Emitter):
             self.names[f"many_{letter}"] = runtime.many(letter, "pack")
             self._piece(f"many_{letter}[len({local})](*{local})")
             return
+
         # Pending pieces belong before the loop: inside it they would be appended once per element.
         self._flush()
         item = var + "i"
-        outer, self._long = self._long, []
+        outer = self._long
+        self._long = []
         with self.block(f"for {item} in {local}:"):
             if field.is_struct:
                 self._struct(item, field.element, self.schema.fields_of(field))
@@ -151,6 +157,7 @@ class EncodeEmitter(Emitter):
                 with self.block("if left <= 0:"):
                     self.put("yield")
                     self.put(f"left = {runtime.STEP_ROWS}")
+
         self._long = outer
 
     def _length(self, value: str, field: Field, letter: str, convert: str, size: str, empty: str) -> str:
@@ -174,10 +181,12 @@ class EncodeEmitter(Emitter):
                 self.put(f"{local} = {local}{convert}")
         else:
             self.put(f"{local} = {value}{convert}")
+
         if self.compact(field):
             self._piece(f"varint[{count} + 1]")
         else:
             self._run.append((letter, count))
+
         return local
 
     def _local(self) -> str:

@@ -92,14 +92,19 @@ class FrameReader:
 
     def become_ordinary(self, max_bytes: int) -> None:
         """After a login: frames whose lengths arrive from now on have 1 to `max_bytes` bytes."""
-        self._max_bytes, self._takes_empty = max_bytes, False
+        self._max_bytes = max_bytes
+        self._takes_empty = False
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Take bytes that arrived; they are copied, so the caller may reuse the memory."""
         if self._rest:
             self._rest += data
             return
-        view, position, size_bytes, frames = memoryview(data), 0, len(data), self._frames
+        view = memoryview(data)
+        position = 0
+        size_bytes = len(data)
+        frames = self._frames
+
         # The usual case: whole frames. They are copied once, without a detour through `_partial`.
         if not self._arrived_bytes and self._violation is None:
             while size_bytes - position > LENGTH_BYTES and len(frames) < FRAMES_AT_A_TIME:
@@ -110,6 +115,7 @@ class FrameReader:
                 frames.append(memoryview(bytearray(view[position + LENGTH_BYTES : end])))
                 self._frames_bytes += length
                 position = end
+
         # After a bad length the next frame boundary cannot be found: the rest of the stream is dropped.
         while position < size_bytes and self._violation is None:
             if len(frames) >= FRAMES_AT_A_TIME:
@@ -135,7 +141,8 @@ class FrameReader:
             frame = self._frames.popleft()
             self._frames_bytes -= len(frame)
             if self._rest and not self._frames:
-                rest, self._rest = self._rest, b""
+                rest = self._rest
+                self._rest = b""
                 self.feed(rest)
             return frame
         if self._violation is not None:
@@ -158,17 +165,20 @@ class FrameReader:
     def _advance(self) -> None:
         """The target has arrived, which is the length of a frame or the whole frame: set the next target."""
         partial = self._partial
+
         # A whole frame. The view owns the memory from now on, so the next frame gets a new bytearray.
         if self._target_bytes > LENGTH_BYTES:
             self._frames.append(memoryview(partial)[LENGTH_BYTES:])
             self._frames_bytes += len(partial) - LENGTH_BYTES
             self._partial, self._arrived_bytes, self._target_bytes = bytearray(), 0, LENGTH_BYTES
             return
+
         (length,) = _LENGTH.unpack_from(partial)
         if length == 0 and self._takes_empty:
             self._frames.append(memoryview(bytearray()))
             self._partial, self._arrived_bytes = bytearray(), 0
             return
+
         # No request is empty, and Kafka, too, closes the connection after a length below 0 or above the limit
         # (socket.request.max.bytes). Both are checked before memory is taken for the frame.
         if length <= 0:
@@ -178,6 +188,7 @@ class FrameReader:
         else:
             self._target_bytes = LENGTH_BYTES + length
             return
+
         self._partial, self._arrived_bytes = bytearray(), 0
 
 
@@ -209,6 +220,7 @@ def read_request_header(frame: memoryview) -> RequestHeader:
     # `struct` and an index raise when the frame ends before the header does; both are caught below.
     try:
         api_key, api_version, correlation_id = _REQUEST_START.unpack_from(frame)
+
         # The first eight bytes are the same in all header versions; the rest depends on the API's version.
         header_version = _HEADER_VERSIONS.get((api_key, api_version))
         if header_version is None:
@@ -218,6 +230,7 @@ def read_request_header(frame: memoryview) -> RequestHeader:
         (length,) = _CLIENT_ID_LENGTH.unpack_from(frame, _REQUEST_START.size)
         position = _REQUEST_START.size + _CLIENT_ID_LENGTH.size
         client_id = None
+
         # -1 is null. The length is an int16 in flexible versions as well, so that a broker can read the client id of a
         # version that it does not support. Some clients send text that is not UTF-8.
         if length >= 0:
@@ -228,6 +241,7 @@ def read_request_header(frame: memoryview) -> RequestHeader:
             position = _skip_tags(frame, position) if frame[position] else position + 1
     except (struct.error, IndexError) as error:
         raise ProtocolViolation(f"the header of a request is malformed: {error}") from None
+
     # A slice of the client id does not raise at the end of the frame.
     if position > len(frame) or length < -1:
         raise ProtocolViolation(f"the header of a request claims a client id of {length} bytes")

@@ -169,9 +169,11 @@ def walk_entries(buffer: bytes | bytearray | memoryview, position: int = 0) -> I
     end = len(buffer)
     while (left := end - position) >= LENGTH_OVERHEAD_BYTES:
         offset, length = _ENTRY_LENGTH.unpack_from(buffer, position)
+
         # Without this check a negative length would send the walk backwards, for ever.
         if length < LEGACY_ENTRY_MIN_LENGTH:
             raise CorruptRecords(f"an entry of {length} bytes at position {position} is shorter than any entry")
+
         # A fetch response may be cut anywhere, so bytes that are missing mean a partial entry and not damage.
         if left < ENTRY_HEADER_BYTES:
             return

@@ -127,7 +127,9 @@ class RecordCursor:
         """
         # The hot loop of a search by time, one function as `record_walk._walk_singly` is. It stops before a record that
         # needs `read_number` and `skip`: one that is cut off or contradicts itself.
-        buffer, start, end = self._buffer, self._position, len(self._buffer)
+        buffer = self._buffer
+        start = self._position
+        end = len(self._buffer)
         passed = 0
         try:
             while passed < count_max:
@@ -142,6 +144,7 @@ class RecordCursor:
                 record_end = position - 1 + (length >> 1)
                 if (delta := buffer[position]) > 127:
                     position += 1
+
                     # Above 16383 the second byte has its top bit set, so the varint is longer.
                     if (delta := delta - 128 + (buffer[position] << 7)) > 16383:
                         delta, position = read_long_varint(buffer, position - 1, 64)
@@ -155,6 +158,7 @@ class RecordCursor:
                     break
                 start = record_end
                 passed += 1
+
                 # Java's addition wraps.
                 if not INT64_MIN <= its_timestamp <= _INT64_MAX:
                     its_timestamp = wrap_timestamp(its_timestamp)
@@ -164,6 +168,7 @@ class RecordCursor:
             pass
         finally:
             self._position = start
+
         return passed, None
 
     def skip(self, size_bytes: int) -> Iterator[None]:
@@ -173,7 +178,9 @@ class RecordCursor:
             self._position += max(size_bytes, 0)
             return
         self._dropped_bytes += self._position + size_bytes
-        self._buffer, self._position = b"", 0
+        self._buffer = b""
+        self._position = 0
+
         # The rest is dropped inside the stream, a chunk at a time: a field of any length needs no memory here.
         while left:
             wanted = min(left, CHUNK_BYTES)
@@ -234,7 +241,8 @@ class RecordCursor:
         if not chunk:
             raise invalid_records("the batch ends within a record")
         self._dropped_bytes += self._position
-        self._buffer, self._position = self.unread + chunk, 0
+        self._buffer = self.unread + chunk
+        self._position = 0
 
 
 def holding(held_bytes: Callable[[], int], steps: Generator[None, None, Result]) -> Steps[Result]:
@@ -252,7 +260,9 @@ def holding(held_bytes: Callable[[], int], steps: Generator[None, None, Result])
 
 def pass_headers(buffer: bytes | memoryview, position: int, count: int) -> tuple[int, int]:
     """Skip up to `count` headers that lie whole in the buffer: their number, and the position behind them."""
-    end, passed, start = len(buffer), 0, position
+    end = len(buffer)
+    passed = 0
+    start = position
     try:
         while passed < count:
             start = position
@@ -269,10 +279,13 @@ def pass_headers(buffer: bytes | memoryview, position: int, count: int) -> tuple
                 value_length, position = read_varint(buffer, position)
             if not value_length & 1:
                 position += value_length >> 1
+
             # The last header is cut off: `start` stays before it.
             if position > end:
                 break
-            passed, start = passed + 1, position
+            passed = passed + 1
+            start = position
+
             # A header with empty key and value is two zero bytes. A hostile batch has millions of them, which compress
             # to nothing; `lstrip` counts those that follow in C.
             if not key_length | value_length:
@@ -282,6 +295,7 @@ def pass_headers(buffer: bytes | memoryview, position: int, count: int) -> tuple
                 start = position = position + 2 * empty
     except IndexError:
         pass  # a length is cut off
+
     return passed, start
 
 

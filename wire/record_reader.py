@@ -131,11 +131,13 @@ def _read_head(cursor: RecordCursor, meter: Meter, stream: Stream, index: int) -
     length = cursor.read_number()
     end = cursor.consumed_bytes + length
     cursor.read_bytes(1)  # the attributes, which have no meaning
-    timestamp_delta, offset_delta = cursor.read_number(64), cursor.read_number()
+    timestamp_delta = cursor.read_number(64)
+    offset_delta = cursor.read_number()
     key_length = cursor.read_number()
     for _ in cursor.skip(key_length):
         yield stream.held_bytes
     value_length = cursor.read_number()
+
     # The value must fit into the record. Its headers are not parsed: the skip ends where the record's length says.
     if (left := end - cursor.consumed_bytes) < max(value_length, 0):
         raise invalid_records(f"the lengths within record {index} contradict each other")
@@ -157,12 +159,14 @@ def find_time(entry_bytes: memoryview, timestamp: int, start_offset: int = 0) ->
             if record.offset >= start_offset and record.timestamp >= timestamp:
                 return record.offset, record.timestamp
         return None
+
     header = read_batch_header(entry)
     if header.uses_log_append_time:
         # Every record has the header's time, whatever its delta is.
         if header.max_timestamp < timestamp:
             return None
         timestamp = INT64_MIN
+
     found = yield from _find_time(header, entry, timestamp, start_offset - header.base_offset)
     if found is None:
         return None
@@ -187,6 +191,7 @@ def find_largest_timestamp(entry_bytes: memoryview, upper_bound: int, start_offs
             upper_bound = middle - 1
         else:
             largest = found[1]
+
     return largest
 
 
@@ -199,7 +204,8 @@ def _find_time(
         yield held_bytes
     meter = Meter()
     cursor = RecordCursor(stream, meter)
-    index, count = 0, header.record_count
+    index = 0
+    count = header.record_count
     while index < count:
         wanted = min(count - index, meter.credit // _PASS_COST + 1)
         rows = cursor.pass_earlier_rows(index, wanted, header.base_timestamp, timestamp)
@@ -218,6 +224,7 @@ def _find_time(
             if its_timestamp >= timestamp and head.offset_delta >= first_delta:
                 return head.offset_delta, its_timestamp
             index += 1
+
     if not cursor.is_at_end():
         raise invalid_records("bytes follow the last record")
     return None
@@ -283,6 +290,7 @@ def _parse_record(header: BatchHeader, body: bytes, with_headers: bool) -> Recor
         value, position = read_field(body, position)
         header_count, position = read_signed(body, position)
         headers = []
+
         # Millions of headers are legal in a stored batch, and each would become an object.
         if not with_headers:
             passed, position = pass_headers(body, position, header_count)
@@ -296,10 +304,12 @@ def _parse_record(header: BatchHeader, body: bytes, with_headers: bool) -> Recor
                 header_value, position = read_field(body, position)
                 if header_key is None:
                     raise null_header_key()
+
                 # As in Java: text that is not UTF-8 gets U+FFFD instead of an error.
                 headers.append((header_key.decode("utf-8", "replace"), header_value))
     except IndexError:
         raise invalid_records("a length within a record leads out of it") from None
+
     # Bytes are left over: the length of the record contradicts those of its fields.
     if position != len(body) or header_count < 0:
         raise invalid_records("the lengths within a record contradict each other")
@@ -337,8 +347,10 @@ def _read_legacy_entry(entry: memoryview, offset: int, message_max_bytes: int) -
         return
     if outer.value is None:
         raise CorruptRecords(f"the compressed message at offset {offset} is empty")
-    magic, content = entry[16], memoryview(outer.value)
+    magic = entry[16]
+    content = memoryview(outer.value)
     first_offset = 0
+
     # In format 1 the offsets inside count from 0, and the compressed message has the offset of the last one: so the set
     # is decompressed twice, first to find the last inner offset. In format 0 the offsets inside are absolute.
     if magic == 1:
@@ -346,9 +358,11 @@ def _read_legacy_entry(entry: memoryview, offset: int, message_max_bytes: int) -
             first_offset = offset - inner_offset
     for inner_offset, message in _read_inner_entries(codec, content, magic, message_max_bytes):
         record = _parse_legacy(message, first_offset + inner_offset)
+
         # Kafka refuses a compressed message inside another one; unlimited nesting would also mean unlimited work.
         if message[17] & CODEC_MASK:
             raise CorruptRecords(f"a compressed message within the compressed one at offset {offset}")
+
         # The leader writes the append time only into the outer message, to spare the recompression (KIP-32).
         if attributes & LOG_APPEND_TIME and magic == 1:
             record = record._replace(timestamp=outer.timestamp)
@@ -372,10 +386,12 @@ def _read_inner_entries(
 
 
 def _parse_legacy(message: memoryview, offset: int) -> Record:
-    timestamp, position = NO_TIMESTAMP, 18
+    timestamp = NO_TIMESTAMP
+    position = 18
     try:
         if message[16] == 1:
-            timestamp, position = _INT64.unpack_from(message, position)[0], position + 8
+            timestamp = _INT64.unpack_from(message, position)[0]
+            position = position + 8
         key, position = _read_legacy_field(message, position)
         value, position = _read_legacy_field(message, position)
     except (IndexError, struct.error):

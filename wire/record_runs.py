@@ -84,10 +84,12 @@ def _shape(buffer: bytes, position: int, index: int, count_max: int) -> tuple[in
         columns = _columns(buffer, position, index) if _sizes_agree(buffer, position) else None
     except IndexError:
         return None
+
     if columns is None:
         return None
     stride, delta_at, delta_width, offset_at, equal, key_length = columns
     count = min(count_max, (len(buffer) - position) // stride)
+
     # All offset deltas of a run must be varints of the same width, or the columns behind them would shift.
     if index < _ZIGZAG_1_BYTE:
         count = min(count, _ZIGZAG_1_BYTE - index)
@@ -95,13 +97,16 @@ def _shape(buffer: bytes, position: int, index: int, count_max: int) -> tuple[in
         count = min(count, _ZIGZAG_2_BYTES - index)
     else:
         return None
+
     for place in equal:
         if count < ROWS_MIN:
             return None
         column = buffer[place : place + count * stride : stride]
+
         # `lstrip` leaves the rows from the first different byte on: the run ends there.
         if column.count(column[0]) != count:
             count -= len(column.lstrip(column[:1]))
+
     stop = count * stride
     if count < ROWS_MIN or not _offsets_count_up(buffer, offset_at, stop, stride, index, count):
         return None
@@ -144,9 +149,11 @@ def _columns(buffer: bytes, start: int, index: int) -> tuple[int, int, int, int,
     value_length, value_width = _short_varint(buffer, value_at)
     headers_at = value_at + value_width + (0 if value_length & 1 else value_length >> 1)
     stride = length_width + (length >> 1)
+
     # Width 0 is a varint of more than two bytes. Records with headers are walked singly.
     if not (length_width and delta_width and key_width and value_width) or length & 1 or buffer[headers_at]:
         return None
+
     # The lengths of the fields must add up to the length of the record. The equal columns then prove it for every row.
     if headers_at + 1 != start + stride:
         return None

@@ -84,14 +84,17 @@ class Sifted(NamedTuple):
 
 def read_pieces(header: BatchHeader, window: bytes, position: int) -> Iterator[Piece]:
     """The records of the format 2 batch at `position`, in pieces. CorruptRecords unless they fill it exactly."""
-    start, end = position + BATCH_OVERHEAD_BYTES, position + header.size_bytes
+    start = position + BATCH_OVERHEAD_BYTES
+    end = position + header.size_bytes
     codec = header.codec
+
     # Uncompressed records are in memory already: one piece, without a copy.
     if codec == Codec.NONE:
         yield Piece(window, start, end, header.record_count)
         return
     stream = open_stream(codec, memoryview(window)[start:end])
-    left, buffer = header.record_count, b""
+    left = header.record_count
+    buffer = b""
     while left:
         whole, count, missing = _whole_records(buffer, left)
         if count:
@@ -102,6 +105,7 @@ def read_pieces(header: BatchHeader, window: bytes, position: int) -> Iterator[P
             cursor = RecordCursor(stream, Meter(), buffer)
             piece = _long_record(cursor)
             yield piece
+
             # The caller may not have read the rest; the next record begins behind it.
             for _ in piece.rest:
                 pass
@@ -112,6 +116,7 @@ def read_pieces(header: BatchHeader, window: bytes, position: int) -> Iterator[P
             if not arrived:
                 raise invalid_records(f"the stream ends {left} records before the end of the batch")
             buffer += arrived
+
     if buffer or stream.read(1):
         raise invalid_records("bytes follow the last record")
 
@@ -156,7 +161,8 @@ def note_keys(header: BatchHeader, window: bytes, position: int, newest: dict[by
             for piece in read_pieces(header, window, position):
                 _note_piece(*piece[:4], header.base_offset, newest)
         else:
-            start, end = position + BATCH_OVERHEAD_BYTES, position + LENGTH_OVERHEAD_BYTES + header.batch_length
+            start = position + BATCH_OVERHEAD_BYTES
+            end = position + LENGTH_OVERHEAD_BYTES + header.batch_length
             _note_piece(window, start, end, header.record_count, header.base_offset, newest)
     except IndexError:
         raise _leads_out(header) from None
@@ -187,15 +193,18 @@ def sift(
     """
     try:
         if not header.attributes & CODEC_MASK:
-            start, end = position + BATCH_OVERHEAD_BYTES, position + LENGTH_OVERHEAD_BYTES + header.batch_length
+            start = position + BATCH_OVERHEAD_BYTES
+            end = position + LENGTH_OVERHEAD_BYTES + header.batch_length
             return _sift_piece(window, start, end, header.record_count, header.base_offset, newest, drop_tombstones)
-        record_count, has_tombstones = 0, False
+        record_count = 0
+        has_tombstones = False
         for piece in read_pieces(header, window, position):
             sifted = _sift_piece(*piece[:4], header.base_offset, newest, drop_tombstones)
             record_count += sifted.record_count
             has_tombstones |= sifted.has_tombstones
     except IndexError:
         raise _leads_out(header) from None
+
     return Sifted(record_count, has_tombstones, None)
 
 
@@ -218,6 +227,7 @@ def rebuild_sifted(
     section = bytearray()
     for piece in read_pieces(header, window, position):
         runs = sifted.runs
+
         # Neither `newest` nor the batch has changed since `sift`, so the decisions are the same.
         if runs is None:
             runs = _sift_piece(*piece[:4], header.base_offset, newest, drop_tombstones).runs or []
@@ -226,6 +236,7 @@ def rebuild_sifted(
             section += compressor.compress(times.rebased(stays))
             for more in piece.rest:
                 section += compressor.compress(more)
+
     section += compressor.flush()
     has_horizon = horizon_ms is not None or header.attributes & DELETE_HORIZON
     return assemble(
@@ -249,7 +260,8 @@ def empty_batch(header: BatchHeader) -> bytearray:
 def _whole_records(buffer: bytes, count_max: int) -> tuple[int, int, int]:
     """The size and the number of the whole records in the buffer, and how many bytes the next one lacks at least."""
     position = count = 0
-    missing, end = 1, len(buffer)
+    missing = 1
+    end = len(buffer)
     try:
         while count < count_max:
             length, body = read_varint(buffer, position)
@@ -262,6 +274,7 @@ def _whole_records(buffer: bytes, count_max: int) -> tuple[int, int, int]:
             count += 1
     except IndexError:
         pass  # the length of the next record is cut off itself
+
     return position, count, missing
 
 
@@ -286,6 +299,7 @@ def _note_piece(buffer: bytes, position: int, end: int, count: int, base_offset:
             length, position = read_varint(buffer, position)
         record_end = position + (length >> 1)
         position += 1  # the attributes, which have no meaning
+
         # The timestamp delta is skipped without decoding; the last of its bytes is below 128.
         while buffer[position] > 127:
             position += 1
@@ -300,12 +314,15 @@ def _note_piece(buffer: bytes, position: int, end: int, count: int, base_offset:
             position += 1
         else:
             length, position = read_varint(buffer, position)
+
         # Odd is negative in zigzag: null. A record without key hides no other record.
         if not length & 1:
             key = buffer[position : position + (length >> 1)]
+
             # Offsets rise, so a later record of the same key replaces the entry of an earlier one.
             newest[key if length <= _ZIGZAG_KEY_MAX else hash_key(key)] = base_offset + (offset >> 1)
         position = record_end
+
     if position != end:
         raise invalid_records(f"the records of the batch at offset {base_offset} are not {count}, or do not fill it")
 
@@ -354,6 +371,7 @@ def _note_values_of_piece(piece: Piece, base_offset: int, newest: dict[bytes, tu
         value = None if length & 1 else buffer[position : position + (length >> 1)]
         newest[key] = base_offset + (offset >> 1), value
         position = record_end
+
     if position != end:
         raise invalid_records(f"the records of the batch at offset {base_offset} are not {count}, or do not fill it")
 
@@ -368,7 +386,9 @@ def _sift_piece(  # noqa: PLR0912
     drop_tombstones: bool,
 ) -> Sifted:
     runs: Runs = []
-    kept, has_tombstones, run_start = 0, False, position
+    kept = 0
+    has_tombstones = False
+    run_start = position
     find = newest.get
     for _ in range(count):
         # Length, attributes, timestamp delta, offset delta, key length, key, value length; what follows is not parsed.
@@ -395,14 +415,17 @@ def _sift_piece(  # noqa: PLR0912
             position += 1
         else:
             length, position = read_varint(buffer, position)
+
         # A record without key cannot be compacted, and is dropped, as in Kafka.
         stays = False
         if not length & 1:
             key = buffer[position : (position := position + (length >> 1))]
             key = key if length <= _ZIGZAG_KEY_MAX else hash_key(key)
+
             # `<=`: the newest record of a key finds itself. A key that is not in the map has no newer record.
             if find(key, NO_OFFSET) <= base_offset + (offset >> 1):
                 stays = True
+
                 # An odd first byte means a negative length of the value: a tombstone.
                 if buffer[position] & 1:
                     stays = not drop_tombstones
@@ -415,6 +438,7 @@ def _sift_piece(  # noqa: PLR0912
                 runs.append((run_start, record_start))
             run_start = record_end
         position = record_end
+
     if position != end:
         raise invalid_records(f"the records of the batch at offset {base_offset} are not {count}, or do not fill it")
     if run_start < position:
@@ -465,7 +489,9 @@ class _Times:
 
 
 def _largest_delta(records: bytes) -> int:
-    largest, position, end = -(1 << 63), 0, len(records)
+    largest = -(1 << 63)
+    position = 0
+    end = len(records)
     while position < end:
         length, position = read_varint(records, position)
         if (delta := records[position + 1]) < 128:
@@ -480,7 +506,8 @@ def _largest_delta(records: bytes) -> int:
 def _with_deltas(records: bytes, factor: int, shift: int) -> bytes:
     """The records, each timestamp delta replaced by `factor` * delta + `shift`."""
     rewritten: list[bytes] = []
-    position, end = 0, len(records)
+    position = 0
+    end = len(records)
     while position < end:
         length, position = read_varint(records, position)
         record_end = position + (length >> 1)

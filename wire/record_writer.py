@@ -71,6 +71,7 @@ def build_batch(  # noqa: PLR0913  # the header's own fields, all by keyword
     """
     if not records:
         raise ValueError("a batch needs at least one record")
+
     # A `Record` is a tuple as well, so its own class is checked.
     times = [record.timestamp if isinstance(record, Record) else timestamp_ms for record in records]
     largest = max(times)
@@ -91,6 +92,7 @@ def build_batch(  # noqa: PLR0913  # the header's own fields, all by keyword
         record_count=len(records),
     )
     data = assemble(header, compress(codec, section, level))
+
     # With LogAppendTime all records have the same timestamp: the first one is the newest.
     newest = 0 if attributes & LOG_APPEND_TIME else times.index(largest)
     return Batch(data, read_batch_header(data), header.max_timestamp, newest)
@@ -136,7 +138,8 @@ def rebuilding(
     transactional bit stay. If the producer's batch has the LOG_APPEND_TIME bit, all records get that one timestamp.
     """
     stream = yield from opening(header.codec, batch[BATCH_OVERHEAD_BYTES:])
-    meter, times = Meter(RECORDS_MAX_BYTES), Times(header)
+    meter = Meter(RECORDS_MAX_BYTES)
+    times = Times(header)
     section = Section(codec, level, meter, max_bytes - BATCH_OVERHEAD_BYTES)
     rewriting = _rewriting(RecordCursor(stream, meter), header.record_count, times, section, meter)
     if not (yield from holding(lambda: stream.held_bytes + section.held_bytes, rewriting)):
@@ -160,6 +163,7 @@ def _rewriting(
         meter.credit -= _RECORD_COST
         if meter.is_step_over():
             yield
+
     if not cursor.is_at_end():
         raise invalid_records("bytes follow the last record")
     return True
@@ -270,6 +274,7 @@ def _rewrite_record(body: bytes, times: "Times", section: Section, meter: Meter)
             key, position = read_field(body, position)
             if key is None:
                 raise null_header_key()
+
             # Kafka reads header keys as text and writes them again, which replaces invalid bytes by U+FFFD.
             _append_field(record, key if key.isascii() else key.decode("utf-8", "replace").encode())
             value, position = read_field(body, position)
@@ -279,6 +284,7 @@ def _rewrite_record(body: bytes, times: "Times", section: Section, meter: Meter)
                 yield
     except IndexError:
         raise invalid_records("a length within a record leads out of it") from None
+
     if position != len(body) or header_count < 0:
         raise invalid_records("the lengths within a record contradict each other")
     section.add(encode_varint(len(record)) + record)
@@ -304,7 +310,8 @@ class Times:
             self.base = timestamp
         # `>`, not `>=`: of equal timestamps the first record counts (KIP-734).
         if timestamp > self.largest:
-            self.largest, self.largest_index = timestamp, self.count
+            self.largest = timestamp
+            self.largest_index = self.count
         self.count += 1
         return timestamp - self.base
 

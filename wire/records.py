@@ -239,6 +239,7 @@ def check_produced(
         if isinstance(opened, RecordsRefused):
             return opened
         header, records = opened
+
         # None also after a fault: the walk in steps then finds it again, and names it.
         walk = None if header.codec else _walk_large(header, records)
         if walk is None:
@@ -300,18 +301,22 @@ def _check_header(
             f"Produce version {api_version} does not allow zstd",
             before_log=True,
         )
+
     if base_offset:
         raise invalid_records(f"the base offset of a batch that is sent should be 0, not {base_offset}")
     if len(records) > rules.max_message_bytes:
         return _too_large(len(records), rules)
+
     # The size comes first, so that a batch above max.message.bytes does not cost a checksum.
     if checksum(records) != crc:
         raise CorruptRecords("the checksum of the batch is wrong")
+
     # Compaction may make them differ in a log, but not a producer.
     if count <= 0 or last_delta != count - 1:
         raise invalid_records(f"the batch claims {count} records and a last offset delta of {last_delta}")
     if attributes & CONTROL:
         raise invalid_records("a client may not write control batches")
+
     # Without a sequence the broker could not recognise a retry.
     if base_sequence < 0 and producer_id > NO_PRODUCER_ID:
         raise invalid_records(f"the batch of producer {producer_id} has the sequence number {base_sequence}")
@@ -320,22 +325,27 @@ def _check_header(
 
 def _walk_small(header: BatchHeader, records: memoryview) -> Walk | None:
     """Walk the records; None if they are malformed, or one step is too short."""
-    count, codec = header.record_count, header.attributes & CODEC_MASK
+    count = header.record_count
+    codec = header.attributes & CODEC_MASK
     if not codec:
         if _has_large_records(records, count):
             return walk_at_once(records, BATCH_OVERHEAD_BYTES, count)
+
         # Runs of equal records are found in bytes only (`record_walk`); the copy is small.
         return walk_at_once(bytes(records), BATCH_OVERHEAD_BYTES, count)
+
     if len(records) > SMALL_COMPRESSED_BYTES_MAX:
         return None
     if (stream := open_small_stream(codec, records[BATCH_OVERHEAD_BYTES:])) is None:
         return None
     buffer = stream.read(CHUNK_BYTES)
+
     # Usually one read returns all. The limit is for batches that decompress to much more than their size.
     while more := stream.read(CHUNK_BYTES):
         buffer += more
         if len(buffer) > SMALL_BYTES_MAX:
             return None
+
     return walk_at_once(buffer, 0, count)
 
 
@@ -417,7 +427,8 @@ def _find_times(header: BatchHeader, walk: Walk) -> Times | None:
     if header.uses_log_append_time:
         return header.max_timestamp, max(header.max_timestamp, NO_TIMESTAMP), 0
     base = header.base_timestamp
-    lowest, largest = base + walk.lowest_delta, base + walk.highest_delta
+    lowest = base + walk.lowest_delta
+    largest = base + walk.highest_delta
     # Java's addition would wrap, so the largest delta need not be the largest timestamp.
     if largest > _TIMESTAMP_MAX or lowest < ~_TIMESTAMP_MAX:
         return None
@@ -426,7 +437,10 @@ def _find_times(header: BatchHeader, walk: Walk) -> Times | None:
 
 def _find_wrapped_times(header: BatchHeader, records: memoryview) -> Steps[Times]:
     """`_find_times` for timestamps that wrap: reads the head of each record."""
-    lowest, largest, newest_index, index = _TIMESTAMP_MAX, ~_TIMESTAMP_MAX, 0, 0
+    lowest = _TIMESTAMP_MAX
+    largest = ~_TIMESTAMP_MAX
+    newest_index = 0
+    index = 0
     for head in read_heads(header, records):
         if not isinstance(head, RecordHead):
             yield head
@@ -434,8 +448,10 @@ def _find_wrapped_times(header: BatchHeader, records: memoryview) -> Steps[Times
         timestamp = timestamp_of(header, head.timestamp_delta)
         lowest = min(lowest, timestamp)
         if timestamp > largest:
-            largest, newest_index = timestamp, index
+            largest = timestamp
+            newest_index = index
         index += 1
+
     return (lowest, largest, newest_index) if largest > NO_TIMESTAMP else (lowest, NO_TIMESTAMP, 0)
 
 
@@ -458,12 +474,15 @@ def _find_record_errors(
             why = _why_bad_time(head, header, rules, now_ms)
             if why is None:
                 continue
-            error, message = ErrorCode.INVALID_TIMESTAMP, why
+            error = ErrorCode.INVALID_TIMESTAMP
+            message = why
+
         # One bad timestamp decides the code of the batch, as in Kafka; else it is that of a missing key.
         code = error if code != ErrorCode.INVALID_TIMESTAMP else code
         errors.append((index, message))
         if len(errors) == RECORD_ERRORS_MAX:
             break
+
     if not errors:
         return None
     return RecordsRefused(code, f"{len(errors)} records are refused; the first: {errors[0][1]}", errors)
@@ -475,11 +494,13 @@ def _why_bad_time(head: RecordHead, header: BatchHeader, rules: RecordRules, now
     if timestamp == NO_TIMESTAMP or rules.message_timestamp_type == "LogAppendTime":
         if not header.uses_log_append_time:
             return None
-        key, value = max(head.key_length, -1), max(head.value_length, -1)
+        key = max(head.key_length, -1)
+        value = max(head.value_length, -1)
         return (
             f"Invalid timestamp type in message DefaultRecord(offset={head.offset_delta}, timestamp={timestamp}, "
             f"key={key} bytes, value={value} bytes). Producer should not set timestamp type to LogAppendTime."
         )
+
     # Wrapped as in Java: the age of an absurd timestamp may be negative, and pass as if it were young.
     age_ms = wrap_timestamp(now_ms - timestamp)
     if age_ms <= rules.message_timestamp_before_max_ms and -age_ms <= rules.message_timestamp_after_max_ms:

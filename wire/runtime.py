@@ -107,7 +107,8 @@ def _refuse_change(self: Struct, name: str, value: object) -> NoReturn:
 
 def more(buffer: bytes | memoryview, position: int, first: int) -> tuple[int, int]:
     """The rest of an unsigned varint whose first byte has the top bit set: (value, position behind it)."""
-    value, shift = first & 127, 7
+    value = first & 127
+    shift = 7
     while True:
         byte = buffer[position]
         position += 1
@@ -135,7 +136,8 @@ def more_of_string(buffer: bytes | memoryview, position: int, first: int) -> tup
 
 def tag_start(buffer: bytes | memoryview, position: int, end: int) -> tuple[int, int, int]:
     """The head of a tagged field: (tag, end of its value, begin of its value)."""
-    tag, size = buffer[position], 0
+    tag = buffer[position]
+    size = 0
     position += 1
     if tag > 127:
         tag, position = more(buffer, position, tag)
@@ -383,12 +385,14 @@ def _take(parts: list[Any], marks: list[int], out: list[Any]) -> int:
         if whole:
             out.append(whole)
         return len(whole)
+
     size_bytes = start = 0
     for mark in marks:
         head = b"".join(parts[start:mark])
         out += (head, parts[mark])
         size_bytes += len(head) + size_of(parts[mark])
         start = mark + 1
+
     tail = b"".join(parts[start:])
     if tail:
         out.append(tail)

@@ -112,6 +112,7 @@ def check_old_produced(
         batch = conversion.finish()
     except CorruptRecords as error:
         return RecordsRefused(error.code, str(error))
+
     return fitting_segment(batch, rules) if isinstance(batch, Batch) else batch
 
 
@@ -125,7 +126,10 @@ class _Outer(NamedTuple):
 
 def _look_over(records: memoryview, rules: RecordRules, meter: Meter) -> Steps[_Outer | None]:
     """Passes 1 and 2: check the outer messages; None if there is none."""
-    first_magic, codec, count, end = 0, 0, 0, 0
+    first_magic = 0
+    codec = 0
+    count = 0
+    end = 0
     for position, entry in walk_entries(records):
         view = records[position : position + entry.size_bytes]
         if entry.magic == BATCH_MAGIC and entry.offset:
@@ -137,14 +141,18 @@ def _look_over(records: memoryview, rules: RecordRules, meter: Meter) -> Steps[_
             )
         if not ((yield from _is_intact_message(view, meter)) if entry.magic < BATCH_MAGIC else is_intact(view)):
             raise CorruptRecords(f"the checksum of message {count} is wrong")
+
         # The codec of any compressed message: pass 2 only checks whether there is one.
         codec = view[_CODEC_POSITION[entry.magic]] & CODEC_MASK or codec
         if codec > Codec.ZSTD:
             raise CorruptRecords(f"there is no codec {codec}", ErrorCode.UNKNOWN_SERVER_ERROR)
         first_magic = first_magic if count else entry.magic
-        count, end = count + 1, position + entry.size_bytes
+        count = count + 1
+        end = position + entry.size_bytes
+
     if count > 1 and (codec or first_magic == BATCH_MAGIC):
         raise invalid_records("a compressed message, or a batch of format 2, does not stand alone")
+
     # zstd exists in format 2 only (KIP-110).
     if codec == Codec.ZSTD and first_magic < BATCH_MAGIC:
         raise invalid_records(f"message format {first_magic} knows no zstd")
@@ -186,11 +194,13 @@ def _take_wrapped(conversion: "_Conversion", wrapper: memoryview, outer: _Outer,
     timestamp, _, content = _parse(wrapper, outer.magic)
     if content is None:
         raise invalid_records("the compressed message is empty")
+
     # Then the timestamp of the outer message counts for all inner ones (KIP-32).
     if wrapper[_ATTRIBUTES_POSITION] & LOG_APPEND_TIME:
         conversion.append_time_of_wrapper = timestamp
     stream = yield from opening(outer.codec, content, outer.magic)
     inner = _InnerMessages(stream, meter)
+
     # The caller has to wait for room before the first read, which allocates the memory.
     if held_bytes := inner.held_bytes + conversion.held_bytes:
         yield held_bytes
@@ -203,8 +213,10 @@ def _take_wrapped(conversion: "_Conversion", wrapper: memoryview, outer: _Outer,
         meter.credit -= _MESSAGE_COST
         if meter.is_step_over():
             yield inner.held_bytes + conversion.held_bytes
+
     if last_offset is None:
         raise invalid_records("the compressed message holds no message")
+
     # The batch counts from 0 on, whatever offsets the messages have. But Kafka refuses an outer offset below the last
     # inner one, except 0, which early librdkafka sends.
     (offset,) = _INT64.unpack_from(wrapper)
@@ -238,7 +250,8 @@ class _InnerMessages:
         size_bytes = LENGTH_OVERHEAD_BYTES + length
         if not (yield from self._fill(size_bytes)):
             return None
-        message, self._buffer = self._buffer[:size_bytes], self._buffer[size_bytes:]
+        message = self._buffer[:size_bytes]
+        self._buffer = self._buffer[size_bytes:]
         return message
 
     def _fill(self, size_bytes: int) -> Steps[bool]:
@@ -256,6 +269,7 @@ class _InnerMessages:
                 raise beyond_limits(f"an inner message has more than {INNER_MESSAGE_MAX_BYTES} bytes")
             if self._meter.is_step_over():
                 yield self.held_bytes
+
         self._buffer = memoryview(b"".join(pieces))
         return have >= size_bytes
 
@@ -296,7 +310,8 @@ class _Conversion:
         # The fault has ended pass 4. But the stream is read on: pass 3 checks the sizes to its end.
         if self._stopped is not None:
             return
-        magic, codec = message[MAGIC_POSITION], message[_ATTRIBUTES_POSITION] & CODEC_MASK
+        magic = message[MAGIC_POSITION]
+        codec = message[_ATTRIBUTES_POSITION] & CODEC_MASK
         try:
             if codec:
                 code = ErrorCode.INVALID_RECORD if codec <= Codec.ZSTD else ErrorCode.UNKNOWN_SERVER_ERROR
@@ -358,7 +373,8 @@ class _Conversion:
 
     def _write(self, timestamp: int, key: Field, value: Field) -> Generator[None, None, None]:
         """Write a record of format 2."""
-        number, delta = encode_varint(self._times.count), encode_varint(self._times.next_delta(timestamp))
+        number = encode_varint(self._times.count)
+        delta = encode_varint(self._times.next_delta(timestamp))
         pieces = (
             *(_RECORD_ATTRIBUTES, delta, number),
             *(_length_of(key), key or b"", _length_of(value), value or b"", _NO_HEADERS),
@@ -367,6 +383,7 @@ class _Conversion:
         if size_bytes <= CHUNK_BYTES:
             self._section.add(b"".join((encode_varint(size_bytes), *pieces)))
             return
+
         # A record longer than a chunk is added chunk by chunk, with a pause where the step is over.
         self._section.add(encode_varint(size_bytes))
         for piece in pieces:

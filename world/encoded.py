@@ -37,7 +37,8 @@ class Kept:
         """Drop all responses after the state changed; requests from now on get newly made ones."""
         # A response that is being made goes to the requests that wait for it already, and is not kept: `_make` finds
         # that it is no longer in `_making`.
-        self._made, self._making = {}, {}
+        self._made = {}
+        self._making = {}
 
     async def get(self, key: Hashable, make: Callable[[], Awaitable[bytes]]) -> bytes:
         """The response under this key. Calls `make` if there is none; raises what `make` raises."""

@@ -22,8 +22,12 @@ SOME_SECONDS = 0.01
 
 # Shares of the machine's memory. A broker on a small machine must leave memory for the page cache; on a large one no
 # more than this is held for clients at any time.
-REQUESTS_SHARE, REQUESTS_BYTES_MIN, REQUESTS_BYTES_MAX = 8, 128 << 20, 512 << 20
-MEMBERS_SHARE, MEMBERS_BYTES_MIN, MEMBERS_BYTES_MAX = 16, 48 << 20, 256 << 20
+REQUESTS_SHARE = 8
+REQUESTS_BYTES_MIN = 128 << 20
+REQUESTS_BYTES_MAX = 512 << 20
+MEMBERS_SHARE = 16
+MEMBERS_BYTES_MIN = 48 << 20
+MEMBERS_BYTES_MAX = 256 << 20
 
 
 class Owner(Protocol):
@@ -70,7 +74,8 @@ class Account(Generic[Each]):
         if held_bytes < least_bytes and before_bytes < least_bytes:
             return
 
-        before, after = self._class_of(before_bytes), self._class_of(held_bytes)
+        before = self._class_of(before_bytes)
+        after = self._class_of(held_bytes)
         if before != after:
             self._leave(before, owner)
             if after:
@@ -116,7 +121,8 @@ class Account(Generic[Each]):
                 if owner.is_evictable:
                     cost = owner.held_bytes * (now - since + SOME_SECONDS if self._weighs_time else 1.0)
                     if cost > highest:
-                        worst, highest = owner, cost
+                        worst = owner
+                        highest = cost
                     break
         return worst
 

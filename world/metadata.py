@@ -66,12 +66,14 @@ class ClusterMetadata:
     def apply(self, request: m.UpdateMetadataRequest) -> list[TopicPartition]:
         """Take over one UpdateMetadata; returns the partitions that are being deleted."""
         self.controller_id = request.controller_id
+
         # Each request has all live brokers, but only the partitions that changed.
         before, self.brokers = self.brokers, {broker.id: _broker_info(broker) for broker in request.live_brokers}
         for broker_id in before.keys() - self.brokers.keys():
             # One that shuts down in an orderly way has given away what others can lead, and is out at once.
             if self._led[broker_id]:
                 self._departed[broker_id] = (before[broker_id], trio.current_time())
+
         deleted = []
         for name, topic_id, state in partition_states(request):
             # The controller is deleting the topic: clients must not see the partition any more.
@@ -80,6 +82,7 @@ class ClusterMetadata:
                 deleted.append(TopicPartition(name, state.partition_index))
             else:
                 self._store(name, topic_id, state)
+
         # A new event for each change: a task that waits again must not return for this change.
         self.answers.clear()
         self._changed.set()
@@ -148,6 +151,7 @@ class ClusterMetadata:
 
     def _store(self, name: str, topic_id: bytes, state: m.UpdateMetadataRequest.UpdateMetadataPartitionState) -> None:
         topic = self.topics.get(name)
+
         # Another id means a deleted topic whose name was taken again: none of its partitions may stay.
         if topic is None or topic.topic_id != topic_id:
             if topic is not None:
@@ -159,11 +163,13 @@ class ClusterMetadata:
             topic = self.topics[name] = TopicInfo(name, topic_id, {})
             if topic_id != ZERO_TOPIC_ID:
                 self._names[topic_id] = name
+
         known = topic.partitions.get(state.partition_index)
         if known is None:
             self.partition_count += 1
         else:
             self._count_led(known, -1)
+
         info = topic.partitions[state.partition_index] = PartitionInfo(
             leader_id=state.leader,
             leader_epoch=state.leader_epoch,

@@ -27,7 +27,9 @@ SENDFILE_BYTES_MAX = 1 << 20  # one call must not hold the loop: 1 MiB takes abo
 ACCEPT_PAUSE_SECONDS = 0.1  # between checks for a free descriptor; without a pause `accept` would fail in a busy loop
 # Descriptors reserved for files: a share of RLIMIT_NOFILE within bounds. A checkpoint or a segment that gets none fails
 # like a broken disk, and takes its log directory offline.
-DESCRIPTORS_KEPT_SHARE, DESCRIPTORS_KEPT_MIN, DESCRIPTORS_KEPT_MAX = 1 / 8, 16, 1024
+DESCRIPTORS_KEPT_SHARE = 1 / 8
+DESCRIPTORS_KEPT_MIN = 16
+DESCRIPTORS_KEPT_MAX = 1024
 OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 # Errors of accept(2) that concern the new connection, not the listener: Linux passes on errors that are pending on it.
 # Not every system defines all of them.
@@ -202,6 +204,7 @@ class OsStream:
 
     async def send_slice(self, piece: FileSlice) -> None:
         source = piece.file.fileno()
+
         # A file of a simulated disk has no descriptor.
         if source is None:
             data = piece.read()
@@ -209,7 +212,9 @@ class OsStream:
                 raise ConnectionLost(f"{piece.file.path} ends before what was announced")
             await self.send_all(data)
             return
-        position, end = piece.position, piece.position + piece.size_bytes
+
+        position = piece.position
+        end = piece.position + piece.size_bytes
         try:
             while position < end:
                 try:
@@ -218,11 +223,13 @@ class OsStream:
                 except BlockingIOError:
                     await trio.lowlevel.wait_writable(self._socket)
                     continue
+
                 # The file was truncated meanwhile. The length of the frame is sent already and cannot be corrected.
                 if sent == 0:
                     raise ConnectionLost(f"{piece.file.path} ends before byte {end}, which was announced")
                 position += sent
                 self.sent_bytes += sent
+
                 # A fast client takes all of a large slice without a wait.
                 if position < end:
                     await trio.lowlevel.checkpoint()
@@ -284,8 +291,10 @@ class OsListener:
             except OSError:  # macOS refuses options on a connection that was reset meanwhile
                 connected.close()
                 continue
+
             # In the caller's nursery: this one is cancelled at a stop, while accepted connections go on.
             nursery.start_soon(handle, OsStream(connected, address[0].removeprefix(MAPPED_PREFIX)))
+
             # The operating system gives out the lowest free number, so a high one means that all below it are in use.
             if connected.fileno() >= kept_from:
                 self._warn_of_pause()
@@ -412,11 +421,14 @@ def _bind(addresses: Sequence[Address], port: int, backlog: int, *, is_wildcard:
                 raise
             missing = error
             continue
+
         # "::" covers IPv4 as well; "0.0.0.0" on the same port would then be in use.
         if is_wildcard:
             break
+
         # Port 0: the other addresses get the port that the first one drew.
         port = bound[0].getsockname()[1]
+
     if not bound:
         raise missing or OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
     return bound

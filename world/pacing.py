@@ -143,7 +143,9 @@ async def complete(steps: Steps[Result], in_thread: InThread, *, enters_rooms: b
     if not enters_rooms:
         held.bytes_max = ROOMS[-1][0]
     try:
-        ended, count = _advance(steps, INLINE_STEPS, held.bytes_max), FIRST_SLICE_STEPS
+        ended = _advance(steps, INLINE_STEPS, held.bytes_max)
+        count = FIRST_SLICE_STEPS
+
         # The work has only announced its memory, and done nothing yet: the first step still runs without a thread.
         if not isinstance(ended, _Ended) and ended > held.bytes_max:
             await held.grow(ended)
@@ -152,10 +154,12 @@ async def complete(steps: Steps[Result], in_thread: InThread, *, enters_rooms: b
             # Waited for outside the thread: a thread that waits for memory could not serve the works that hold it.
             if ended > held.bytes_max:
                 await held.grow(ended)
-            ended, count = await in_thread(_advance, steps, count, held.bytes_max), STEPS_AT_A_TIME
+            ended = await in_thread(_advance, steps, count, held.bytes_max)
+            count = STEPS_AT_A_TIME
     finally:
         steps.close()
         held.release()
+
     return ended.value  # type: ignore[return-value]  # what `steps` returned: _Ended hides its type
 
 

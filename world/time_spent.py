@@ -30,7 +30,8 @@ class TimeSpent:
             now = self._clock()
             self._seconds += now - self._step_began
             self._step_began = now
-        taken, self._seconds = self._seconds, 0.0
+        taken = self._seconds
+        self._seconds = 0.0
         return taken
 
     @types.coroutine

@@ -151,6 +151,7 @@ class TlsStream:
         self._tls = context.wrap_bio(
             self._incoming, self._outgoing, server_side=server_side, server_hostname=server_hostname
         )
+
         # The handshake is complete, and the network has taken all that was encrypted. Else no close_notify is sent.
         self._is_whole = False
         self._raw_ended = False  # and OpenSSL does not know it
@@ -264,21 +265,25 @@ class TlsStream:
         """At most `max_bytes` of the records that have arrived as a whole; b"" at the end, None after RECORDS_A_STEP
         records without data, or if more must arrive."""
         parts: list[bytes] = []
-        left_bytes, records_left = self._read_records(max_bytes, parts), RECORDS_A_STEP
+        left_bytes = self._read_records(max_bytes, parts)
+        records_left = RECORDS_A_STEP
         while left_bytes and records_left and self._arrived.has_portion:
             portion, records = self._arrived.take(records_left)
             records_left -= records
             self._feed(portion)
             left_bytes = self._read_records(left_bytes, parts)
+
         if self._raw_ended and left_bytes and not self._arrived.has_portion:
             self._raw_ended = False
             self._feed(self._arrived.take_left())
             self._incoming.write_eof()
             self._read_records(left_bytes, parts)
+
         if parts:
             self._fruitless_steps = 0
         elif not records_left:
             self._note_fruitless()
+
         return self._result(parts)
 
     def _feed(self, portion: memoryview | bytes | bytearray) -> None:
@@ -298,6 +303,7 @@ class TlsStream:
                 if part:
                     parts.append(part)
                     max_bytes -= len(part)
+
                     # OpenSSL takes one record at a time: it holds no other whole one. To ask would cost an exception.
                     self._decrypted_all = not self._incoming.pending and not self._tls.pending()
                 else:  # a close_notify
@@ -309,6 +315,7 @@ class TlsStream:
         except ssl.SSLError as error:
             self._decrypted_all = True
             self._failure = self._failed(error, ConnectionLost)
+
         return max_bytes
 
     def _result(self, parts: list[bytes]) -> bytes | None:
@@ -334,6 +341,7 @@ class TlsStream:
             self._unsent = self._unsent[self._raw.send_now(self._unsent) :]
             if self._unsent:
                 return 0
+
         # What was kept back comes again, and has left by now.
         counted = min(self._kept_back, len(data))
         self._kept_back -= counted
@@ -342,18 +350,21 @@ class TlsStream:
             self._encrypt(piece)
             encrypted = self._outgoing.read()
             self._unsent = encrypted[self._raw.send_now(encrypted) :]
+
             # Records that the network did not take as a whole leave with the next call. So that there is one, their
             # bytes do not count as sent: the caller sends them again, and they are passed over.
             if self._unsent:
                 self._kept_back += len(piece)
             else:
                 counted += len(piece)
+
         return counted
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         if self._unsent:
             await self._flush()
-        view, size_bytes = memoryview(data), len(data)
+        view = memoryview(data)
+        size_bytes = len(data)
         position = min(self._kept_back, size_bytes)
         self._kept_back -= position
         while position < size_bytes:
@@ -365,7 +376,8 @@ class TlsStream:
                 await trio.lowlevel.checkpoint()
 
     async def send_slice(self, piece: "FileSlice") -> None:
-        position, end = piece.position, piece.position + piece.size_bytes
+        position = piece.position
+        end = piece.position + piece.size_bytes
         while position < end:
             data = piece.file.read(position, min(end - position, ENCRYPT_BYTES))
             # The file was truncated meanwhile. The length of the frame is sent already and cannot be corrected.

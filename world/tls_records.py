@@ -28,32 +28,39 @@ class ArrivedRecords:
     def add(self, arrived: bytes | bytearray) -> None:
         """These bytes arrived."""
         left = self._arrived[self._position :]
-        self._arrived, self._position = left + arrived if left else arrived, 0
+        self._arrived = left + arrived if left else arrived
+        self._position = 0
         self._look()
 
     def take(self, records_max: int) -> tuple[memoryview, int]:
         """The next portion, in which at most `records_max` records begin, and how many do. Only if `has_portion`."""
-        arrived, begin = self._arrived, self._position
+        arrived = self._arrived
+        begin = self._position
         end = min(begin + PORTION_BYTES, len(arrived))
-        head, records = begin + self._rest_bytes, 0
+        head = begin + self._rest_bytes
+        records = 0
         while head + HEAD_BYTES <= end and records < records_max:
             records += 1
             head += _length_at(arrived, head)
         end = min(head, end)
-        self._position, self._rest_bytes = end, head - end
+        self._position = end
+        self._rest_bytes = head - end
         self._look()
         return memoryview(arrived)[begin:end], records
 
     def take_left(self) -> bytes | bytearray:
         """A part of a head, when nothing follows."""
-        left, self._arrived, self._position = self._arrived[self._position :], b"", 0
+        left = self._arrived[self._position :]
+        self._arrived = b""
+        self._position = 0
         return left
 
     def _look(self) -> None:
         left_bytes = len(self._arrived) - self._position
         self.has_portion = left_bytes >= HEAD_BYTES or (left_bytes > 0 and self._rest_bytes > 0)
         if not left_bytes:
-            self._arrived, self._position = b"", 0
+            self._arrived = b""
+            self._position = 0
 
 
 def _length_at(arrived: bytes | bytearray, head: int) -> int:

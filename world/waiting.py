@@ -90,6 +90,7 @@ class Waiter:
         with trio.move_on_at(deadline) as scope, resting():
             self._scope = scope
             await wake.wait()
+
         # Another request of the same fetch session may wait now, with an event of its own.
         if self._wake is wake:
             self._wake = None
@@ -99,6 +100,7 @@ class Waiter:
                 for each in self._held:
                     each.too_few_came()
             self._held.clear()
+
         return bool(self.dirty)
 
     def register(self, partitions: Iterable[Watched]) -> None:
@@ -125,6 +127,7 @@ def wake(
     waiters = changed.waiters
     if not waiters:
         return
+
     # A new dict, because the loop puts some waiters back while it iterates over the old one.
     changed.waiters = {}
     for number, waiter in enumerate(waiters):
@@ -132,6 +135,7 @@ def wake(
             changed.waiters[waiter] = None
         elif not log_grew and waiter.sleeps_through_commits:
             waiter.dirty[changed] = None
+
             # The next append must wake the task.
             changed.waiters[waiter] = None
         elif expected is not None and waiter.sleeps_through_commits:

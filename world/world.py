@@ -155,6 +155,7 @@ def real_world(
     async def open_store(config: StoreConfig, embedded_path: str) -> MetadataStore:
         if config.zookeeper_connect is not None:
             return await _open_zookeeper(config, config.zookeeper_connect, access, in_thread)
+
         # Each store is imported only if it is used: start-up time counts.
         from barnabas.controller.store.sqlitestore import open_sqlite_store
 

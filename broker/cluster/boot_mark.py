@@ -73,10 +73,14 @@ class BootMark(NamedTuple):
             value = json.loads(data)
         except (ValueError, RecursionError):
             return None
+
         if not isinstance(value, dict) or value.get("version") != VERSION:
             return None
-        boot_id, kept_since = value.get("boot_id"), value.get("kept_since")
-        path, siblings = value.get("path", ""), value.get("siblings", [])
+        boot_id = value.get("boot_id")
+        kept_since = value.get("kept_since")
+        path = value.get("path", "")
+        siblings = value.get("siblings", [])
+
         # Not `isinstance`: JSON's true would pass as an int.
         if type(kept_since) is not int or not isinstance(boot_id, str | None):
             return None
@@ -103,7 +107,8 @@ class KeptData:
 
     async def look(self) -> None:
         """Read the marks, and remove all of them unless all hold. StorageError when a shortage prevents that."""
-        disk, boot_id = self._world.disk, self._world.boot_id
+        disk = self._world.disk
+        boot_id = self._world.boot_id
         found: dict[str, BootMark | Mark] = {}
         for directory in self._directories.live():
             mark = await self._directories.at_start(directory, read_mark, disk, directory.path, boot_id)

@@ -43,6 +43,7 @@ async def controlled_shutdown(
             logger.info("all leadership that other brokers can have is handed over")
             return
         logger.warning("controlled shutdown, attempt %d: %s", attempt, problem)
+
     logger.warning("stopping, although leadership is not handed over")
 
 

@@ -92,10 +92,12 @@ async def forget_deleted_topics(store: MetadataStore, metadata: ClusterMetadata,
     checked = None
     while True:
         epochs = replicas.controller_epoch, replicas.broker_epoch
+
         # Each UpdateMetadata wakes this; most of them change neither epoch.
         if epochs == checked or not metadata.topics:
             await metadata.changed()
             continue
+
         # Copied before the store is read: a topic that the cache gets meanwhile may be missing in the older answer.
         cached = dict(metadata.topics)
         hosted = {each: each.log async for each in paced(replicas) if each.log is not None}
@@ -106,6 +108,7 @@ async def forget_deleted_topics(store: MetadataStore, metadata: ClusterMetadata,
             logger.debug("the topics in the store cannot be read: %s", error)
             await trio.sleep(RETRY_SECONDS)
             continue
+
         # The epochs from before the read: a change during it leads to another check.
         checked = epochs
         deleted = [info for name, info in cached.items() if name not in existing]

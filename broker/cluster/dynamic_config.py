@@ -156,6 +156,7 @@ class DynamicConfig:
         self.secured: SecuredListeners | None = None  # which follow users and stores
         self._now_ms = now_ms
         self._seen = -1  # the number of the last notification that was applied
+
         # Sessions that ended, and how many had when everything was last read. Without a session this broker may miss
         # changes: others remove their notifications after 15 minutes.
         self._lost_sessions = self._read_at = 0

@@ -51,6 +51,7 @@ async def settle_identity(
             f"the log directories belong to cluster {stored.cluster_id} (meta.properties),"
             f" but the metadata store is that of cluster {cluster_id}"
         )
+
     return StoredIdentity(await _broker_id(store, config, stored), cluster_id)
 
 

@@ -46,7 +46,8 @@ class Registration:
 
         CannotRegister when another broker has the id or an address; StoreError.
         """
-        self._advertised, self._kept = advertised, kept
+        self._advertised = advertised
+        self._kept = kept
         await in_a_session(self._store, self.join_again)
 
     async def join_again(self) -> None:

@@ -185,6 +185,7 @@ def _internal_topic(name: str, config: "BrokerConfig") -> NewTopic:
                 "segment.bytes": str(config.offsets_topic_segment_bytes),
             },
         )
+
     return NewTopic(
         name,
         partition_count=config.transaction_state_log_num_partitions,

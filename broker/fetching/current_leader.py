@@ -31,15 +31,20 @@ class LeaderHints:
     def leader_of(self, topic: str, index: int) -> tuple[int, int] | None:
         """(leader id, leader epoch) as far as this broker knows, or None. Adds the leader to `nodes` if it is alive."""
         hosted = self._replicas.get(topic, index)
+
         # A hosted partition has its state from LeaderAndIsr, which arrives before UpdateMetadata.
         if isinstance(hosted, Partition):
-            leader_id, leader_epoch = hosted.leader_id, hosted.leader_epoch
+            leader_id = hosted.leader_id
+            leader_epoch = hosted.leader_epoch
         else:
             info = self._metadata.partition(topic, index)
             if info is None:
                 return None
-            leader_id, leader_epoch = info.leader_id, info.leader_epoch
+            leader_id = info.leader_id
+            leader_epoch = info.leader_epoch
+
         endpoint = self._metadata.endpoint(leader_id, self._listener)
+
         # Without an address (the leader is not alive, or lacks this listener) the id and epoch are sent alone.
         if endpoint is not None:
             rack = self._metadata.brokers[leader_id].rack

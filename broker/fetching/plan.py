@@ -30,7 +30,8 @@ RECORD_FORMAT_2_VERSION = 4  # clients below it know message formats 0 and 1 onl
 ZSTD_VERSION = 10  # KIP-110
 FOLLOWERS_SERVE_VERSION = 11  # KIP-392
 # Below this, to read and join beats the system calls of a slice. Followers gain more: they read each response at once.
-INLINE_READ_BYTES_MAX, INLINE_READ_BYTES_MAX_OF_FOLLOWERS = 1 << 15, 1 << 17
+INLINE_READ_BYTES_MAX = 1 << 15
+INLINE_READ_BYTES_MAX_OF_FOLLOWERS = 1 << 17
 # In one response: it stays in memory until the client has read it, and nothing else bounds the number of responses.
 INLINE_TOTAL_BYTES_MAX = 1 << 20
 # In one response: each holds the descriptor of a sealed segment until it is sent. Active segments are open anyway.
@@ -40,7 +41,8 @@ SEALED_SLICES_MAX = 64
 CONVERTED_BYTES_MAX = 1 << 21
 WARM_STEP_BYTES = 1 << 18  # read at a time, only to wait for the disk: the bytes are dropped
 # Asked ahead: as much as was read. Less than the smallest is no long read; more than the largest may wait for the disk.
-AHEAD_BYTES_MIN, AHEAD_BYTES_MAX = 1 << 16, 1 << 20
+AHEAD_BYTES_MIN = 1 << 16
+AHEAD_BYTES_MAX = 1 << 20
 NOT_FOUND = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -58,6 +60,7 @@ class FetchPlan:
         self.broker = broker
         self.call = call
         self.replica_id = replica_id(call, request)
+
         # Followers have quotas of replication.
         self.is_under_quota = broker.quotas.is_active and self.replica_id < 0 and call.connection is not None
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
@@ -72,11 +75,13 @@ class FetchPlan:
         bytes_max = broker.config.fetch_max_bytes
         if call.version < RECORD_FORMAT_2_VERSION:
             bytes_max = min(bytes_max, CONVERTED_BYTES_MAX)
+
         # No more than the quota's window can hold: a client could not wait for it to pass.
         if self.is_under_quota:
             at_a_time = broker.quotas.fetched.at_a_time(*call.quota_user)
             bytes_max = bytes_max if at_a_time is None else min(bytes_max, int(at_a_time))
         self.bytes_max = self.bytes_left = min(request.max_bytes, bytes_max)
+
         # Otherwise a `min_bytes` above `max_bytes` would always wait for the whole `max_wait_ms`.
         self.min_bytes = min(request.min_bytes, self.bytes_left)
         self.rows: Rows = {}
@@ -92,6 +97,7 @@ class FetchPlan:
         self.planned_bytes = 0
         self.doubted: dict[Wanted, None] = {}  # partitions whose leader waits for the follower's next fetches
         self.urgent = False  # an error, a diverging epoch or a preferred replica: answer without waiting
+
         # Set by the handler before it plans changed partitions again. From then on the request's fetch offsets are old:
         # they say nothing of the records that were appended during the wait.
         self.has_waited = False
@@ -103,6 +109,7 @@ class FetchPlan:
             self._take_back(wanted)
             self.left_over.pop(wanted, None)
             self.doubted.pop(wanted, None)
+
         # The follower's progress counts only from valid fetches; `_note_progress` sets it again if this one is.
         if wanted.follower is not None and not self.has_waited:
             wanted.part()
@@ -116,6 +123,7 @@ class FetchPlan:
         except StorageError as error:
             self._take_back(wanted)
             self._fail(wanted, partition.fail_storage(error))
+
         if self.replica_id >= 0 and is_doubted_before(partition, self.replica_id):
             self.doubted[wanted] = None
         return partition
@@ -148,10 +156,12 @@ class FetchPlan:
         Each partition gets at most the bytes that the request allows for it, and all together `bytes_max`.
         """
         magic = 1 if self.call.version >= MESSAGE_FORMAT_1_VERSION else 0
+
         # Counted again: a small batch may decompress to many times its size.
         bytes_left = self.bytes_max
         for wanted, row in self._carrying.items():
             max_bytes = min(wanted.max_bytes, bytes_left)
+
             # The last partitions get nothing this time; the client fetches them with its next request.
             if bytes_left <= 0:
                 _release(row)
@@ -163,6 +173,7 @@ class FetchPlan:
                 _release(row)
                 code = self._why_unconverted(wanted, error)
                 self._fail(wanted, code)
+
                 # As Kafka answers a codec that this version's clients do not know: with null records.
                 if isinstance(error, Unconvertible):
                     self.rows[wanted] = _unfit_row(wanted, code)
@@ -173,7 +184,8 @@ class FetchPlan:
 
     async def _converted(self, records: "m.Records | None", first_offset: int, magic: int, max_bytes: int) -> bytes:
         """The records in message format `magic`, from `first_offset` on."""
-        world, data = self.broker.world, b""
+        world = self.broker.world
+        data = b""
         if isinstance(records, FileSlice):
             data = await world.in_thread(records.read)
         elif isinstance(records, (bytes, bytearray, memoryview)):
@@ -222,6 +234,7 @@ class FetchPlan:
         if refused or log is None:
             self.urgent = True
             return failed_row(wanted, refused or ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
         # As in Kafka (KIP-110): decided by the topic's configuration, since the batches are not looked into.
         if self.call.version < ZSTD_VERSION and partition.config.compression_type == "zstd":
             self.urgent = True
@@ -230,19 +243,24 @@ class FetchPlan:
             self.urgent = True
             return _unfit_row(wanted, ErrorCode.UNSUPPORTED_VERSION)
         row = _row_at(partition, log, wanted, self.read_committed)
+
         # A consumer that names its rack fetches from a replica there from now on, not from the leader (KIP-392). As in
         # Kafka, the row that names the replica has no records.
         if self.rack and partition.is_leader:
             preferred = self._preferred_replica(partition, wanted)
             if preferred is not None:
-                row.preferred_read_replica, row.aborted_transactions = preferred, None
+                row.preferred_read_replica = preferred
+                row.aborted_transactions = None
                 self.urgent = True
                 return row
+
         is_held_back = self.replica_id >= 0 and self._is_held_back(partition, wanted)
+
         # Before the read: the log of a former leader may be longer than this one, and the read would answer
         # OFFSET_OUT_OF_RANGE instead of the offset to truncate to.
         if wanted.last_fetched_epoch >= 0 and self._diverges(log, wanted, row):
             return row
+
         # Followers read to the log end offset, consumers to the high watermark, or to the LSO with read_committed.
         end_offset = log.log_end_offset
         if self.replica_id < 0:
@@ -256,6 +274,7 @@ class FetchPlan:
         if isinstance(read, ErrorCode):
             self.urgent = True
             return failed_row(wanted, read)
+
         # The fetch offset is the follower's log end offset. It counts once, when the request arrives: a request that
         # is planned again after a wait says nothing new. Only after the read, which refuses an offset out of range.
         if self.replica_id >= 0 and not self.has_waited:
@@ -267,10 +286,12 @@ class FetchPlan:
                 read.slice.release()
             if isinstance(error, StorageError):
                 raise
+
             # The transaction index is damaged; the next start, truncation or compaction rebuilds it. Without it a
             # read_committed consumer would see aborted records, so it gets an error.
             self.urgent = True
             return failed_row(wanted, ErrorCode.CORRUPT_MESSAGE)
+
         if read.slice is not None and self._add_records(log, wanted, row, read.slice):
             if self.read_committed:
                 row.aborted_transactions = [
@@ -279,6 +300,7 @@ class FetchPlan:
                 ]
         elif wanted.fetch_offset < end_offset:
             self.left_over[wanted] = None
+
         return row
 
     def _is_held_back(self, partition: Partition, wanted: Wanted) -> bool:
@@ -318,7 +340,8 @@ class FetchPlan:
             connection=self.call.connection_number,
         )
         # This fetch may have raised both, and this response already carries them.
-        row.high_watermark, row.last_stable_offset = partition.high_watermark, partition.last_stable_offset
+        row.high_watermark = partition.high_watermark
+        row.last_stable_offset = partition.last_stable_offset
 
     def _preferred_replica(self, partition: Partition, wanted: Wanted) -> int | None:
         # ISR members only: a follower that falls behind would keep its consumers behind as well.
@@ -360,6 +383,7 @@ class FetchPlan:
         except StorageError:
             piece.release()
             raise
+
         row.records = piece if data is None else data
         self.has_slices |= data is None
         if data is not None:
@@ -372,6 +396,7 @@ class FetchPlan:
                 row.records = b""
                 return False
             self._sealed.add(wanted)
+
         self._carrying[wanted] = row
         self.planned_bytes += size
         self.bytes_left -= size
@@ -390,6 +415,7 @@ def _find(broker: Broker, call: Call, wanted: Wanted, *, of_follower: bool) -> P
         if call.spent is not None:
             call.spent.is_never_exempt = True
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
     if isinstance(wanted.topic, bytes):
         name = broker.replicas.topic_name(wanted.topic)
         if name is None:
@@ -397,9 +423,11 @@ def _find(broker: Broker, call: Call, wanted: Wanted, *, of_follower: bool) -> P
         wanted.name = name
     else:
         name = wanted.topic
+
     if not of_follower and not call.authorize("Read", "Topic", name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     partition = broker.replicas.get(name, wanted.partition_index)
+
     # The id was resolved to a name. The log of that name may already belong to a new topic with another id.
     log = None if isinstance(partition, ErrorCode) else partition.log
     if log is not None and isinstance(wanted.topic, bytes) and log.topic_id not in (None, wanted.topic):
@@ -444,14 +472,16 @@ def failed_row(wanted: Wanted, code: ErrorCode) -> Row:
 def _unfit_row(wanted: Wanted, code: ErrorCode) -> Row:
     """An error row with null records, as Kafka sends when the records have no form for the client's version."""
     row = failed_row(wanted, code)
-    row.aborted_transactions, row.records = [], None
+    row.aborted_transactions = []
+    row.records = None
     return row
 
 
 def _ask_ahead(piece: FileSlice) -> None:
     """Start reading what a consumer that goes on needs next, if the page cache lacks it."""
     # The next Fetch then finds its data, and needs neither a thread nor a copy of the data to wait for the disk.
-    position, size_bytes = piece.position + piece.size_bytes, min(piece.size_bytes, AHEAD_BYTES_MAX)
+    position = piece.position + piece.size_bytes
+    size_bytes = min(piece.size_bytes, AHEAD_BYTES_MAX)
     if size_bytes >= AHEAD_BYTES_MIN and not piece.file.resident(position, size_bytes):
         piece.file.will_need(position, size_bytes)
 

@@ -81,6 +81,7 @@ async def describe_acls(broker: Broker, call: Call, request: m.DescribeAclsReque
                     permission_type=NUMBERS["permission"][entry.permission_type],
                 )
             )
+
     resources = [
         DescribedResource(
             resource_type=NUMBERS["resource"][pattern.resource_type],
@@ -111,6 +112,7 @@ async def create_acls(broker: Broker, call: Call, request: m.CreateAclsRequest) 
         _expect_known((row.resource_type, row.resource_pattern_type, row.operation, row.permission_type))
     if not call.authorize("Alter", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
     # In each row, because the responses of creation and deletion have no top-level error.
     if broker.authorization is None:
         return m.CreateAclsResponse(
@@ -119,13 +121,16 @@ async def create_acls(broker: Broker, call: Call, request: m.CreateAclsRequest) 
                 async for _ in paced(request.creations)
             ]
         )
+
     bindings = [_binding(row) async for row in paced(request.creations)]
+
     # As in Kafka, where such an ACL cannot be made at all: they are for filters.
     async for binding in paced(bindings):
         if ANY in (*binding.pattern[::2], *binding.entry[2:]) or binding.pattern.pattern_type == MATCH:
             raise Refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
     problems = [_why_not_created(binding) async for binding in paced(bindings)]
     usable = [binding for binding, problem in zip(bindings, problems, strict=True) if problem is None]
+
     # A principal without a type fails all ACLs of its pattern: Kafka finds it while it makes the new node.
     spoilt = {pattern async for pattern, entry in paced(usable) if ":" not in entry.principal}
     outcomes = await broker.authorization.create([each for each in usable if each.pattern not in spoilt])
@@ -194,6 +199,7 @@ async def delete_acls(broker: Broker, call: Call, request: m.DeleteAclsRequest) 
                 async for _ in paced(request.filters)
             ]
         )
+
     found = await broker.authorization.delete([_filter(row) async for row in paced(request.filters)])
     return m.DeleteAclsResponse(
         filter_results=[

@@ -47,10 +47,12 @@ def describe_cluster(broker: Broker, call: Call, request: m.DescribeClusterReque
             ErrorCode.MISMATCHED_ENDPOINT_TYPE,
             "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER",
         )
+
     if request.endpoint_type != BROKER_ENDPOINTS:
         return _refuse_endpoints(
             ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}"
         )
+
     response = m.DescribeClusterResponse(
         cluster_id=broker.cluster_id,
         controller_id=broker.metadata.controller_id,
@@ -65,8 +67,10 @@ def describe_cluster(broker: Broker, call: Call, request: m.DescribeClusterReque
     )
     if request.include_cluster_authorized_operations:
         known = call.authorize("Describe", "Cluster", is_filter=True)
+
         # 0 is an empty set of operations, unlike the default, which means "not requested".
         response.cluster_authorized_operations = call.allowed_operations("Cluster") if known else 0
+
     return response
 
 
@@ -85,18 +89,22 @@ async def elect_leaders(broker: Broker, call: Call, request: m.ElectLeadersReque
     deadline = trio.current_time() + request.timeout_ms / 1000
     if not call.authorize("Alter", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
     # Measured on Kafka 3.9.1: an unknown type is this error at the top level and at each partition (reference B.13).
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise Refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
     asked = await _asked_partitions(request)
+
     # A new list: the metadata cache may change while the controller works on it.
     everything = list(broker.metadata.partitions()) if asked is None else asked
     question = ElectionAsked(everything, unclean=request.election_type == UNCLEAN)
     outcomes = await broker.candidate.ask(question)
+
     # NOT_CONTROLLER: Kafka sets it at each partition and leaves the top-level error empty.
     if isinstance(outcomes, ErrorCode):
         refused: dict[TopicPartition, Outcome] = {each: (outcomes, None) async for each in paced(everything)}
         return await _elected(refused)
+
     # The election is done in the store; the wait only lets the client's next Metadata request see it.
     elected = {each: leader async for each, leader in paced(outcomes.items()) if isinstance(leader, int)}
     late = await broker.topics.await_leader_ids(elected, deadline)
@@ -107,6 +115,7 @@ async def elect_leaders(broker: Broker, call: Call, request: m.ElectLeadersReque
         else:
             code = ErrorCode.REQUEST_TIMED_OUT if topic_partition in late else ErrorCode.NONE
             answered[topic_partition] = code, None
+
     # A null list covers the whole cluster, where nearly all partitions have their preferred leader.
     if asked is None:
         answered = {each: row async for each, row in paced(answered.items()) if row[0] != ErrorCode.ELECTION_NOT_NEEDED}
@@ -185,6 +194,7 @@ def _refuse_features(code: ErrorCode) -> m.UpdateFeaturesResponse:
 def _why_refused(update: Feature, version: int) -> str:
     """Kafka's message, with Kafka's order of checks, for a cluster without finalized or supported features."""
     upgrade_type = update.upgrade_type
+
     # Kafka maps version 0 in the same way (KIP-778).
     if version < UPGRADE_TYPE_VERSION:
         upgrade_type = SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE
@@ -199,4 +209,5 @@ def _why_refused(update: Feature, version: int) -> str:
             f"Can not provide versionLevel: {update.max_version_level} less than 1"
             " without setting the SAFE downgradeType in the request."
         )
+
     return "Could not apply finalized feature update because the provided feature is not supported."

@@ -77,6 +77,7 @@ async def describe_configs(broker: Broker, call: Call, request: m.DescribeConfig
         if asked.resource_type not in (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS):
             raise Refuse(ErrorCode.INVALID_REQUEST)
     results = []
+
     # A description of a broker is hundreds of kilobytes, and a request repeats its name with ten bytes.
     repeats = Repeats()
     async for asked in paced(request.resources):
@@ -85,13 +86,16 @@ async def describe_configs(broker: Broker, call: Call, request: m.DescribeConfig
         try:
             found = await _describe(broker, call, asked.resource_type, asked.resource_name)
         except ConfigRefused as refused:
-            row.error_code, row.error_message = refused.code, refused.message
+            row.error_code = refused.code
+            row.error_message = refused.message
         else:
             # Both null and an empty list ask for all properties, as in Kafka.
             wanted = {name async for name in paced(asked.configuration_keys or ())}
+
             # `found` may be a generator: then a property is described when `paced` takes it, with checkpoints between.
             row.configs = [_value(each, request) async for each in paced(found) if not wanted or each.name in wanted]
         results.append(row)
+
     return m.DescribeConfigsResponse(results=results)
 
 
@@ -122,6 +126,7 @@ async def _describe(broker: Broker, call: Call, resource_type: int, name: str) -
         if name not in broker.metadata.topics:
             raise ConfigRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
         return describe_topic(broker.config, await broker.topic_configs.read(name))
+
     if not call.authorize("DescribeConfigs", "Cluster"):
         raise ConfigRefused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED.message)
     if resource_type == BROKER:
@@ -132,11 +137,13 @@ async def _describe(broker: Broker, call: Call, resource_type: int, name: str) -
             broker, name, "Broker id", "Unexpected broker id, expected {} or empty string, but received {}"
         )
         return describe_broker(broker.config)
+
     if resource_type == BROKER_LOGGER:
         if name == "":
             raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
         _require_this_broker(broker, name, "Broker id", "Unexpected broker id, expected {} but received {}")
         return (_logger_level(logger_name, level) for logger_name, level in levels().items())
+
     # Only CLIENT_METRICS is left (KIP-714), which KRaft clusters alone have.
     if name == "":
         raise ConfigRefused(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
@@ -164,6 +171,7 @@ def _value(described: Described, request: m.DescribeConfigsRequest) -> Described
             m.DescribeConfigsResponse.DescribeConfigsSynonym(name=each.name, value=each.text, source=each.source)
             for each in described.synonyms
         ]
+
     return value
 
 
@@ -291,6 +299,7 @@ class _Alteration:
                 outcomes.append((ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
             else:
                 outcomes.append((ErrorCode.NONE, None))
+
         # Notifications are applied in order, so the last one covers all resources. The wait is short and bounded: the
         # changes are in the store either way.
         await self._broker.dynamic_config.await_applied(self._notification)
@@ -350,12 +359,14 @@ class _Alteration:
 
     async def _broker_changed(self, resource: Resource, stored: Mapping[str, str]) -> dict[str, str]:
         """The properties to store for a broker, or for all brokers."""
-        passwords, secured = self._broker.dynamic_config.passwords, self._broker.secured
+        passwords = self._broker.dynamic_config.passwords
+        secured = self._broker.secured
         current = await passwords.decoded(stored)
         texts = self._texts_after(current.texts, resource, BROKER_TABLE.get)
         check_broker(self._broker.config, texts, broker_name=resource.name)
         if secured is not None and resource.name != "":
             await secured.check(texts)
+
         # Kafka needs the password encoder only to write, so validation alone accepts passwords.
         if self._validate_only:
             return texts
@@ -363,10 +374,12 @@ class _Alteration:
             if any(map(is_stored_password, texts)):
                 raise refuse_password("Password config can be defined only at broker level", broker_name="")
             return texts
+
         try:
             encoded = await passwords.encoded(texts, stored)
         except PasswordRefused as refused:
             raise refuse_password(str(refused), broker_name=resource.name) from None
+
         # What cannot be decoded stays: the secret may be back at the next start. Kafka removes it.
         changed = {change.name for change in resource.changes}
         kept = {name: stored[name] for name in current.problems if self._incremental and name not in changed}

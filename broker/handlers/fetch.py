@@ -67,7 +67,9 @@ async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchR
         if call.spent is not None and replica_id(call, request) < 0:
             call.spent.is_never_exempt = True
         return m.FetchResponse(error_code=opened)
+
     session, named, incremental = opened
+
     # `_open` may have closed sessions. Freeing one of 50,000 partitions takes milliseconds, so it is done in steps.
     await broker.fetch_sessions.free_closed()
     plan = FetchPlan(broker, call, request)
@@ -80,6 +82,7 @@ async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchR
         throttled_ms = await _note_fetched(plan, response)
         if not throttled_ms:
             return response
+
         # Its records stay due in the session, so the next request gets them. A client that asked for a new session
         # begins again with a full request.
         if session is not None and not incremental:
@@ -98,6 +101,7 @@ async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchR
         if len(plan.rows) + len(named) + sum(map(len, named.values())) > PARTITIONS_AT_A_TIME:
             await emptied(plan.partitions)
             await emptied(plan.rows)
+
             # A new session keeps the table of its full request as its own partition table.
             if session is None or incremental:
                 await emptied_by_topic(named)
@@ -111,7 +115,9 @@ async def _note_fetched(plan: FetchPlan, response: m.FetchResponse) -> int:
         for row in topic.partitions:
             size_bytes += ROW_BYTES + records_bytes(row)
         await pause_after(len(topic.partitions))
-    quotas, user = plan.broker.quotas, plan.call.quota_user
+
+    quotas = plan.broker.quotas
+    user = plan.call.quota_user
     throttled_ms = quotas.fetched.record(*user, size_bytes, quotas.now_ms())
     if plan.call.spent is not None:
         throttled_ms = max(throttled_ms, quotas.note_time(*user, plan.call.spent.take()))
@@ -129,7 +135,8 @@ async def _answer(
     *,
     incremental: bool,
 ) -> m.FetchResponse:
-    broker, call = plan.broker, plan.call
+    broker = plan.broker
+    call = plan.call
     try:
         if session is not None:
             await _fill_from_session(plan, session, request)
@@ -137,6 +144,7 @@ async def _answer(
             await _fill(plan, named, request)
         if plan.urgent and plan.replica_id < 0:
             await _confirm_log_ends(plan)
+
         # `sendfile` runs on the event loop and would block it for data that is not in the page cache.
         if plan.has_slices:
             await plan.warm()
@@ -148,18 +156,22 @@ async def _answer(
         # File slices hold segment files open until they are sent. A plan that fails or is cancelled sends none.
         plan.release()
         raise
+
     # The session is updated only after the plan is complete: the rows selected here are the ones that are sent.
     if session is not None:
         rows = await _select_rows(plan, session, incremental=incremental)
     else:
         rows = plan.rows
+
     topics = _Topics()
     for number, (each, row) in enumerate(rows.items(), 1):
         topics.add(each, row)
         if number % PARTITIONS_AT_A_TIME == 0:
             await trio.lowlevel.checkpoint()
+
     session_id = NO_SESSION_ID if session is None else session.session_id
     response = m.FetchResponse(session_id=session_id, responses=topics.rows)
+
     # Errors of leadership and storage always set `urgent`, so most responses skip both passes over their rows.
     if plan.urgent and call.version >= CURRENT_LEADER_VERSION:
         await _name_leaders(broker, call, rows, response)
@@ -168,6 +180,7 @@ async def _answer(
             # As in Kafka: these clients do not know the code, and NOT_LEADER_OR_FOLLOWER makes them refresh metadata.
             if row.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
                 row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
     return response
 
 
@@ -186,12 +199,14 @@ async def _confirm_log_ends(plan: FetchPlan) -> None:
 
 def refuse_fetch(request: m.FetchRequest, version: int, code: ErrorCode) -> m.FetchResponse:
     """The same error for every partition, and at the top level from version 7 on, which has that field."""
-    topics, named = _Topics(), Named()
+    topics = _Topics()
+    named = Named()
     for _ in _naming(named, request, version):
         pass
     for wanted in _each(named):
         row = failed_row(wanted, code)
-        row.aborted_transactions, row.records = (), None
+        row.aborted_transactions = ()
+        row.records = None
         topics.add(wanted, row)
     top = code if version >= SESSION_VERSION else ErrorCode.NONE
     return m.FetchResponse(error_code=top, responses=topics.rows)
@@ -223,7 +238,8 @@ async def _open(
 
     The combinations of session id and epoch are listed in `replication/fetch_sessions.py`.
     """
-    sessions, slots = broker.fetch_sessions, broker.config.max_incremental_fetch_session_cache_slots
+    sessions = broker.fetch_sessions
+    slots = broker.config.max_incremental_fetch_session_cache_slots
     named: Named = {}
     for _ in _naming(named, request, call.version):
         await trio.lowlevel.checkpoint()
@@ -235,6 +251,7 @@ async def _open(
             return None, named, False
         count = sum(map(len, named.values()))
         session = sessions.create(trio.current_time(), slots, count, of_follower=replica_id(call, request) >= 0)
+
         # All slots are in better use: the response has session id 0, and the client goes on with full requests.
         if session is None:
             return None, named, False
@@ -243,6 +260,7 @@ async def _open(
         session.rack = request.rack_id
         await _stay_due(session, list(_each(named)))
         return session, named, False
+
     continued = sessions.continue_session(
         request.session_id,
         request.session_epoch,
@@ -257,14 +275,17 @@ async def _open(
         _update(continued, change)
         if number % PARTITIONS_AT_A_TIME == 0:
             await trio.lowlevel.checkpoint()
+
     for number, key in enumerate(_forgotten(request, call.version), 1):
         continued.forget(*key)
         if number % PARTITIONS_AT_A_TIME == 0:
             await trio.lowlevel.checkpoint()
+
     # Kafka, too, closes a session without partitions; the request is then a sessionless fetch of nothing.
     if not continued.partition_count:
         sessions.close(continued.session_id)
         return None, {}, False
+
     # The slots bound the partitions of all sessions together. The error makes the client send a full request, which
     # gets a session only if there is room.
     if continued.partition_count > size and not sessions.has_room_for(continued, slots):
@@ -295,6 +316,7 @@ async def _fill_from_session(plan: FetchPlan, session: FetchSession, request: m.
     """Plan the due partitions of the session, and those that become due while the request waits."""
     deadline = trio.current_time() + request.max_wait_ms / 1000
     due: list[Wanted] = []
+
     # An incremental fetch of a follower names only partitions with news. Through the pulse it counts as a fetch of all
     # partitions of the session, so a quiet partition's follower stays in the ISR.
     plan.pulse = session.pulse
@@ -307,9 +329,11 @@ async def _fill_from_session(plan: FetchPlan, session: FetchSession, request: m.
                 session.watch(wanted, plan.plan(wanted))
                 if number % PARTITIONS_AT_A_TIME == 0:
                     await trio.lowlevel.checkpoint()
+
             # After the due partitions are planned: a partition that is not due did not change before `began_ms`, so the
             # follower had all of it at that time.
             session.pulse.last_fetch_ms = began_ms
+
             # Without a hosted partition no change can wake the request, so it answers at once.
             if _enough(plan, request) or not session.is_watching or not await session.waiter.wait(deadline):
                 return
@@ -336,6 +360,7 @@ async def _select_rows(plan: FetchPlan, session: FetchSession, *, incremental: b
             or row.diverging_epoch.epoch >= 0
             or row.preferred_read_replica >= 0
         )
+
         # Fairness: a partition whose data found no room is planned before those that were served now, which may have
         # more data. A follower outside the ISR joins by a fetch, so its partition is planned in every request; that of
         # a follower whose fetches confirm the leader, too.
@@ -347,9 +372,11 @@ async def _select_rows(plan: FetchPlan, session: FetchSession, *, incremental: b
         if has_news or not incremental or offsets != (wanted.sent_high_watermark, wanted.sent_log_start_offset):
             rows[wanted] = row
         wanted.sent_high_watermark, wanted.sent_log_start_offset = offsets
+
         # A follower whose log diverges truncates it, and takes over nothing else of this row.
         if row.diverging_epoch.epoch >= 0:
             wanted.forget_sent()
+
     await _stay_due(session, served)
     return rows
 
@@ -371,6 +398,7 @@ async def _fill(plan: FetchPlan, named: Named, request: m.FetchRequest) -> None:
     """Plan all named partitions. While fewer than `min_bytes` are planned, wait for changes and plan those again."""
     found: dict[Watched, Wanted] = {}
     unwatched: list[Watched] = []
+
     # A follower needs no response for a higher high watermark alone: its next fetch brings it.
     waiter = Waiter(sleeps_through_commits=plan.replica_id >= 0)
     try:
@@ -379,6 +407,7 @@ async def _fill(plan: FetchPlan, named: Named, request: m.FetchRequest) -> None:
             if partition is not None:
                 found[partition] = each
                 unwatched.append(partition)
+
             # Before other tasks run: a change of a planned partition that is not watched would be missed.
             if number % PARTITIONS_AT_A_TIME == 0:
                 waiter.register(unwatched)
@@ -458,7 +487,8 @@ class _Topics:
     def add(self, wanted: Wanted, row: Row) -> None:
         """Append the next row of the response."""
         if wanted.topic != self._current:
-            self._current, self._members = wanted.topic, []
+            self._current = wanted.topic
+            self._members = []
             topic = m.FetchResponse.FetchableTopicResponse(partitions=self._members)
             if isinstance(self._current, bytes):
                 topic.topic_id = self._current

@@ -103,6 +103,7 @@ async def offset_commit(broker: Broker, call: Call, request: m.OffsetCommitReque
     if not call.authorize("Read", "Group", request.group_id):
         raise Refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     errors, commits = await _asked_commits(broker, call, request.topics, partial(_commit, request))
+
     # Version 0 has no group members and no generation: each offset is a node of its own, and may fail on its own.
     if commits and call.version == STORE_VERSION:
         async for key, commit in paced(commits.items()):
@@ -116,7 +117,9 @@ async def offset_commit(broker: Broker, call: Call, request: m.OffsetCommitReque
                     errors[key] = answer.error
             async for key in paced(answer.too_large):
                 errors[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+
     known = broker.metadata.topics
+
     # A topic without partitions is left out, unless it does not exist.
     topics: dict[str, list[CommitRow]] = {
         topic.name: []
@@ -157,6 +160,7 @@ async def _asked_commits(
                 errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 commits[key] = commit_of(row, now_ms, info.topic_id)
+
     return errors, commits
 
 
@@ -225,6 +229,7 @@ async def txn_offset_commit(broker: Broker, call: Call, request: m.TxnOffsetComm
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         async for key in paced(commits):
             errors[key] = ErrorCode.OFFSET_METADATA_TOO_LARGE if key in answer.too_large else error
+
     topics: dict[str, list[TransactionalRow]] = {}
     async for (name, index), code in paced(errors.items()):
         topics.setdefault(name, []).append(TransactionalRow(partition_index=index, error_code=code))
@@ -263,6 +268,7 @@ async def _stored_in_transaction(
     answer = await broker.groups.commit_in_transaction(request.group_id, event, call.connection_number, is_given_up)
     if answer is None:
         raise given_up(call.client_id)
+
     # Only then: a request that is refused may come from anybody, and must not shut the producer out.
     if not answer.error:
         broker.committers.note(producer, call.connection_number)
@@ -323,11 +329,13 @@ async def offset_fetch(broker: Broker, call: Call, request: m.OffsetFetchRequest
     if call.version >= SEVERAL_GROUPS_VERSION:
         groups = []
         # "All partitions" of one group may be hundreds of kilobytes, for a few bytes of the request.
-        repeats, confirmed = Repeats(), Confirmations()
+        repeats = Repeats()
+        confirmed = Confirmations()
         async for asked in paced(request.groups):
             repeats.note(asked.group_id)
             groups.append(await _fetch_group(broker, call, request, asked, confirmed))
         return m.OffsetFetchResponse(groups=groups)
+
     read = await _fetch(broker, call, request, request.group_id, request.topics, Confirmations())
     if isinstance(read, ErrorCode):
         raise Refuse(read)
@@ -385,6 +393,7 @@ async def _fetch(
         if isinstance(view, ErrorCode):
             return view
         committed = await _by_topic(view.offsets)
+
         # An error row would reveal that the group reads a topic that the caller may not describe.
         shown = {
             name: committed[name]
@@ -392,10 +401,12 @@ async def _fetch(
             if call.authorize("Describe", "Topic", name, is_filter=True)
         }
         return _Read(shown, partial(read_offset, view))
+
     wanted = await _wanted(topics)
     seen = {name: wanted[name] async for name in paced(wanted) if call.authorize("Describe", "Topic", name)}
     if call.version == STORE_VERSION:
         keys = [TopicPartition(name, index) for name, indexes in seen.items() async for index in paced(indexes)]
+
         # Read now, not when the rows are encoded: each needs a round trip to the store.
         stored = {key: await _fetch_from_store(broker, group_id, key) async for key in paced(keys)}
         read = stored.__getitem__
@@ -404,10 +415,12 @@ async def _fetch(
         if isinstance(view, ErrorCode):
             return view
         read = partial(read_offset, view)
+
     # The usual case, without a check for each row.
     if len(seen) == len(wanted):
         return _Read(wanted, read)
     refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
     # Only the topics in `seen` were read; the others keep their place in the order of the response.
     return _Read(wanted, lambda key: read(key) if key.topic in seen else ReadOffset(key, None, refused))
 
@@ -487,10 +500,12 @@ async def offset_delete(broker: Broker, call: Call, request: m.OffsetDeleteReque
                 codes[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 wanted.append(key)
+
     # Also without any partition left: the group's own error still has to be found.
     answer = await broker.groups.delete_offsets(request.group_id, wanted)
     if answer.error:
         raise Refuse(answer.error)
+
     # Partitions that were refused here come first; the coordinator has not seen them.
     return await _deleted({**codes, **answer.codes})
 

@@ -161,6 +161,7 @@ async def join_group(broker: Broker, call: Call, request: m.JoinGroupRequest) ->
     )
     answer = await broker.groups.join(request.group_id, join)
     response = _join_response(answer, call.version)
+
     # A large group has thousands of members, so this list is built with checkpoints.
     response.members = [
         m.JoinGroupResponse.JoinGroupResponseMember(
@@ -254,7 +255,9 @@ async def leave_group(broker: Broker, call: Call, request: m.LeaveGroupRequest) 
         ]
     else:
         leaving = [LeavingMember(request.member_id, None)]
+
     answer = await broker.groups.leave(request.group_id, leaving)
+
     # Before version 3 the response has only a top-level error, so the one member's error moves there.
     if call.version < SEVERAL_MEMBERS_VERSION:
         return m.LeaveGroupResponse(error_code=answer.error or answer.member_errors[0])

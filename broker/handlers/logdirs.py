@@ -57,6 +57,7 @@ async def describe_log_dirs(broker: Broker, call: Call, request: m.DescribeLogDi
 
 async def _describe(broker: Broker, directory: LogDirectory, wanted: Container[TopicPartition] | None) -> DirectoryRow:
     row = DirectoryRow(log_dir=directory.absolute_path)
+
     # Reading the volume's size may be the first access that finds the directory broken, so both cases end alike.
     try:
         if directory.failure is not None:
@@ -65,12 +66,15 @@ async def _describe(broker: Broker, directory: LogDirectory, wanted: Container[T
     except StorageError:
         row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         return row
+
     topics: dict[str, list[LogRow]] = {}
+
     # A copy: logs may be created and deleted at the checkpoints of this loop.
     async for key, log in paced([*directory.logs.items(), *directory.future_logs.items()]):
         if wanted is None or key in wanted:
             is_future = key in directory.future_logs
             topics.setdefault(key.topic, []).append(_describe_log(broker, key, log, is_future=is_future))
+
     row.topics = [TopicRow(name=name, partitions=partitions) async for name, partitions in paced(topics.items())]
     return row
 

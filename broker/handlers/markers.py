@@ -55,14 +55,18 @@ async def write_txn_markers(broker: Broker, call: Call, request: m.WriteTxnMarke
         async for topic in paced(marker.topics):
             async for index in paced(topic.partition_indexes):
                 key = TopicPartition(topic.name, index)
+
                 # Once: to name a partition again takes four bytes, a marker 78 in the log.
                 if key in named:
                     continue
                 named.add(key)
+
                 # In the step that appends, because the coordinator may give up this connection at any time.
                 _check_order(broker, call)
+
                 # A producer without partitions has no row.
                 outcomes.setdefault(marker.producer_id, {})[key] = _append(broker, marker, sent_after, *key)
+
     async for of_producer in paced(outcomes.values()):
         await _await_acknowledgements(of_producer, deadline)
     results = [await _result(*each) async for each in paced(outcomes.items())]
@@ -85,10 +89,12 @@ def _append(broker: Broker, marker: Marker, sent_after: int, topic: str, index: 
         # As in Kafka: without a replica here the marker cannot be written, whether the partition exists or not.
         is_elsewhere = partition is ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_elsewhere else partition
+
     # The request may have been under way while another broker led, and wrote its markers: they would end the next
     # transaction of their producers. A coordinator that reads this answer sends them again.
     if partition.leads_again_after > sent_after:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
     # AddPartitionsToTxn of brokers may name it. A Java broker would take the marker for a state when it loads the log.
     if topic == TRANSACTION_TOPIC:
         return ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
@@ -104,6 +110,7 @@ def _append(broker: Broker, marker: Marker, sent_after: int, topic: str, index: 
         if isinstance(appended, ErrorCode):
             return appended
         last_offset = appended.last_offset
+
     return AppendedUpTo(partition, last_offset + 1, partition.leading_since)
 
 

@@ -107,16 +107,20 @@ async def _all_topics(broker: Broker, call: Call, request: m.MetadataRequest) ->
 async def _encode_topics(broker: Broker, call: Call, request: m.MetadataRequest) -> bytes:
     """The encoded array of all topics, with its count. A topic that changes meanwhile has its old or its new state."""
     parts: list[bytes] = [b""]  # the first is the count, which is known last
-    count, rows = 0, 0
+    count = 0
+    rows = 0
     some: list[Topic] = []
     async for info in paced(list(broker.metadata.topics.values())):
         if call.authorize("Describe", "Topic", info.name, is_filter=True):
             some.append(await _known_topic(broker, call, request, info))
-            count, rows = count + 1, rows + len(info.partitions)
+            count = count + 1
+            rows = rows + len(info.partitions)
         if rows > ROWS_INLINE_MAX or len(some) == TOPICS_AT_A_TIME:
             # In portions: one `encode` of all topics would block the event loop for its whole duration.
             parts.append(await _encode_some(broker, call, some, rows))
-            some, rows = [], 0
+            some = []
+            rows = 0
+
     parts.append(await _encode_some(broker, call, some, rows))
     parts[0] = varint(count + 1) if call.version >= FLEXIBLE_VERSION else count.to_bytes(4, "big")
     return b"".join(parts)
@@ -141,7 +145,8 @@ def _parts_of(response: m.MetadataResponse, version: int) -> tuple[bytes, bytes,
     """
     encoded = m.encode(response, version)
     # The response without topics has the same head and tail, so its length tells where the array begins.
-    topics, response.topics = response.topics, ()
+    topics = response.topics
+    response.topics = ()
     before_count = len(m.encode(response, version)) - _bytes_after(version) - _count_bytes(version)
     response.topics = topics
     end = len(encoded) - _bytes_after(version)
@@ -194,6 +199,7 @@ async def _asked_topic(
     name = broker.metadata.topic_name(asked.topic_id) if by_id else asked.name
     if name is None:
         return Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
+
     # Before the look-up, so that an unauthorized client cannot find out which topics exist.
     if not call.authorize("Describe", "Topic", name):
         # An id says nothing about a topic, but its name does.
@@ -202,6 +208,7 @@ async def _asked_topic(
             name=None if by_id else name,
             topic_id=asked.topic_id if by_id else ZERO_TOPIC_ID,
         )
+
     info = broker.metadata.topics.get(name)
     if info is not None:
         return await _known_topic(broker, call, request, info)
@@ -254,8 +261,11 @@ def _operations(call: Call, request: m.MetadataRequest, name: str) -> int:
 
 
 def _partition(broker: Broker, call: Call, index: int, info: PartitionInfo) -> Partition:
-    error, leader_id = ErrorCode.NONE, info.leader_id
-    replicas, in_sync_replicas = info.replicas, info.in_sync_replicas
+    error = ErrorCode.NONE
+    leader_id = info.leader_id
+    replicas = info.replicas
+    in_sync_replicas = info.in_sync_replicas
+
     # Kafka's `errorUnavailableEndpoints`: version 0 lists only replicas that are among the brokers of the response, and
     # reports the missing ones as an error. Later versions list all.
     if call.version < FULL_LISTS_VERSION:
@@ -263,9 +273,11 @@ def _partition(broker: Broker, call: Call, index: int, info: PartitionInfo) -> P
             [each for each in listed if broker.metadata.endpoint(each, call.listener)]
             for listed in (info.replicas, info.in_sync_replicas)
         )
+
     # A leader that died stays in the partition state until the controller elects another one.
     if info.leader_id == NO_LEADER or info.leader_id not in broker.metadata.brokers:
-        error, leader_id = ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
+        error = ErrorCode.LEADER_NOT_AVAILABLE
+        leader_id = NO_LEADER
     # The leader is alive but has no address on this listener (KIP-103): the client cannot connect to it.
     elif broker.metadata.endpoint(info.leader_id, call.listener) is None:
         leader_id = NO_LEADER
@@ -276,6 +288,7 @@ def _partition(broker: Broker, call: Call, index: int, info: PartitionInfo) -> P
         )
     elif (len(replicas), len(in_sync_replicas)) != (len(info.replicas), len(info.in_sync_replicas)):
         error = ErrorCode.REPLICA_NOT_AVAILABLE
+
     return Partition(
         error_code=error,
         partition_index=index,

@@ -92,6 +92,7 @@ async def list_offsets(broker: Broker, call: Call, request: m.ListOffsetsRequest
             else:
                 to_find.append((topic.name, asked, row))
         topics.append(m.ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=rows))
+
     confirmed = await _confirmed(broker, request, to_find)
     async for name, asked, row in paced(to_find):
         await _fill(broker, call, request, confirmed, name, asked, row)
@@ -149,10 +150,12 @@ async def _fill(
         log = partition.local_log(asked.current_leader_epoch)
     else:
         log = partition.leader_log(asked.current_leader_epoch)
+
     if isinstance(log, ErrorCode):
         row.error_code = log
         return
     is_doubted = _needs_confirmation(request, asked) and confirmed.get(partition, NOT_LEADER)
+
     # What the log holds is uncertain until the truncation ends; Fetch answers the same error.
     if is_doubted or log.is_being_cut:
         row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -165,13 +168,15 @@ async def _fill(
         else:
             row.old_style_offsets = offsets
         return
+
     # Taken before the search, together with `end_offset`: both describe the moment at which the request came.
     uncertain = _uncertain(partition, request, call.version)
     found = await _find(broker, partition, log, asked.timestamp, end_offset, uncertain)
     if isinstance(found, ErrorCode):
         row.error_code = found
         return
-    row.timestamp, row.offset = found.timestamp, found.offset
+    row.timestamp = found.timestamp
+    row.offset = found.offset
     if call.version >= LEADER_EPOCH_VERSION:
         row.leader_epoch = found.leader_epoch
 
@@ -227,6 +232,7 @@ def _offsets_before(broker: Broker, log: PartitionLog, asked: Asked, end_offset:
         # The time of the end offset. An empty active segment has no such entry; `zip` then drops the surplus time.
         written.append(broker.world.now_ms())
         offsets = [offset for offset, time_ms in zip(offsets, written, strict=False) if time_ms <= asked.timestamp]
+
     return [offset for offset in reversed(offsets) if offset <= end_offset][: max(0, asked.max_num_offsets)]
 
 
@@ -240,16 +246,19 @@ async def _find(
         return RecordTime(-1, log.log_start_offset, -1 if epoch is None else epoch)
     if timestamp == LATEST_TIERED:
         return NOTHING
+
     # Both searches go up to the log end offset, as in Kafka; the result is compared with `end_offset` below.
     if timestamp == MAX_TIMESTAMP:
         steps = log.offset_of_largest_timestamp()
     else:
         steps = log.offset_for_timestamp(timestamp, log.log_end_offset)
+
     found = await broker.replicas.logs.gate.search(partition, log, steps)
     if found is None:
         return NOTHING
     if isinstance(found, ErrorCode):
         return found
+
     # A record at or above the end offset is not visible to this client. While the high watermark is uncertain it may
     # have been visible under the previous leader, so the client must retry.
     return found if found.offset < end_offset else uncertain or NOTHING
@@ -341,6 +350,7 @@ async def delete_records(broker: Broker, call: Call, request: m.DeleteRecordsReq
             # This value is answered if the request times out.
             row.low_watermark = partition.low_watermark(broker.metadata.brokers)
             waiting.append((partition, log_start_offset, row))
+
     # Before the wait: no response may report a deletion that a crash of this broker would undo.
     await _make_durable(broker, waiting)
     await _await_deleted(broker, waiting, deadline)
@@ -393,7 +403,8 @@ async def _make_durable(broker: Broker, waiting: list[tuple[Partition, int, Dele
             await logs.checkpoints.write_log_starts(directory)
         except StorageError:
             for row in lost:
-                row.error_code, row.low_watermark = ErrorCode.KAFKA_STORAGE_ERROR, -1
+                row.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                row.low_watermark = -1
 
 
 async def _await_deleted(broker: Broker, waiting: list[tuple[Partition, int, DeletionRow]], deadline: float) -> None:

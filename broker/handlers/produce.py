@@ -109,9 +109,11 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
                 await pause_after()
             row = Row(index=data.index, base_offset=-1)
             rows.append(row)
+
             # As in Kafka: one transactional or unreadable batch fails all partitions of the request.
             if refused:
-                row.error_code, row.error_message = refused, message
+                row.error_code = refused
+                row.error_message = message
                 continue
             guard = verified.get(TopicPartition(topic, data.index)) if verified else None
             appended = await _append(broker, call, request.acks, topic, data, row, guard, confirmed_by)
@@ -120,6 +122,7 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
             elif row.error_code == NOT_LEADER:
                 led_elsewhere.append((topic, row))
         topics.append(m.ProduceResponse.TopicProduceResponse(name=topic, partition_responses=rows))
+
     await emptied(asked)
     if begun:
         await emptied(begun)
@@ -133,18 +136,21 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
             await complete(take_apart(response), broker.world.in_request_thread)
             raise
         return None
+
     # acks=1, or partitions whose only in-sync replica is the leader: the answer need not be queued.
     if not unacknowledged:
         if led_elsewhere:
             for _ in _naming_leaders(broker, call, response, led_elsewhere):
                 await trio.lowlevel.checkpoint()
         return response
+
     decisions = acknowledgements([appended for _, _, appended in unacknowledged], request.acks)
 
     def acknowledged() -> m.ProduceResponse:
         for (topic, row, _), outcome in zip(unacknowledged, decisions.decided, strict=True):
             # The offsets stay in the row whatever the outcome is, as in Kafka: the batch is in the local log.
             row.error_code = ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome
+
             # Leadership may move between the append and its acknowledgement; KIP-951 covers that error, too.
             if outcome is NOT_LEADER:
                 led_elsewhere.append((topic, row))
@@ -174,6 +180,7 @@ def refuse_produce(request: m.ProduceRequest, version: int, code: ErrorCode) -> 
         for topic in topics:
             _close_if_any_is_refused(topic.name, topic.partition_responses)
         return None
+
     return m.ProduceResponse(responses=topics)
 
 
@@ -198,6 +205,7 @@ async def _look_through(call: Call, request: m.ProduceRequest) -> tuple[Asked, E
                     refused = _refuse_request(call, request, topic.name, data, begun)
             if pace.is_over():
                 await pace.give_way()
+
     # One request belongs to one transaction.
     if refused is None and len(begun) > 1 and not await _is_of_one_producer(begun):
         refused = ErrorCode.INVALID_PRODUCER_ID_MAPPING, "Transactional records contained more than one producer ID"
@@ -230,6 +238,7 @@ def _refuse_request(
     if not attributes & TRANSACTIONAL:
         return None
     header = read_batch_header(records)
+
     # As in Kafka: without a producer id it belongs to no transaction.
     if header.producer_id >= 0:
         begun[TopicPartition(topic, data.index)] = header
@@ -244,7 +253,8 @@ def _why_unreadable(records: memoryview) -> tuple[ErrorCode, str | None] | None:
     iterate over fails the whole request.
     """
     # All formats have the size of an entry at byte 8 and its magic at byte 16.
-    size, magic = int.from_bytes(records[8:12], "big", signed=True), records[16] if len(records) > 16 else BATCH_MAGIC
+    size = int.from_bytes(records[8:12], "big", signed=True)
+    magic = records[16] if len(records) > 16 else BATCH_MAGIC
     if size < SMALLEST_ENTRY_BYTES:
         message = f"Record size {size} is less than the minimum record overhead ({SMALLEST_ENTRY_BYTES})"
         return ErrorCode.CORRUPT_MESSAGE, message
@@ -273,6 +283,7 @@ async def _verify(
     None where a transaction of the producer is open already, so that nothing is to be verified.
     """
     verified: dict[TopicPartition, Guard | ErrorCode | None] = {}
+
     # As in Kafka: anybody may then open transactions that no coordinator knows.
     if transactional_id is None or not broker.config.transaction_partition_verification_enable:
         return verified
@@ -282,6 +293,7 @@ async def _verify(
         partition = broker.replicas.get(*key)
         if not call.authorize("Write", "Topic", key.topic, is_filter=True):
             continue
+
         # Kept for `_append`: until then this broker may host the partition, whose batch would lack a guard.
         if isinstance(partition, ErrorCode):
             verified[key] = partition
@@ -290,6 +302,7 @@ async def _verify(
         verified[key] = guard
         if guard is not None and not isinstance(guard, ErrorCode):
             asked.append(key)
+
     if asked:
         header = begun[asked[0]]
         producer = Producer(header.producer_id, header.producer_epoch)
@@ -298,6 +311,7 @@ async def _verify(
         async for key, error in paced(errors.items()):
             if error:
                 verified[key] = code_for(error, knows_abortable=knows_abortable)
+
     return verified
 
 
@@ -335,20 +349,25 @@ async def _append(
     partition = _writable_partition(broker, call, topic, data.index)
     if isinstance(guard, ErrorCode):
         _refuse_unverified(row, guard)
+
         # The batches behind this one may be verified in a moment, and must be sent again with it.
         if data.records is not None and not isinstance(partition, ErrorCode):
             refused_batches.note(partition, read_batch_header(data.records), ErrorCode(row.error_code))
         return None
+
     if isinstance(partition, ErrorCode):
         row.error_code = partition
         return None
-    records, batch = data.records, None
+    records = data.records
+    batch = None
+
     # The usual batch is validated without a coroutine. None: it needs several steps, a rebuild, or the index of each
     # invalid record.
     if records is not None and call.version >= BATCH_FORMAT_2_VERSION:
         batch = check_small(records, partition.config, broker.world.now_ms(), call.version)
     if batch is None:
         batch = await _checked_batch(broker, call, partition, records)
+
     # Kafka's order of checks: KafkaApis validates the request's form (`before_log`), ReplicaManager.appendRecords
     # validates acks, and the log validates the records.
     if acks not in VALID_ACKS and not (isinstance(batch, RecordsRefused) and batch.before_log):
@@ -359,6 +378,7 @@ async def _append(
         return None
     if batch is None:
         return None
+
     # If an earlier batch of the producer failed with a retriable error, this one has a gap before it. It must fail with
     # the same error, so that the client resends both in order (`replication/refused_batches.py`).
     appended: Appended | ErrorCode | None = refused_batches.code_for(partition, batch.header)
@@ -371,15 +391,19 @@ async def _append(
             appended = await _find_original(broker, partition, batch)
         if appended is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and await partition.confirm(confirmed_by):
             appended = NOT_LEADER
+
         # Also after a success: it ends the refusals that an earlier failure of this producer caused.
         refused_batches.note(partition, batch.header, appended)
+
     if isinstance(appended, ErrorCode):
         row.error_code = appended
         _name_first_offset(partition, row)
         return None
+
     row.base_offset = appended.base_offset
     row.log_append_time_ms = appended.append_time_ms
     row.log_start_offset = appended.log_start_offset
+
     # No checkpoint since the append: `leading_since` is still that of the leadership in which the batch was appended.
     up_to = AppendedUpTo(partition, appended.last_offset + 1, partition.leading_since)
     outcome = up_to.outcome(acks)
@@ -409,23 +433,29 @@ async def _find_original(broker: Broker, partition: Partition, batch: "Batch") -
     Kafka keeps the last five batches of each producer and refuses older retries. Here a retry that is byte for byte in
     the log gets its original offset (`storage/duplicate_search.py`), unless that is in a transaction that has ended.
     """
-    log, leader_epoch = partition.log, partition.leader_epoch
+    log = partition.log
+    leader_epoch = partition.leader_epoch
+
     # A sequence ahead of the producer's last one cannot be a retry.
     if log is None or not log.producers.is_behind(batch.header):
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     gate = broker.replicas.logs.gate
+
     # Some clients resend a refused batch without end, and each search reads up to 16 MiB. The leader epoch is part of
     # the key because a new epoch may bring another log content.
     question = (partition.topic_partition, leader_epoch, fingerprint_of(batch))
     if gate.was_fruitless(question):
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
     # The gate refuses logs that are being truncated, and runs the search in slices in request threads.
     found = await gate.search(partition, log, find_batch(log, batch))
     if isinstance(found, ErrorCode):
         return found
+
     # The search ran in threads: if the role changed meanwhile, a truncation may have removed the batch that it found.
     if partition.log is not log or partition.leader_epoch != leader_epoch or not partition.is_leader:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
     # A client gives its batches up before it ends their transaction. So this is no retry but a record of the next one,
     # which was made again with the same number, time and content: as a duplicate it would be acknowledged and lost.
     if found is None or (batch.header.is_transactional and log.producers.has_ended(batch.header, found.base_offset)):
@@ -458,7 +488,9 @@ async def _checked_batch(
     """
     if records is None:
         return RecordsRefused(ErrorCode.INVALID_RECORD, "the partition carries no record batch", before_log=True)
-    rules, now_ms, name = partition.config, broker.world.now_ms(), partition.topic_partition
+    rules = partition.config
+    now_ms = broker.world.now_ms()
+    name = partition.topic_partition
     if call.version < BATCH_FORMAT_2_VERSION:
         return await complete(check_old_produced(records, rules, now_ms, name), broker.world.in_request_thread)
     return await complete(check_produced(records, rules, now_ms, call.version, name), broker.world.in_request_thread)
@@ -494,6 +526,7 @@ def _naming_leaders(
             if leader is not None:
                 row.current_leader = m.ProduceResponse.LeaderIdAndEpoch(leader_id=leader[0], leader_epoch=leader[1])
         yield
+
     response.node_endpoints = [
         m.ProduceResponse.NodeEndpoint(node_id=node.broker_id, host=node.host, port=node.port, rack=node.rack)
         for node in hints.nodes.values()

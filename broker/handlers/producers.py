@@ -43,11 +43,13 @@ async def init_producer_id(broker: Broker, call: Call, request: m.InitProducerId
     name = request.transactional_id
     if name is not None and not call.authorize("Write", "TransactionalId", name):
         raise Refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+
     # KIP-679: who may write to any topic may do so idempotently.
     if name is None and not (
         call.authorize("IdempotentWrite", "Cluster", is_filter=True) or call.may_any("Write", "Topic")
     ):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
     # KIP-360: a client sends its current id and epoch, or neither.
     expected = Producer(request.producer_id, request.producer_epoch)
     if (expected.producer_id == NO_PRODUCER_ID) != (expected.producer_epoch == NO_PRODUCER_EPOCH):
@@ -63,6 +65,7 @@ async def init_producer_id(broker: Broker, call: Call, request: m.InitProducerId
         answer = await broker.transactions.init_producer(name, event, call.connection_number, call.has_hung_up)
     except Overtaken:
         raise given_up(call.client_id) from None
+
     if answer.error is ErrorCode.PRODUCER_FENCED and call.version < FENCED_VERSION:
         raise Refuse(ErrorCode.INVALID_PRODUCER_EPOCH)
     if answer.error:
@@ -126,6 +129,7 @@ async def describe_producers(
                 repeats.note(index, topic.name)
                 rows.append(_describe_producers(broker, topic.name, index))
         topics.append(m.DescribeProducersResponse.TopicResponse(name=topic.name, partitions=rows))
+
     return m.DescribeProducersResponse(topics=topics)
 
 

@@ -66,6 +66,7 @@ async def describe_client_quotas(
         wanted = parse_filter(components, strict=request.strict)
     except QuotaRefused as refused:
         return m.DescribeClientQuotasResponse(error_code=refused.code, error_message=refused.message, entries=None)
+
     entries = []
     async for entity in _entities(broker.store):
         if wanted.fits(entity):
@@ -73,6 +74,7 @@ async def describe_client_quotas(
             rates = read_rates(await read_entity(broker.store, entity.path))
             if rates:
                 entries.append(_described(entity, rates))
+
     return m.DescribeClientQuotasResponse(error_message="", entries=entries)
 
 
@@ -121,8 +123,10 @@ async def alter_client_quotas(
     """
     if not call.authorize("AlterConfigs", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
     # By entity: if a request names one twice, both alterations are written, and the row of the second one remains.
     rows: dict[tuple[tuple[str, str | None], ...], AlteredRow] = {}
+
     # In a pass of its own: Refuse fails the whole request, so nothing may have been written before.
     async for asked in paced(request.entries):
         if len(asked.entity) + len(asked.ops) > PARTS_MAX:
@@ -133,15 +137,18 @@ async def alter_client_quotas(
         try:
             await _alter(broker, asked, validate_only=request.validate_only)
         except QuotaRefused as refused:
-            row.error_code, row.error_message = refused.code, refused.message
+            row.error_code = refused.code
+            row.error_message = refused.message
         # Before StoreError, of which it is a kind: the store works, but the client sent too much for a node.
         except DataTooLarge as error:
             row.error_code, row.error_message = ErrorCode.INVALID_REQUEST, shortened(str(error))
         except ValueError:  # the name makes no valid node path; Kafka answers the same
-            row.error_code, row.error_message = ErrorCode.UNKNOWN_SERVER_ERROR, None
+            row.error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+            row.error_message = None
         except StoreError as error:
             logger.warning("quotas cannot be altered: %s", error, extra={"peer": "metadata store"})
             row.error_code, row.error_message = ErrorCode.UNKNOWN_SERVER_ERROR, shortened(str(error))
+
     entries = list(rows.values())
     await emptied(rows)
     return m.AlterClientQuotasResponse(entries=entries)
@@ -153,7 +160,8 @@ def refuse_alter_client_quotas(
     """The same error for every entity."""
     rows = [_row(_names(asked)) for asked in request.entries]
     for row in rows:
-        row.error_code, row.error_message = code, code.message
+        row.error_code = code
+        row.error_message = code.message
     return m.AlterClientQuotasResponse(entries=rows)
 
 

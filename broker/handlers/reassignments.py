@@ -42,6 +42,7 @@ async def alter_partition_reassignments(
     """
     if not call.authorize("Alter", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
     # A dict, so that of a repeated partition the last target remains.
     targets = {
         TopicPartition(topic.name, row.partition_index): None if row.replicas is None else tuple(row.replicas)
@@ -49,6 +50,7 @@ async def alter_partition_reassignments(
         async for row in paced(topic.partitions)
     }
     topics: dict[str, list[AlteredRow]] = {}
+
     # A request without partitions still asks the controller once: an inactive one must answer NOT_CONTROLLER.
     for portion in list(portions(list(targets.items()), PARTITIONS_AT_A_TIME)) or [()]:
         outcomes = await _begin(broker, dict(portion))
@@ -56,6 +58,7 @@ async def alter_partition_reassignments(
             code, message = outcomes[topic_partition] or PartitionRefused(ErrorCode.NONE)
             row = AlteredRow(partition_index=topic_partition.partition, error_code=code, error_message=message)
             topics.setdefault(topic_partition.topic, []).append(row)
+
     return m.AlterPartitionReassignmentsResponse(
         error_message=NO_MESSAGE,
         responses=[AlteredTopic(name=name, partitions=rows) async for name, rows in paced(topics.items())],

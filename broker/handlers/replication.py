@@ -109,6 +109,7 @@ async def alter_partition(broker: Broker, call: Call, request: m.AlterPartitionR
     """Change the ISR of partitions on behalf of their leader (KIP-497); each partition has its own error."""
     _authorize(call)
     by_id = call.version >= BY_TOPIC_ID_VERSION
+
     # The key is an id from version 2 on: a deleted topic and its successor have one name but two ids.
     changes = [
         (topic.topic_id if by_id else topic.topic_name, row.partition_index, await _isr_change(row, call.version))
@@ -118,6 +119,7 @@ async def alter_partition(broker: Broker, call: Call, request: m.AlterPartitionR
     outcomes = await broker.candidate.ask(AlterPartitionAsked(request.broker_id, request.broker_epoch, changes))
     if isinstance(outcomes, ErrorCode):
         raise Refuse(outcomes)
+
     # The outcomes have the order of `changes`, so a second walk over the request pairs them with their rows.
     answers = iter(outcomes)
     topics = [
@@ -215,6 +217,8 @@ def _altered(index: int, outcome: Leadership | ErrorCode, version: int) -> m.Alt
             row.error_code = ErrorCode.OPERATION_NOT_ATTEMPTED
         return row
     state, row.partition_epoch = outcome
-    row.leader_id, row.leader_epoch, row.isr = state.leader, state.leader_epoch, state.isr
+    row.leader_id = state.leader
+    row.leader_epoch = state.leader_epoch
+    row.isr = state.isr
     row.leader_recovery_state = state.leader_recovery_state
     return row

@@ -121,6 +121,7 @@ async def alter_user_scram_credentials(
         raise Refuse(ErrorCode.NOT_CONTROLLER)
     if not call.authorize("Alter", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
     # The rules compare all alterations of the request with each other, so this work cannot be split into steps.
     in_thread = broker.world.in_request_thread
     refused, left = await in_thread(_look_at, request)
@@ -131,6 +132,7 @@ async def alter_user_scram_credentials(
         }
         async for user in paced(await in_thread(left.missing, configs)):
             refused[user] = Refusal(ErrorCode.RESOURCE_NOT_FOUND, NOTHING_TO_DELETE)
+
         # A deletion of a missing credential refuses all alterations of its user.
         left = await in_thread(left.without, refused)
         by_user = await in_thread(left.by_user)
@@ -142,6 +144,7 @@ async def alter_user_scram_credentials(
     except (StoreError, ValueError) as error:
         logger.warning("SCRAM credentials cannot be altered: %s", error, extra={"peer": "metadata store"})
         raise Refuse(ErrorCode.UNKNOWN_SERVER_ERROR) from None
+
     rows = [_row(user, refusal) async for user, refusal in paced((refused | outcomes).items())]
     return m.AlterUserScramCredentialsResponse(results=rows)
 

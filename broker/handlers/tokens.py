@@ -43,12 +43,14 @@ async def create_delegation_token(
     from barnabas.security.sasl import tokens as rules
 
     requester = owner = parse_principal(call.principal)
+
     # Without an owner in the request the token belongs to its requester.
     if call.version >= OWNER_VERSION and request.owner_principal_name:
         # Kafka fails on an owner with a name and no type.
         if request.owner_principal_type is None:
             return _not_created(call.version, ErrorCode.UNKNOWN_SERVER_ERROR, owner, requester)
         owner = KafkaPrincipal(request.owner_principal_type, request.owner_principal_name)
+
     # Not for `dispatch`: `refuse_create_delegation_token` names neither owner nor requester.
     try:
         _caller(call)
@@ -56,16 +58,19 @@ async def create_delegation_token(
             raise Refuse(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
         renewers = [KafkaPrincipal(row.principal_type, row.principal_name) async for row in paced(request.renewers)]
         token_id = rules.new_token_id(broker.world.rng.randbytes(rules.TOKEN_ID_RANDOM_BYTES))
-        store, now_ms = broker.tokens(), broker.world.now_ms()
+        store = broker.tokens()
+        now_ms = broker.world.now_ms()
         token = rules.create_token(
             store.known.rules, owner, requester, renewers, request.max_lifetime_ms, token_id, now_ms
         )
         await _stored(store.create(token))
     except Refuse as refusal:
         return _not_created(call.version, refusal.code, owner, requester)
+
     logger.info("%s has created the delegation token %s of %s", requester, token_id, owner)
     response = _response(call.version, owner, requester)
-    response.issue_timestamp_ms, response.max_timestamp_ms = token.issued_at_ms, token.max_at_ms
+    response.issue_timestamp_ms = token.issued_at_ms
+    response.max_timestamp_ms = token.max_at_ms
     response.expiry_timestamp_ms = token.expires_at_ms
     response.token_id, response.hmac = token_id, store.known.hmac_of(token_id)
     return response
@@ -77,8 +82,10 @@ async def renew_delegation_token(
     """Extend the lifetime of a token. Raises Refuse."""
     from barnabas.security.sasl.tokens import renew_token
 
-    caller, store = _caller(call), broker.tokens()
-    found, now_ms = store.known.with_hmac(bytes(request.hmac)), broker.world.now_ms()
+    caller = _caller(call)
+    store = broker.tokens()
+    found = store.known.with_hmac(bytes(request.hmac))
+    now_ms = broker.world.now_ms()
     token = renew_token(store.known.rules, found, caller, request.renew_period_ms, now_ms)
     await _change(store, token)
     return m.RenewDelegationTokenResponse(expiry_timestamp_ms=token.expires_at_ms)
@@ -90,8 +97,10 @@ async def expire_delegation_token(
     """Change the expiry time of a token, or remove it. Raises Refuse."""
     from barnabas.security.sasl.tokens import expire_token
 
-    caller, store = _caller(call), broker.tokens()
-    found, now_ms = store.known.with_hmac(bytes(request.hmac)), broker.world.now_ms()
+    caller = _caller(call)
+    store = broker.tokens()
+    found = store.known.with_hmac(bytes(request.hmac))
+    now_ms = broker.world.now_ms()
     token, is_removed = expire_token(store.known.rules, found, caller, request.expiry_time_period_ms, now_ms)
     if is_removed:
         await _stored(store.remove(token.token_id))
@@ -107,7 +116,8 @@ async def describe_delegation_token(
     from barnabas.security.principals import KafkaPrincipal
     from barnabas.security.sasl.tokens import check_enabled, is_described
 
-    caller, known = _caller(call), broker.tokens().known
+    caller = _caller(call)
+    known = broker.tokens().known
     check_enabled(known.rules)
     owners = None
     if request.owners is not None:
@@ -157,7 +167,8 @@ def _described(
 ) -> m.DescribeDelegationTokenResponse.DescribedDelegationToken:
     Response = m.DescribeDelegationTokenResponse
     requester_type, requester_name = token.requester if version >= OWNER_VERSION else NO_ONE  # no field for it
-    Described, Renewer = Response.DescribedDelegationToken, Response.DescribedDelegationTokenRenewer
+    Described = Response.DescribedDelegationToken
+    Renewer = Response.DescribedDelegationTokenRenewer
     return Described(
         principal_type=token.owner.type,
         principal_name=token.owner.name,

@@ -69,19 +69,24 @@ async def create_topics(broker: Broker, call: Call, request: m.CreateTopicsReque
         if isinstance(outcome, TopicRefused):
             rows.append(_refused(asked.name, outcome.code, outcome.message))
             continue
+
         # `validate_only` returns the plan alone: no topic id, and no leaders to wait for.
         plan = outcome.plan if isinstance(outcome, CreatedTopic) else outcome
         rows.append(await _created(broker, call, plan, outcome))
         if isinstance(outcome, CreatedTopic):
             waiting[asked.name] = len(plan.assignment)
+
     late = await broker.topics.await_leaders(waiting, deadline) if request.timeout_ms > 0 else waiting
+
     # In Kafka, too, timeout_ms <= 0 answers REQUEST_TIMED_OUT at once for topics that are being created.
     rows = [_timed_out(row) if row.name in late else row async for row in paced(rows)]
+
     # KIP-525: the right to create a topic does not include the right to see its configuration.
     if call.version >= TELLS_CONFIG_VERSION:
         async for row in paced(rows):
             if not call.authorize("DescribeConfigs", "Topic", row.name, is_filter=True):
                 row.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
     call.throttle(mutations.throttled_ms)
     return m.CreateTopicsResponse(throttle_time_ms=mutations.throttled_ms, topics=rows)
 
@@ -97,6 +102,7 @@ async def _create(
     # Create on the cluster allows every topic name.
     if not (call.authorize("Create", "Cluster", is_filter=True) or call.authorize("Create", "Topic", asked.name)):
         return TopicRefused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+
     # Checking takes time per property, even for unknown names, and a client may send any number.
     if len(asked.configs) > CHANGES_MAX:
         return TopicRefused(ErrorCode.INVALID_REQUEST, f"{len(asked.configs)} properties are more than {CHANGES_MAX}.")
@@ -108,11 +114,13 @@ async def _create(
         # Of a property that is named twice the last value counts.
         configs={config.name: config.value for config in asked.configs},
     )
+
     # A topic that cannot be created costs nothing.
     if mutations.is_limited and not validate_only:
         plan = await broker.topics.create(new, validate_only=True)
         if isinstance(plan, TopicPlan) and not mutations.take(len(plan.assignment)):
             return QUOTA_EXCEEDED
+
     return await broker.topics.create(new, validate_only=validate_only)
 
 
@@ -137,7 +145,8 @@ def _message(code: ErrorCode, message: str | None) -> str | None:
 def _timed_out(row: CreateRow) -> CreateRow:
     """The row of a topic that is being created and has no leaders yet; it keeps the topic id."""
     late = _refused(row.name, ErrorCode.REQUEST_TIMED_OUT, None)
-    late.topic_id, late.error_message = row.topic_id, None
+    late.topic_id = row.topic_id
+    late.error_message = None
     return late
 
 
@@ -145,6 +154,7 @@ async def _created(broker: Broker, call: Call, plan: TopicPlan, outcome: Created
     row = CreateRow(name=plan.name, error_message=None)
     if call.version < TELLS_CONFIG_VERSION:
         return row
+
     # Without its id, too, as in Kafka. `create_topics` sets the error code.
     if not call.authorize("DescribeConfigs", "Topic", plan.name, is_filter=True):
         return row
@@ -176,12 +186,15 @@ async def delete_topics(broker: Broker, call: Call, request: m.DeleteTopicsReque
     deadline = trio.current_time() + request.timeout_ms / 1000
     if not broker.candidate.is_active:
         raise Refuse(ErrorCode.NOT_CONTROLLER)
+
     # TOPIC_DELETION_DISABLED came with version 3; older clients do not know it.
     if not broker.config.delete_topic_enable:
         disabled = call.version >= DELETION_DISABLED_VERSION
         code = ErrorCode.TOPIC_DELETION_DISABLED if disabled else ErrorCode.INVALID_REQUEST
         raise Refuse(code)
+
     rows = [_look_up(broker, call, *asked) async for asked in paced(_asked_topics(request, call.version))]
+
     # A topic may be named several times, also once by name and once by id. It is marked once, and all its rows have the
     # same outcome.
     waiting: dict[str, list[DeleteRow]] = {}
@@ -189,6 +202,7 @@ async def delete_topics(broker: Broker, call: Call, request: m.DeleteTopicsReque
         if row.name is not None and not row.error_code:
             waiting.setdefault(row.name, []).append(row)
     mutations = broker.quotas.mutations_of(*call.quota_user, strict=call.version >= STRICT_DELETION_VERSION)
+
     # A copy: topics that cannot be marked leave `waiting`, and the wait below leaves them out.
     for name in list(waiting):
         known = broker.metadata.topics.get(name)
@@ -198,6 +212,7 @@ async def delete_topics(broker: Broker, call: Call, request: m.DeleteTopicsReque
         refused = await broker.topics.mark_for_deletion(name)
         if refused is not None:
             _refuse_rows(waiting.pop(name), refused.code)
+
     # All topics are marked before the first wait: the controller deletes them together.
     for name in await broker.topics.await_gone(set(waiting), deadline):
         _refuse_rows(waiting[name], ErrorCode.REQUEST_TIMED_OUT)
@@ -228,15 +243,19 @@ def _look_up(broker: Broker, call: Call, name: str | None, topic_id: bytes) -> D
         if row.name is None:
             row.error_code = ErrorCode.UNKNOWN_TOPIC_ID
             return row
+
         # The client knows the id; the name is for those who may describe the topic.
         if not call.authorize("Describe", "Topic", row.name):
-            row.name, row.error_code = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            row.name = None
+            row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return row
+
     # Authorization before existence: otherwise the error would reveal which topics exist.
     if row.name is None or not call.authorize("Delete", "Topic", row.name):
         row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED  # also without a name and an id
     elif row.name not in broker.metadata.topics:
         row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
     return row
 
 
@@ -260,6 +279,7 @@ async def create_partitions(
     if not broker.candidate.is_active:
         raise Refuse(ErrorCode.NOT_CONTROLLER)
     named = await counted(asked.name for asked in request.topics)
+
     # By name: a topic that is named twice gets one row, with INVALID_REQUEST.
     rows: dict[str, GrowRow] = {}
     waiting: dict[str, int] = {}
@@ -267,9 +287,11 @@ async def create_partitions(
     async for asked in paced(request.topics):
         row = rows[asked.name] = GrowRow(name=asked.name)
         if named[asked.name] > 1:
-            row.error_code, row.error_message = ErrorCode.INVALID_REQUEST, "Duplicate topic in request."
+            row.error_code = ErrorCode.INVALID_REQUEST
+            row.error_message = "Duplicate topic in request."
         elif not call.authorize("Alter", "Topic", asked.name):
-            row.error_code, row.error_message = ErrorCode.TOPIC_AUTHORIZATION_FAILED, MAY_NOT_ALTER
+            row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            row.error_message = MAY_NOT_ALTER
         else:
             # Null lets the controller choose the replicas; an empty list is an assignment, and a wrong one.
             assignments = None
@@ -281,6 +303,7 @@ async def create_partitions(
                 row.error_code, row.error_message = outcome.code, shortened(outcome.message)
             elif not request.validate_only:
                 waiting[asked.name] = outcome.partition_count
+
     late = await broker.topics.await_leaders(waiting, deadline) if request.timeout_ms > 0 else waiting
     for name in late:
         rows[name].error_code = ErrorCode.REQUEST_TIMED_OUT

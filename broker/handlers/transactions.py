@@ -62,10 +62,13 @@ async def add_partitions_to_txn(
         if not call.authorize("ClusterAction", "Cluster"):
             raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         deadline = trio.current_time() + VERIFICATION_SECONDS_MAX
+
         # Also without transactions, which Kafka does not answer at all.
         results = [await _one_of_several(broker, call, each, deadline) async for each in paced(request.transactions)]
         return m.AddPartitionsToTxnResponse(results_by_transaction=results)
-    name, topics = request.v3_and_below_transactional_id, request.v3_and_below_topics
+
+    name = request.v3_and_below_transactional_id
+    topics = request.v3_and_below_topics
     if not call.authorize("Write", "TransactionalId", name):
         raise Refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     errors: Errors = {}
@@ -95,7 +98,8 @@ def refuse_add_partitions_to_txn(
 
 
 async def _one_of_several(broker: Broker, call: Call, asked: AskedTransaction, deadline: float) -> TransactionResult:
-    name, producer = asked.transactional_id, Producer(asked.producer_id, asked.producer_epoch)
+    name = asked.transactional_id
+    producer = Producer(asked.producer_id, asked.producer_epoch)
     errors: Errors = {}
     async for key in _named(asked.topics):
         is_missing = broker.metadata.partition(*key) is None
@@ -260,6 +264,7 @@ async def _described(broker: Broker, call: Call, name: str) -> Described:
         found = ErrorCode.INVALID_REQUEST
     else:
         found = await broker.transactions.describe(name)
+
     if isinstance(found, ErrorCode):
         return Described(transactional_id=name, error_code=found)
     topics: dict[str, list[int]] = {}

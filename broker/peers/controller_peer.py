@@ -59,13 +59,16 @@ class ControllerPeer:
                 if not isinstance(outcome, str):
                     return outcome
                 problem = outcome
+
                 # The metadata changed during the request, so no later change would end the wait below.
                 if controller_id != self._metadata.controller_id:
                     continue
+
                 # With a backoff, as the same controller may answer again without a change of the metadata.
                 with trio.move_on_after(backoff_ms / 1000):
                     await self._metadata.changed()
                 backoff_ms = min(2 * backoff_ms, BACKOFF_MS_MAX)
+
         raise PeerLost(f"{type(request).__name__} is not answered by a controller: {problem}")
 
     async def _ask_once(self, request: m.Message, version_max: int | None) -> m.Message | str:

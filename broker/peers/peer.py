@@ -130,7 +130,8 @@ class Peers:
             in_thread=self._world.in_thread,
             on_close=self._forget,
         )
-        peer.logins, peer.handshakes = self.logins, self.handshakes
+        peer.logins = self.logins
+        peer.handshakes = self.handshakes
         self._open[peer] = None
         return peer
 

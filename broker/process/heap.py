@@ -67,7 +67,8 @@ async def keep_small(load: Callable[[], int]) -> None:
 
     `load()` is a measure of the long-lived objects: connections and partitions.
     """
-    frozen_at, trimmed_at_bytes = max(FREEZE_LOAD_MIN, load()), resident_bytes()
+    frozen_at = max(FREEZE_LOAD_MIN, load())
+    trimmed_at_bytes = resident_bytes()
     while True:
         for _ in range(LOOKS_A_COLLECTION):
             await trio.sleep(LOOK_SECONDS)

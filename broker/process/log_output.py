@@ -74,7 +74,8 @@ class QueueingHandler(logging.Handler):
         while (line := self._lines.get()) is not None:
             # Read once: the event loop may drop more meanwhile, and each lost line must be counted in one report.
             dropped = self.dropped
-            lost, reported = dropped - reported, dropped
+            lost = dropped - reported
+            reported = dropped
             try:
                 self._output.write(f"{line}\n")
                 if lost:
@@ -141,8 +142,10 @@ class RepeatFilter(logging.Filter):
         peer: object = getattr(record, "peer", None)
         if peer is None:
             return True
+
         # By the message before its arguments: an errno or a port in it does not make it another line.
-        key, now = (record.name, str(record.msg), peer), self._clock()
+        key = (record.name, str(record.msg), peer)
+        now = self._clock()
         said_at, held_back = self._said.get(key, (float("-inf"), 0))
         if now - said_at < REPEAT_INTERVAL_SECONDS:
             self._said[key] = said_at, held_back + 1
@@ -150,6 +153,7 @@ class RepeatFilter(logging.Filter):
         if len(self._said) >= REPEATS_KEPT_MAX:
             self._said.clear()
         self._said[key] = now, 0
+
         # Formatted here, so that the count can be appended; `args` must be empty then, or it would be formatted again.
         if held_back:
             record.msg, record.args = f"{record.getMessage()} (and {held_back} times more)", ()

@@ -72,6 +72,7 @@ def run_broker(config: BrokerConfig, print_line: Callable[[str], None]) -> Failu
         return Failure(str(error), misconfigured=False)
     except OSError as error:
         return Failure(error.strerror or str(error), misconfigured=False)
+
     logger.info("stopped")
     return None
 
@@ -88,6 +89,7 @@ async def _serve_until_signal(config: BrokerConfig, print_line: Callable[[str], 
                 logging.shutdown()
                 os._exit(STATUS_STOPPED_AT_ONCE)  # a thread that waits for a disk could not be ended otherwise
             logger.info("%s: stopping; a second signal stops at once", signal.Signals(number).name)
+
             # The start does not look at `stop`. It may wait for long, for the store or for the check of the logs.
             if not ready.is_ready:
                 scope.cancel()
@@ -95,6 +97,7 @@ async def _serve_until_signal(config: BrokerConfig, print_line: Callable[[str], 
 
         def reload_on_hangup(broker: Broker) -> None:
             secured = broker.secured
+
             # Without key stores SIGHUP ends the process, as every other.
             if secured is not None:
                 signal.signal(signal.SIGHUP, lambda *_: token.run_sync_soon(secured.ask_to_reload))

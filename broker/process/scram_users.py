@@ -68,7 +68,8 @@ async def remove(place: Place, user: str, mechanisms: Sequence[str]) -> list[str
 
 
 def _upsertion(user: str, mechanism: str, iterations: int, password: str) -> Upsertion:
-    number, salt = NUMBERS[mechanism], secrets.token_bytes(SALT_BYTES)
+    number = NUMBERS[mechanism]
+    salt = secrets.token_bytes(SALT_BYTES)
     salted = salted_password(password.encode(), salt, iterations, MECHANISMS[number])
     return Upsertion(user, number, iterations, salt, salted)
 

@@ -75,6 +75,7 @@ async def open_store(place: Place, *, to_fill: bool) -> AsyncIterator[MetadataSt
         elif not disk.exists(path):
             raise StoreUnavailable(path, "there is no such file")
         store = await open_sqlite_store(path, in_worker_thread, wall_clock_ms)
+
     try:
         yield store
     # Shielded: an interrupted command must still end its ZooKeeper session, and release the lock of the embedded store.

@@ -183,11 +183,13 @@ def parse_filter(components: Sequence[tuple[str, int, str | None]], *, strict: b
             called = "client" if kind == CLIENT_ID else kind
             raise _refused(f"Duplicate {called} filter component entity type")
         parsed[kind] = Component(kind, match if how == EXACT else None, any=how == ANY)
+
     if IP in parsed and len(parsed) > 1:
         raise _refused(
             "Invalid entity filter component combination, IP filter component should not be used with user or clientId "
             "filter component."
         )
+
     return Filter(tuple(parsed.values()), strict)
 
 

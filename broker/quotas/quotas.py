@@ -41,11 +41,13 @@ class Quotas:
         self._tables = {name: QuotaTable() for name in (PRODUCED, FETCHED, MUTATIONS, REQUEST_TIME)}
         self.produced = ClientRates(self._tables[PRODUCED], window)
         self.fetched = ClientRates(self._tables[FETCHED], window)
+
         # As in Kafka a request is throttled for one sample of its time at most: long ones come rarely.
         self._request_time = ClientRates(self._tables[REQUEST_TIME], window, throttle_max_ms=window.sample_ms)
         self.mutations = ClientMutations(self._tables[MUTATIONS], mutations)
         self._creations = ConnectionCreations(config, window)
         replication = Window(config.replication_quota_window_num, config.replication_quota_window_size_seconds * 1000)
+
         # KIP-73. What is sent to followers, and what is received as a follower.
         self.as_leader = ReplicationThrottle(
             broker_id,
@@ -62,10 +64,12 @@ class Quotas:
             self.now_ms,
         )
         self._turns: dict[str, trio.Lock] = {}  # of each listener
+
         # KIP-612. An address is to its table what a client id is to the others.
         self._addresses = QuotaTable()
         self._known: dict[str, None] = {}  # paths of entities with properties
         self._connections = ClientRates(self._addresses, window, throttle_max_ms=window.sample_ms)
+
         # Looked at for each request, so that a broker without quotas does nothing more.
         self.is_active = False
         self.limits_request_time = False
@@ -88,7 +92,8 @@ class Quotas:
         """Record a connection from this address; if there are too many, how long it is kept until it is closed."""
         if not self._addresses.has_quotas:
             return 0
-        address, now_ms = address_text(address), self.now_ms()
+        address = address_text(address)
+        now_ms = self.now_ms()
         throttled_ms = self._connections.record("", address, 1, now_ms)
         # Only connections that are served count.
         if throttled_ms:
@@ -138,11 +143,13 @@ class Quotas:
             self._known[path] = None
         else:
             self._known.pop(path, None)
+
         if entity.ip != "":
             # A name of a host is resolved by Kafka's tools, and stored as an address.
             address = None if entity.ip is None else address_text(entity.ip)
             self._addresses.set(Entity("", address), _rate(path, texts, CONNECTIONS))
             return
+
         for name, table in self._tables.items():
             table.set(entity, _rate(path, texts, name))
         self.is_active = any(table.has_quotas for table in self._tables.values())

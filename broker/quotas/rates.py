@@ -71,7 +71,8 @@ class Rate:
 
     def window_ms(self, now_ms: int) -> int:
         """The time by which the rate divides."""
-        elapsed_ms, window = self._elapsed_ms(now_ms), self._window
+        elapsed_ms = self._elapsed_ms(now_ms)
+        window = self._window
         missing = window.samples - 1 - elapsed_ms // window.sample_ms
         return max(elapsed_ms + max(missing, 0) * window.sample_ms, 1)
 

@@ -37,6 +37,7 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
         if not await broker.quotas.pace(listener):
             return
         throttled_ms = broker.quotas.note_connection(stream.peer_address)
+
         # KIP-612: a client that connects too often is not answered, and cannot try again at once.
         if throttled_ms:
             await trio.sleep(throttled_ms / 1000)
@@ -46,6 +47,7 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
             about = {"peer": stream.peer_address}
             logger.info("refusing a connection of %s: %s", about["peer"], connection, extra=about)
             return
+
         # From here on `resting` counts the waits of this task's requests at this connection.
         asker.set(connection)
         try:
@@ -76,13 +78,16 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
 
 async def _serve_requests(broker: Broker, connections: Connections, connection: Connection) -> None:
     reader = await _enter(broker, connections, connection)
-    pipelined, delayed = connection.pipelined, connection.pipelined.responses
-    charged, pace = Charged(connections, connection, broker.turns.of_clients), pace_of_run()
+    pipelined = connection.pipelined
+    delayed = connection.pipelined.responses
+    charged = Charged(connections, connection, broker.turns.of_clients)
+    pace = pace_of_run()
     while not connections.finishing:
         frame = reader.next_frame()
         while frame is None:
             wanted_bytes = LARGE_FRAME_RECEIVE_BYTES if reader.needed_bytes > RECEIVE_BYTES else RECEIVE_BYTES
             connection.progress_at = trio.current_time()
+
             # A busy client's bytes are there already, and a wait costs more than the receive. But a client that always
             # has bytes ready must not keep the loop.
             is_my_turn = not pace.is_over(rows=0) and not delayed
@@ -98,11 +103,13 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
             frame = reader.next_frame()
             if frame is None:
                 connections.hold_frame(connection, reader.pending_bytes)
+
         # Requests are handled in order; only a Produce may begin while an earlier one waits for its acknowledgement.
         while delayed and (len(delayed) >= PIPELINED_MAX or not is_pipelined(frame)):
             await _send_ready(connections, connection)
         if connection.login is not None and await _logs_in_again(connections, connection, reader, frame):
             continue
+
         # Before the handling: a request that may change something is cancelled neither by `finish` nor by the sweep.
         connection.busy = connection.is_handling = True
         connections.hold_frame(connection, len(frame) + reader.pending_bytes)
@@ -110,11 +117,13 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
         answer = await (calling_before_wait(handling, connection.send_unsent) if connection.unsent else handling)
         frame = None  # its memory is free while the response is sent, which may take long
         connections.hold_frame(connection, reader.pending_bytes)  # later frames may be in the buffer already
+
         # Responses leave in the order of the requests: one that is ready queues behind those that wait.
         if isinstance(answer, DelayedResponse) or (delayed and answer):
             pipelined.add(answer)
         elif answer:
             following = reader.peek()
+
             # A small response waits while the next Produce is handled, so that both leave by one system call.
             if following is not None and is_pipelined(following) and (small := small_piece(answer)) is not None:
                 connection.unsent += small
@@ -123,11 +132,13 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
         if connection.muted_until:
             await _sit_out(connections, connection)
         connection.busy, connection.is_handling = bool(delayed), False
+
         # Frames that are already in the buffer need no receive, and so no checkpoint: without this one, a client that
         # sends many small requests at once would keep the loop.
         if connection.gives_way or pace.is_over():
             connection.send_unsent()
             await _give_way(connection)
+
     # `finish` has not cancelled this connection, which was busy: the Produce requests it accepted are answered.
     await _send_pipelined(connections, connection)
 
@@ -233,6 +244,7 @@ async def _answer_frame(
     # Raised again unless it is an ApiVersions, with which a client of any version begins.
     except UnsupportedRequest as unsupported:
         return answer_unsupported(unsupported)
+
     # For `finish`: a Fetch that waits is not answered.
     connection.api_key = header.api_key
     call = Call(

@@ -66,8 +66,10 @@ class Connection:
         self.number = number  # in the order in which they are accepted
         self.listener = listener
         self.address = stream.peer_address
+
         # Set by `entry.py` on a listener with TLS or SASL, with `stream` and `pipelined` in the case of TLS.
-        self.protocol, self.principal = "PLAINTEXT", ANONYMOUS
+        self.protocol = "PLAINTEXT"
+        self.principal = ANONYMOUS
         self.login: Login | None = None  # with SASL
         self.scope = trio.CancelScope()
         self.progress_at = trio.current_time()
@@ -102,7 +104,8 @@ class Connection:
     def note_sent(self, now: float) -> None:
         """Called by the sweep: a connection that sent bytes since the last sweep is not idle."""
         if self.sent_bytes != self.stream.sent_bytes:
-            self.sent_bytes, self.progress_at = self.stream.sent_bytes, now
+            self.sent_bytes = self.stream.sent_bytes
+            self.progress_at = now
 
     def has_rested_long(self, now: float) -> bool:
         """Whether its request has waited for more than SWEEP_SECONDS."""
@@ -166,8 +169,10 @@ class Connections:
             await self._wait_for_slot(listener)
             if stream.has_hung_up():
                 return "its client has gone while it waited for max.connections"
+
         if full:
             return "max.connections.per.ip is reached"
+
         # Only at the listener of the brokers: clients could keep them from replicating (KIP-402).
         if len(self._open) >= self._config.max_connections:
             self._close_quietest_client()

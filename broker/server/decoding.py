@@ -86,7 +86,8 @@ class Decoding:
             for _ in range(count):
                 self.decoded_bytes = next(self._steps)
         except StopIteration as stop:
-            self.is_whole, self.decoded_bytes = True, stop.value
+            self.is_whole = True
+            self.decoded_bytes = stop.value
         # One check for all steps: each step is bounded, so they cannot exceed the limit by much.
         if self.decoded_bytes > self._bytes_max:
             raise ProtocolViolation(f"a request becomes more than {self._bytes_max} bytes of objects")

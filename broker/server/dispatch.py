@@ -242,6 +242,7 @@ def _note_use(
             return Encoded((throttled_ms.to_bytes(INT32_BYTES, "big") + head[INT32_BYTES:], *others))
     elif response is not None:
         _say_throttled(response, throttled_ms)
+
     return response
 
 
@@ -336,6 +337,7 @@ async def _handle(
     except Exception:
         _log_failure(call)
         code = ErrorCode.UNKNOWN_SERVER_ERROR
+
     # A large request has many rows, and its refusal as many: too long for one step of the event loop.
     if route.refuse is None or request_bytes <= REFUSED_INLINE_BYTES_MAX:
         return refused(call.api_key, request, call.version, code)
@@ -428,6 +430,7 @@ def _cut_off(call: Call, error: Exception) -> ProtocolViolation:
 def _framed(api_key: int, version: int, correlation_id: int, size_bytes: int, body: Pieces) -> Pieces:
     """The pieces of a frame: length, header and body. Small neighbours in memory are joined; file slices are not."""
     prefix = response_prefix(size_bytes, correlation_id, response_header_version(api_key, version))
+
     # The usual response: one piece, so one system call.
     if len(body) == 1 and not isinstance(body[0], FileSlice) and len(body[0]) <= PIECE_BYTES:
         return [prefix + body[0]]
@@ -438,13 +441,16 @@ def _framed(api_key: int, version: int, correlation_id: int, size_bytes: int, bo
         # Copying a large piece would cost more than the system call that it saves.
         if isinstance(piece, FileSlice) or len(piece) > PIECE_BYTES:
             pieces += b"".join(joined), piece
-            joined, joined_bytes = [], 0
+            joined = []
+            joined_bytes = 0
             continue
         joined.append(piece)
         joined_bytes += len(piece)
         if joined_bytes > PIECE_BYTES:
             pieces.append(b"".join(joined))
-            joined, joined_bytes = [], 0
+            joined = []
+            joined_bytes = 0
+
     if joined:
         pieces.append(b"".join(joined))
     return pieces

@@ -68,6 +68,7 @@ async def log_in_again(
             )
             return True
         login.check_session()
+
     return False
 
 

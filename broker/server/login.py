@@ -64,6 +64,7 @@ class Login:
                 continue
             if frame is not None:
                 await self._carry_out(authenticator.receive(frame, self._moment()))
+
                 # Frames that have arrived need no receive: thousands of bad tokens would be answered in one step.
                 await trio.lowlevel.checkpoint()
                 continue
@@ -111,7 +112,8 @@ class Login:
                 case WaitUntil(seconds):
                     await trio.sleep_until(seconds)
                 case Authenticated(identity):
-                    self.identity, self.is_token = identity, identity.is_token
+                    self.identity = identity
+                    self.is_token = identity.is_token
                     self.count += 1
                 case Close(cause):
                     raise FailedAuthentication(cause)

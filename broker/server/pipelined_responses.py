@@ -86,6 +86,7 @@ class PipelinedResponses(Waiter):
             else:
                 pieces += encoded
             ready += 1
+
         if not ready:
             return True
         data = b"".join(piece for piece in pieces if not isinstance(piece, FileSlice))
@@ -93,6 +94,7 @@ class PipelinedResponses(Waiter):
             sent_bytes = self._stream.send_now(data)
         except ConnectionLost:
             return False  # the task's own send reports it
+
         del self.responses[:ready]
         if sent_bytes < len(data):
             self.responses.insert(0, [memoryview(data)[sent_bytes:]])

@@ -20,14 +20,17 @@ async def send(connections: Connections, connection: Connection, pieces: Pieces)
         else:
             pieces = [connection.unsent + small]
         connection.unsent = b""
+
     # Not empty: callers pass no pieces only if there is `unsent`.
     first = pieces[0]
+
     # The usual response fits into the socket's buffer: one system call, no checkpoint, no accounting.
     if len(pieces) == 1 and not isinstance(first, FileSlice):
         sent_bytes = connection.stream.send_now(first)
         if sent_bytes == len(first):
             return
         pieces[0] = memoryview(first)[sent_bytes:]
+
     # From here on the time depends on the client, so the connection may be closed as idle, or for the memory of its
     # response. That is counted unless it is as little as that of a Fetch response beside its file slices.
     connection.sending = True
@@ -38,13 +41,15 @@ async def send(connections: Connections, connection: Connection, pieces: Pieces)
     if held_bytes > JOINED_BYTES_MAX:
         connections.hold_answer(connection, held_bytes)
     await _send_pieces(connections, connection, pieces)
+
     # Not after an error: the connection ends, and until then the sweep may close it.
     connection.sending = False
 
 
 async def _send_pieces(connections: Connections, connection: Connection, pieces: Pieces) -> None:
     """Send each piece and free it; those that are not sent are freed, too."""
-    stream, pause_at_bytes = connection.stream, connection.stream.sent_bytes + SENT_AT_A_TIME_BYTES
+    stream = connection.stream
+    pause_at_bytes = connection.stream.sent_bytes + SENT_AT_A_TIME_BYTES
     pieces.reverse()  # so that `del pieces[-1]` frees each piece once it is sent
     try:
         while pieces:

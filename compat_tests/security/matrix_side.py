@@ -29,7 +29,7 @@ from compat_tests.security.requests import (
 )
 from compat_tests.security.resources import SHARED_TOPIC, Cell, Resources, filled
 from tests.broker.clock import START_MS
-from tests.broker.handlers.test_authorization import BATCH, codes_in, make
+from tests.broker.handlers.authorized import BATCH, codes_in, make
 
 OPEN, LOGIN = "OPEN", "LOGIN"  # listeners
 SUPER_USER, VISITOR = "super", "visitor"

@@ -11,7 +11,7 @@ from barnabas.security.acls.acls import CLUSTER_NAME
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS
 from barnabas.wire.asking import key_of
-from tests.broker.handlers.test_authorization import (
+from tests.broker.handlers.authorized import (
     ANY_RULE,
     BATCH,
     COMMITS,

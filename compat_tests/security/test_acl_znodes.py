@@ -25,7 +25,7 @@ from compat_tests.brokers import BrokerProcess
 from compat_tests.kafka import KafkaProcess, ZooKeeperProcess, run_java_tool
 from compat_tests.raw import RawClient, ask
 from compat_tests.security.matrix_side import OPERATION_NUMBERS, PATTERN_NUMBERS, PERMISSION_NUMBERS, TYPE_NUMBERS
-from tests.broker.handlers.test_authorization import ANY_RULE, codes_in, make
+from tests.broker.handlers.authorized import ANY_RULE, codes_in, make
 
 pytestmark = pytest.mark.thorough
 

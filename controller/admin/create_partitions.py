@@ -40,7 +40,9 @@ def plan_new_partitions(
     new: NewPartitions, existing: TopicAssignment, brokers: Mapping[int, str | None], rng: random.Random
 ) -> dict[int, list[int]] | TopicRefused:
     """The replicas of the partitions to add, by index; `brokers` maps live broker ids to their racks."""
-    name, old_count = new.name, len(existing.partitions)
+    name = new.name
+    old_count = len(existing.partitions)
+
     # As in Kafka. The write relies on it: it has no replicas that are being added or removed.
     if existing.adding or existing.removing:
         message = f"A partition reassignment is in progress for the topic '{name}'."
@@ -53,10 +55,12 @@ def plan_new_partitions(
             f"Topic currently has {old_count} partitions, which is higher than the requested {new.partition_count}."
         )
         return TopicRefused(ErrorCode.INVALID_PARTITIONS, message)
+
     if added == 0:
         return TopicRefused(ErrorCode.INVALID_PARTITIONS, f"Topic already has {old_count} partitions.")
     if new.partition_count > PARTITIONS_MAX:
         return TopicRefused(ErrorCode.INVALID_PARTITIONS, f"Number of partitions must be at most {PARTITIONS_MAX}.")
+
     # The replication factor is that of partition 0. Without it the node was changed by hand; the code is Kafka's.
     first_replicas = existing.partitions.get(0)
     if not first_replicas:
@@ -111,6 +115,7 @@ def _check_assignments(
         return bad_assignment(
             f"Increasing the number of partitions by {added} but {len(assignments)} assignments provided."
         )
+
     for partition, replicas in enumerate(assignments, old_count):
         if not replicas:
             return bad_assignment(f"Cannot have replication factor of 0 for partition id {partition}.")
@@ -119,6 +124,7 @@ def _check_assignments(
                 "Duplicate brokers not allowed in replica assignment:"
                 f" {_listed(replicas)} for partition id {partition}."
             )
+
     others = {index: len(each) for index, each in enumerate(assignments, old_count) if len(each) != factor}
     if others:
         return bad_assignment(
@@ -126,6 +132,7 @@ def _check_assignments(
             f" while partitions [{_listed(others)}] have replication factors [{_listed(others.values())}],"
             " respectively."
         )
+
     return None
 
 
@@ -145,7 +152,8 @@ async def create_partitions(
     # No node can have this name, and the store would not accept the path.
     if why_invalid_topic_name(new.name) is not None:
         return no_such_topic(new.name)
-    path, written = paths.topic(new.name), None
+    path = paths.topic(new.name)
+    written = None
     while True:
         try:
             # The controller ignores new partitions of a topic that is being deleted, so the client would wait for their
@@ -156,9 +164,11 @@ async def create_partitions(
         except NoNode:
             return no_such_topic(new.name)
         existing = parse(TopicAssignment.decode, data, path)
+
         # Malformed; the code is Kafka's.
         if existing is None:
             return TopicRefused(ErrorCode.UNKNOWN_SERVER_ERROR, None)
+
         # An earlier attempt has succeeded and its answer was lost; the store's second attempt met another version.
         if written is not None and existing == written:
             return CreatedPartitions(new.partition_count)
@@ -167,6 +177,7 @@ async def create_partitions(
             return planned
         if validate_only:
             return CreatedPartitions(new.partition_count)
+
         # Conditional on the version that was read: another broker may add partitions, too, and the controller writes
         # the same node in reassignments. Kafka writes unconditionally, and only refuses while it sees a reassignment.
         written = TopicAssignment({**existing.partitions, **planned}, existing.topic_id)

@@ -88,6 +88,7 @@ def plan_topic(
     nulls = [name for name, value in new.configs.items() if value is None]
     if nulls:
         return TopicRefused(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}")
+
     # Before the name is checked: of several errors the client gets Kafka's first.
     placed = _place(new, brokers, defaults, rng, rack_awareness)
     if isinstance(placed, TopicRefused):
@@ -119,10 +120,12 @@ def _place(
             "Both numPartitions or replicationFactor and replicasAssignments were set. "
             "Both cannot be used at the same time.",
         )
+
     if new.assignment:
         return {partition: list(replicas) for partition, replicas in sorted(new.assignment.items())}
     count = defaults.partition_count if new.partition_count == BY_DEFAULT else new.partition_count
     factor = defaults.replication_factor if new.replication_factor == BY_DEFAULT else new.replication_factor
+
     # Before the replicas are placed: that would take as much memory as the request names.
     if count > PARTITIONS_MAX:
         return TopicRefused(ErrorCode.INVALID_PARTITIONS, f"Number of partitions must be at most {PARTITIONS_MAX}.")
@@ -182,6 +185,7 @@ async def refuse_existing(store: MetadataStore, name: str) -> TopicRefused | Non
         if colliding:
             message = f"Topic '{name}' collides with existing topics: {', '.join(colliding)}"
             return TopicRefused(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+
     return None
 
 
@@ -191,12 +195,14 @@ async def create_topic(
     """Write the topic's configuration and the topic, both or neither."""
     # One id for all attempts: it shows whether a topic that exists was written by an earlier one.
     topic_id = new_topic_id(rng) if with_id else None
-    config_path, config = paths.config_entity("topics", plan.name), ConfigEntity(plan.configs).encode()
+    config_path = paths.config_entity("topics", plan.name)
+    config = ConfigEntity(plan.configs).encode()
     topic = Create(paths.topic(plan.name), TopicAssignment(plan.assignment, topic_id).encode())
     while True:
         refused = await refuse_existing(store, plan.name)
         if refused is not None:
             return refused
+
         # The properties of a former topic may be left over. They are replaced, or they would apply to this one.
         left_over = await store.exists(config_path) is not None
         configured: Op = SetData(config_path, config) if left_over else Create(config_path, config)

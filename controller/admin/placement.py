@@ -64,6 +64,7 @@ def place_replicas(
         raise TooFewBrokers(f"Replication factor: {replication_factor} larger than available brokers: {len(brokers)}.")
     racks = _usable_racks(brokers, rack_awareness)
     ring = _rack_ring(racks) if racks else sorted(brokers)
+
     # Both are random for a new topic: otherwise the first brokers would lead most topics with few partitions.
     shift = rng.randrange(len(ring)) if start is None else start
     start = rng.randrange(len(ring)) if start is None else start
@@ -79,6 +80,7 @@ def place_replicas(
         else:
             others = (_follower(first, shift, index, len(ring)) for index in range(replication_factor - 1))
             placed[partition] = [ring[first], *(ring[position] for position in others)]
+
     return placed
 
 

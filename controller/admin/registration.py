@@ -45,13 +45,16 @@ async def register_broker(
             )
         except NodeExists:
             stat = await store.exists(path)
+
             # Gone in between: its session has ended.
             if stat is None:
                 continue
+
             # Of this session: the response to an earlier attempt was lost, or this is the second call. The registration
             # keeps its epoch, which the controller may have read already.
             if stat.owner == store.session_id:
                 return stat.czxid
+
             # The store has not removed it yet, and nothing else uses that session any more.
             if stat.owner == previous_session_id:
                 await _remove(store, path, stat)

@@ -48,21 +48,25 @@ def decide_isr_change(
     if change.leader_epoch > state.leader_epoch or change.partition_epoch > leadership.partition_epoch:
         # The leader has its epochs from a later controller. With this code it looks for that one.
         return ErrorCode.NOT_CONTROLLER
+
     # A request from before the current LeaderAndIsr, which the sender has not received yet.
     if change.leader_epoch < state.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if broker_id != state.leader:
         return ErrorCode.INVALID_REQUEST
+
     # Before the partition epoch is compared: a leader repeats a request whose response was lost, and the first attempt
     # has raised the epoch.
     if (change.isr, change.leader_recovery_state) == (state.isr, state.leader_recovery_state):
         return leadership
+
     # The leader does not have the last change of the ISR yet; its proposal could add a replica that was just removed.
     if change.partition_epoch < leadership.partition_epoch:
         return ErrorCode.INVALID_UPDATE_VERSION
     refused = _why_wrong(image, topic_partition, state, change)
     if refused:
         return refused
+
     # The leader epoch stays, so the followers go on fetching. The write is conditional on the partition epoch.
     changed = state._replace(
         isr=change.isr,
@@ -86,7 +90,8 @@ def _why_wrong(
     # A leader that was elected uncleanly recovers alone, and only once.
     if recovering == RECOVERING and (state.leader_recovery_state == RECOVERED or len(change.isr) > 1):
         return ErrorCode.INVALID_REQUEST
-    members, replicas = dict.fromkeys(change.isr), set(image.partition(topic_partition).replicas)
+    members = dict.fromkeys(change.isr)
+    replicas = set(image.partition(topic_partition).replicas)
     # Not the leader itself: in controlled shutdown it may still add other replicas, which can then take over. Kafka
     # refuses such a request, because the leader is in the ISR.
     if not all(_is_eligible(image, topic_partition, each, change) for each in members if each != state.leader):

@@ -76,6 +76,7 @@ def decide_leaders(
             step = _next_leader(image, topic_partition, leadership, rules, without, renewed=renewed)
             if step is not None:
                 decision.steps.append(step)
+
     # Once for all partitions of a topic. That a parent exists already is no error of `prepare`.
     decision.prepare += [(Create(path),) for path in parents]
     return decision
@@ -141,24 +142,31 @@ def _next_leader(
     renewed: bool,
 ) -> Step | None:
     """The step to the state that fits the live replicas; None if the current one fits and `renewed` is false."""
-    state, reachable = leadership.state, image.reachable_replicas(topic_partition)
-    leader, recovery = state.leader, state.leader_recovery_state
+    state = leadership.state
+    reachable = image.reachable_replicas(topic_partition)
+    leader = state.leader
+    recovery = state.leader_recovery_state
     trusted = tuple(replica for replica in state.isr if replica not in without)
     isr = tuple(replica for replica in trusted if replica in reachable)
+
     # Reachable, not online: in controlled shutdown a leader goes on until another one is elected. But the new leader
     # must be online.
     if leader not in reachable or leader in without:
-        replicas, online = image.partition(topic_partition).replicas, image.online_replicas(topic_partition)
+        replicas = image.partition(topic_partition).replicas
+        online = image.online_replicas(topic_partition)
         unclean = topic_partition.topic in rules.unclean_topics
         elected = ELECTIONS[Strategy.OFFLINE](Candidates(replicas, trusted, online, (), unclean))
         if elected is None:
             # No member can lead, but each of them has all acknowledged records. So all stay, and the first one that
             # returns can lead; Kafka removes all but one.
-            leader, isr = NO_LEADER, state.isr
+            leader = NO_LEADER
+            isr = state.isr
         else:
             # The dead members leave the ISR in this same write; Kafka needs one more.
-            leader, isr = elected.leader, elected.isr
+            leader = elected.leader
+            isr = elected.isr
             recovery = RECOVERING if elected.unclean and rules.marks_recovery else recovery
+
     if (leader, isr) == (state.leader, state.isr) and not renewed:
         return None
     changed = state._replace(leader=leader, isr=isr, leader_recovery_state=recovery)
@@ -197,7 +205,8 @@ def decide_preferred_leaders(
         partition = image.partition(topic_partition)
         if partition.leadership is None or not can_preferred_lead(image, topic_partition):
             continue
-        state, preferred = partition.leadership.state, partition.replicas[0]
+        state = partition.leadership.state
+        preferred = partition.replicas[0]
         # An election without a change would only raise the leader epoch, and clients would look up the leader again.
         if state.leader != preferred:
             tells = (TellLeaderAndIsr(topic_partition, partition.replicas),)
@@ -238,7 +247,8 @@ class Balance:
 
     def count(self, topic_partition: TopicPartition, partition: PartitionImage) -> None:
         """Count a partition, unless its topic is being deleted."""
-        replicas, leadership = partition.replicas, partition.leadership
+        replicas = partition.replicas
+        leadership = partition.leadership
         if not replicas or self._image.is_deleting(topic_partition.topic):
             return
         self._preferring[replicas[0]] = self._preferring.get(replicas[0], 0) + 1
@@ -326,7 +336,8 @@ def _move_leadership(
     leadership: Leadership,
     rules: LeaderRules,
 ) -> Step | None:
-    state, online = leadership.state, image.online_replicas(topic_partition)
+    state = leadership.state
+    online = image.online_replicas(topic_partition)
     reachable = image.reachable_replicas(topic_partition)
     leaving = [each for each in reachable if each not in online]
     # None: the broker keeps this leadership. The answer names the partition, and the broker asks again; a follower may
@@ -369,12 +380,15 @@ def decide_moved_leaders(
     decision = Decision()
     for topic_partition in topic_partitions:
         partition = image.partition(topic_partition)
+
         # It never had a leader, so there is nothing to copy.
         if partition.leadership is None:
             decision.extend(decide_leaders(image, [topic_partition], rules))
             continue
-        state, replicas = partition.leadership.state, partition.replicas
+        state = partition.leadership.state
+        replicas = partition.replicas
         leader = state.leader
+
         # Never empty: if no assigned replica is in sync, the former members stay, and are not deleted
         # (`decide_dropped_replicas`).
         isr = tuple(replica for replica in state.isr if replica in replicas) or state.isr
@@ -382,6 +396,7 @@ def decide_moved_leaders(
             candidates = Candidates(replicas, state.isr, image.online_replicas(topic_partition))
             elected = ELECTIONS[Strategy.REASSIGN](candidates)
             leader = NO_LEADER if elected is None else elected.leader
+
         # Newly assigned replicas get `is_new`, so that they create their logs. A replica in the ISR does not: if it has
         # lost its log, it must not replace it by an empty one.
         statuses = partition.replica_statuses
@@ -390,4 +405,5 @@ def decide_moved_leaders(
         tells = (TellLeaderAndIsr(topic_partition, old), TellLeaderAndIsr(topic_partition, new, is_new=True))
         changed = state._replace(leader=leader, isr=isr)
         decision.steps.append(next_epoch(topic_partition, partition.leadership, changed, rules, tells))
+
     return decision

@@ -58,9 +58,11 @@ def plan_move(
             return PartitionRefused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, refused)
     elif not current.is_moving:
         return NOTHING_TO_CANCEL
+
     if partition is None or image.is_deleting(topic_partition.topic):
         return NO_SUCH_PARTITION
     planned = current.moved_to(current.origin if target is None else target)
+
     # If the only in-sync replica is not in the new assignment, deleting it would lose acknowledged records. So this is
     # refused, with the message of KRaft's controller; Kafka's controller in ZooKeeper mode goes on and loses them.
     isr = () if partition.leadership is None else partition.leadership.state.isr
@@ -70,6 +72,7 @@ def plan_move(
             f"Unable to revert partition assignment for {topic_partition.topic}:{topic_partition.partition}"
             " because it would require an unclean leader election.",
         )
+
     return planned
 
 
@@ -103,7 +106,8 @@ def is_complete(image: ClusterImage, topic_partition: TopicPartition) -> bool:
         return False
     # The second condition is not Kafka's. A dead target may still be the ISR, and without the condition the other
     # replicas would be deleted while the partition has no leader.
-    target, isr = partition.assignment.target, partition.leadership.state.isr
+    target = partition.assignment.target
+    isr = partition.leadership.state.isr
     return set(target) <= set(isr) and any(image.is_online(topic_partition, broker_id) for broker_id in target)
 
 

@@ -111,7 +111,8 @@ def decide_deletions(image: ClusterImage) -> Iterator[Decision]:
     In parts of about a millisecond, of which one decision is made: the image must not change meanwhile.
     """
     for topic, deletion in image.deletions.items():
-        is_deleted, is_awaited = True, False
+        is_deleted = True
+        is_awaited = False
         for partitions in in_slices(image.topics[topic].partitions.values(), PARTITIONS_LOOKED_AT):
             for partition in partitions:
                 # Also the replicas of a reassignment that are not assigned any more: their logs must go with the topic.
@@ -185,6 +186,7 @@ def _delete_replicas(image: ClusterImage, topic: str, *, begun: bool) -> Iterato
                 if image.is_online(topic_partition, broker_id):
                     stop = ReplicaMoved(topic_partition, broker_id, ReplicaMove.STOP)
                     delete = ReplicaMoved(topic_partition, broker_id, ReplicaMove.BEGIN_DELETION)
+
                     # One request to stop and delete. Kafka's controller sends one to stop and one to delete.
                     tell = TellStop(topic_partition, broker_id, delete=True)
                     decision.steps += [Step(stop), Step(delete, tells=(tell,))]
@@ -192,6 +194,7 @@ def _delete_replicas(image: ClusterImage, topic: str, *, begun: bool) -> Iterato
                     unreachable = True
                     decision.steps += _refuse_deletion(topic_partition, broker_id, status)
         yield decision
+
     if unreachable:
         yield Decision([Step(DeletionHalted(topic))])
 

@@ -95,6 +95,7 @@ class ControlBatch:
                 request = _leader_and_isr(image, sender, broker, dict(roles))
                 if request is not None:
                     yield broker_id, request
+
         # Without partitions there is still the list of live brokers to send. Slice by slice for all brokers, so that
         # the states of a slice are built once.
         parts = list(in_whole_topics(self._metadata, PARTITIONS_IN_A_REQUEST))
@@ -103,6 +104,7 @@ class ControlBatch:
             for broker_id, broker in image.brokers.items():
                 if metadata_to is None or broker_id in metadata_to:
                     yield broker_id, metadata.request(broker)
+
         for broker_id, broker in image.brokers.items():
             for stops in in_slices(self._stops.get(broker_id, {}).items(), PARTITIONS_IN_A_REQUEST):
                 for stop in _stop_replica(image, sender, broker, dict(stops)):
@@ -119,11 +121,13 @@ def _leader_and_isr(
     leaders: dict[int, None] = {}
     for topic_partition, is_new in roles.items():
         partition = image.partition(topic_partition)
+
         # A partition that never had a leader has no role to send.
         if partition.leadership is not None:
             leaders[partition.leadership.state.leader] = None
             role = _role(sender, topic_partition, partition, partition.leadership, is_new)
             states.setdefault(topic_partition.topic, []).append(role)
+
     if not states:
         return None
     request = m.LeaderAndIsrRequest(
@@ -197,6 +201,7 @@ class _Metadata:
             announced = _announced_partition(image, topic_partition)
             if announced is not None:
                 states.setdefault(topic_partition.topic, []).append(announced)
+
         grouped = sender.versions[UPDATE_METADATA_KEY] >= METADATA_BY_TOPIC
         self._ungrouped = [] if grouped else [each for partitions in states.values() for each in partitions]
         self._topic_states = [
@@ -225,9 +230,11 @@ def _announced_partition(
     if partition.leadership is None:
         return None
     state, partition_epoch = partition.leadership
+
     # Leader -2 removes the partition from the receivers' metadata.
     if image.is_deleting(topic_partition.topic):
-        state, partition_epoch = PartitionState(LEADER_DURING_DELETE, 0, state.controller_epoch, state.isr), 0
+        state = PartitionState(LEADER_DURING_DELETE, 0, state.controller_epoch, state.isr)
+        partition_epoch = 0
     online = image.online_replicas(topic_partition)
     return m.UpdateMetadataRequest.UpdateMetadataPartitionState(
         topic_name=topic_partition.topic,
@@ -278,7 +285,8 @@ def _stop_replica(
     else:
         requests = [m.StopReplicaRequest(topic_states=_stopped_topics(image, stops))]
     for request in requests:
-        request.controller_id, request.controller_epoch = sender.broker_id, sender.controller_epoch
+        request.controller_id = sender.broker_id
+        request.controller_epoch = sender.controller_epoch
         request.broker_epoch = receiver.epoch
     return requests
 
@@ -312,6 +320,7 @@ def _stop_alike(
             for each in topic_partitions
         ]
         return request
+
     indexes: dict[str, list[int]] = {}
     for each in topic_partitions:
         indexes.setdefault(each.topic, []).append(each.partition)

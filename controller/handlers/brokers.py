@@ -65,7 +65,9 @@ async def broker_ids_touched(context: ControllerContext, event: BrokerIdsTouched
 
 async def registration_touched(context: ControllerContext, event: RegistrationTouched) -> None:
     """A live broker changed its endpoints. If it is gone, `BrokerIdsTouched` handles that."""
-    known, path = context.image.brokers.get(event.broker_id), paths.broker(event.broker_id)
+    known = context.image.brokers.get(event.broker_id)
+    path = paths.broker(event.broker_id)
+
     # The watch also fires when the node is removed, and the broker may have registered again since. A new registration
     # is read, and watched, by `BrokerIdsTouched`; this event must not replace the broker epoch in the image.
     stat = await context.store.exists(path)
@@ -75,12 +77,14 @@ async def registration_touched(context: ControllerContext, event: RegistrationTo
         data, stat = await context.store.get(path, context.watch(event))
     except NoNode:
         return
+
     # Compared once more: the node may have been replaced between the two reads.
     broker = loading.live_broker(event.broker_id, data, stat)
     if broker is None or broker.epoch != known.epoch or broker == known:
         return
     context.replay(BrokerChanged(broker))
     context.channels.change(broker)
+
     # No role changes, but followers must connect to the new endpoints, which they read from UpdateMetadata.
     announcement = ControlBatch()
     announcement.add_metadata()
@@ -174,6 +178,7 @@ async def leader_and_isr_answered(context: ControllerContext, event: LeaderAndIs
     if not context.image.is_current(event.broker):
         return
     broker_id = event.broker.broker_id
+
     # Usually the epoch of this controller or of the broker is outdated. There is nothing to repair: the first ends the
     # term at its next write, and for the second the event of the new registration is on its way.
     if event.response.error_code != ErrorCode.NONE:
@@ -195,6 +200,7 @@ async def leader_and_isr_answered(context: ControllerContext, event: LeaderAndIs
             recovered.append((topic_partition, broker_id))
         elif code not in ORDINARY_ANSWERS:
             refused[code] = refused.get(code, 0) + 1
+
     for code, count in refused.items():
         logger.warning("broker %d did not take its role in %d partitions: %s", broker_id, count, error_name(code))
     if lost:
@@ -231,9 +237,11 @@ async def log_dir_events_touched(context: ControllerContext, event: LogDirEvents
     image = context.image
     names = await context.store.children(paths.LOG_DIR_EVENTS, context.watch(event))
     reporting = await loading.read_log_dir_events(context.store, names)
+
     # May be removed before the roles are sent: if this controller fails in between, the next one sends every broker
     # all its roles, and the responses name the lost replicas.
     await context.write([[Delete(f"{paths.LOG_DIR_EVENTS}/{name}")] for name in names])
+
     # A broker that is about to stop has been asked to stop its replicas.
     asked = {each: None for each in reporting if each in image.brokers and each not in image.shutting_down}
     for part in in_slices(image.replicas_on(asked), PARTITIONS_IN_A_BATCH):
@@ -245,5 +253,6 @@ async def log_dir_events_touched(context: ControllerContext, event: LogDirEvents
             elif image.partition(topic_partition).leadership is not None:
                 roles.add(TellLeaderAndIsr(topic_partition, (broker_id,)))
         await context.tell(roles)
+
     await context.commit(decide_resumed_deletions(image, asked))
     await go_on_deleting(context)

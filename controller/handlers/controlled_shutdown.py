@@ -40,16 +40,19 @@ async def controlled_shutdown_asked(context: ControllerContext, event: Controlle
         event.answer(ErrorCode.STALE_BROKER_EPOCH)
     else:
         logger.info("broker %d is about to stop", event.broker_id)
+
         # Before the first decision, so that no election chooses this broker again. This state is in no node: after a
         # fail-over the new controller may elect the broker, until the broker repeats its request there.
         context.replay(BrokerLeaving(event.broker_id))
         remaining: list[TopicPartition] = []
         for part in in_slices(list(context.image.held.get(event.broker_id, ())), PARTITIONS_IN_A_BATCH):
             concerned = partitions_to_act_on(context.image, part)
+
             # A follower that goes on fetching stays caught up, and its leader asks for it in the ISR again. So the
             # followers stop in the same batch in which they leave the ISRs.
             stopped = await context.decide(partial(decide_stopped_followers, event.broker_id), concerned)
             await context.elect(concerned, stopped, choose=decide_controlled_shutdown(event.broker_id))
+
             # From the image, not from the decision: the store may have refused a change, or held another leader.
             remaining += led_by(context.image, concerned, event.broker_id)
         event.answer(remaining)

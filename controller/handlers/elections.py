@@ -36,6 +36,7 @@ async def election_asked(context: ControllerContext, event: ElectionAsked) -> No
     """Elect where it is needed and possible, and answer with the leaders."""
     outcomes: dict[TopicPartition, int | PartitionRefused] = {}
     electable = []
+
     # A request for all topics names every partition of the cluster, so other tasks run after each slice.
     for part in in_slices(event.topic_partitions, COUNTED_A_SLICE):
         for topic_partition in part:
@@ -45,8 +46,10 @@ async def election_asked(context: ControllerContext, event: ElectionAsked) -> No
             else:
                 outcomes[topic_partition] = refused
         await trio.lowlevel.checkpoint()
+
     choose = decide_leaders_at_any_price if event.unclean else decide_preferred_leaders
     await context.elect(electable, Decision(), choose=choose)
+
     # The outcome is what the image has now, not what was decided: if another broker has written a state in between, the
     # decision was made again on that state, and possibly there was nothing left to elect.
     for part in in_slices(electable, COUNTED_A_SLICE):
@@ -82,9 +85,11 @@ def _outcome(context: ControllerContext, topic_partition: TopicPartition, *, unc
         leader = _is_led(context, topic_partition, unclean=unclean)
     if leader is not None:
         return leader
-    code, strategy = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "PreferredReplicaPartitionLeaderElectionStrategy"
+    code = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    strategy = "PreferredReplicaPartitionLeaderElectionStrategy"
     if unclean:
-        code, strategy = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "OfflinePartitionLeaderElectionStrategy(true)"
+        code = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        strategy = "OfflinePartitionLeaderElectionStrategy(true)"
     return PartitionRefused(code, f"Failed to elect leader for partition {topic_partition} under strategy {strategy}")
 
 

@@ -36,9 +36,11 @@ from barnabas.wire.topics import TopicPartition
 async def startup(context: ControllerContext, event: Startup) -> None:
     """Announce the live brokers, read the cluster, send all roles, and repair what changed without a controller."""
     await set_up_features(context)
+
     # Before anything is read: what a notification is about was written before it, so the reads below see it. In the
     # opposite order a notification could be removed whose change was not read.
     await _drop_notifications(context)
+
     # Each folder is read with a watch, and before the nodes in it. So a change that these reads miss fires a watch, and
     # its event is handled after this one.
     brokers = await read_brokers(context)
@@ -47,19 +49,23 @@ async def startup(context: ControllerContext, event: Startup) -> None:
         context.channels.add(broker)
     announcement = ControlBatch()
     announcement.add_metadata()
+
     # Endpoints before roles: a follower that is sent a leader which is not in its metadata starts no fetcher.
     await context.tell(announcement)
     new = await read_new_topics(context, await context.store.children(paths.TOPICS, context.watch(TopicsTouched())))
     states = await loading.read_states(context.store, new)
     await context.replay_many(LeadershipChanged(each, found.leadership) for each, found in states.items())
+
     # Before any role is sent or leader elected: with a role a broker would create a log again that it has deleted
     # already.
     await read_deletion_marks(context)
+
     # Clients must not see these topics any more, even while a dead broker halts the deletion.
     if context.image.deletions:
         announcement.add_metadata(partition for partition, _ in context.image.partitions(context.image.deletions))
         await context.tell(announcement)
     await _take_up(context, new, states)
+
     # Requests in the store are events of their own: here a request that cannot be handled would end every term.
     for request in (WorkLeftBehind(), ReassignmentsTouched(), PreferredElectionsTouched()):
         context.put(request)

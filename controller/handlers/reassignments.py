@@ -90,6 +90,7 @@ async def reassignments_touched(context: ControllerContext, event: Reassignments
             # To begin once more would raise the leader epoch and send all roles again.
             if _is_moving_to(context, topic_partition, target):
                 continue
+
             # As in Kafka, a target in the store may be dead: the reassignment waits until it joins.
             plan = plan_move(context.image, topic_partition, target, to_dead_brokers=True)
             if isinstance(plan, PartitionRefused):
@@ -97,8 +98,10 @@ async def reassignments_touched(context: ControllerContext, event: Reassignments
             else:
                 planned[topic_partition] = plan
         await trio.lowlevel.checkpoint()
+
     outcomes = await _move(context, planned)
     refused |= {topic_partition: outcome for topic_partition, outcome in outcomes.items() if outcome is not None}
+
     # An invalid entry is removed, or the tools would wait for it, and every later controller would refuse it again.
     for topic_partition, why in refused.items():
         logger.warning("%s is not reassigned as %s asks: %s", topic_partition, paths.REASSIGN_PARTITIONS, why.message)
@@ -197,7 +200,8 @@ async def complete_moves(context: ControllerContext, topic_partitions: Iterable[
 
 async def resume_moves(context: ControllerContext, broker_ids: Iterable[int] | None = None) -> None:
     """Continue every reassignment, or those with one of these brokers in the target."""
-    moving, joined = list(context.image.moving), None if broker_ids is None else dict.fromkeys(broker_ids)
+    moving = list(context.image.moving)
+    joined = None if broker_ids is None else dict.fromkeys(broker_ids)
     if joined is not None:
         image = context.image
         moving = await _select(
@@ -222,21 +226,25 @@ async def _complete(context: ControllerContext, finished: Planned) -> Outcomes:
     topic_partitions = list(finished)
     if not topic_partitions:
         return {}
+
     # The nodes of the others have been written already, or need no write.
     was_moving = {each: assignment for each, assignment in finished.items() if each in context.image.moving}
     await context.commit(await context.decide(decide_added_replicas_online, topic_partitions))
+
     # Here, and only here, the image is ahead of the store. The topic's node must be written last: it alone says which
     # replicas are still to be deleted, so a fail-over before that write repeats this whole function; or, after a
     # cancellation that was not answered yet, continues the reassignment.
     for topic, assignments in _by_topic(was_moving).items():
         context.replay(AssignmentsChanged(topic, assignments))
         await trio.lowlevel.checkpoint()
+
     # Before the deletion: a removed replica may be the leader, and has to leave the ISR before its log is gone.
     await context.elect(topic_partitions, Decision(), choose=decide_moved_leaders)
     await context.commit(await context.decide(decide_dropped_replicas, topic_partitions))
     outcomes = await _write_assignments(context, was_moving)
     for topic_partition, assignment in finished.items():
         logger.info("%s is on brokers %s now", topic_partition, ", ".join(map(str, assignment.replicas)))
+
     # After the topic's node: if this controller fails in between, the next one finds an entry that is completed
     # already, and removes it. An entry with another target is a later request, and stays.
     await _withdraw(context, lambda each, target: each in finished and finished[each].replicas == tuple(target))
@@ -247,6 +255,7 @@ async def _write_assignments(context: ControllerContext, planned: Planned) -> Ou
     """Write assignments into their topics' nodes, all of a topic at once; None for those that were written."""
     outcomes: Outcomes = dict.fromkeys(planned)
     pending = _by_topic(planned)
+
     # Any broker may add partitions to a topic, which writes the same node. So each attempt reads the nodes and changes
     # only these partitions, under the version that was read.
     while pending:
@@ -256,6 +265,7 @@ async def _write_assignments(context: ControllerContext, planned: Planned) -> Ou
             known = context.image.topics.get(topic)
             step: Step | PartitionRefused = NO_SUCH_PARTITION
             here = found.get(topic)
+
             # Another id: the topic was removed and created again, and its partitions are other ones.
             if known is not None and here and (here.assignment.topic_id or ZERO_TOPIC_ID) == known.topic_id:
                 step = decide_assignments(topic, *here, assignments)
@@ -263,9 +273,11 @@ async def _write_assignments(context: ControllerContext, planned: Planned) -> Ou
                 outcomes |= {TopicPartition(topic, index): step for index in assignments}
             else:
                 decision.steps.append(step)
+
         # A write whose answer was lost is refused, too; it is repeated with the same content.
         refused = [step.record for step in await context.commit(decision)]
         pending = {each.topic: pending[each.topic] for each in refused if isinstance(each, AssignmentsChanged)}
+
     return outcomes
 
 

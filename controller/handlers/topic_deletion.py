@@ -38,6 +38,7 @@ async def stop_replica_answered(context: ControllerContext, event: StopReplicaAn
     # joined again it was sent a new StopReplica, whose answer counts.
     if not context.image.is_current(event.broker):
         return
+
     # The request says which replicas were to be deleted. The response also lists those that only stop, and it lists
     # none if the request was refused as a whole.
     errors = {
@@ -50,9 +51,12 @@ async def stop_replica_answered(context: ControllerContext, event: StopReplicaAn
     deleted = [each for each, code in codes.items() if code == ErrorCode.NONE]
     broker_id = event.broker.broker_id
     if failed:
-        first, why = failed[0], error_name(codes[failed[0]])
+        first = failed[0]
+        why = error_name(codes[failed[0]])
         logger.warning("broker %d could not delete %d replicas, %s first: %s", broker_id, len(failed), first, why)
+
     await context.commit(decide_deletion_answers(context.image, broker_id, deleted, failed))
+
     # This may have been the last answer that a topic waited for.
     await go_on_deleting(context)
 
@@ -92,7 +96,8 @@ async def go_on_deleting(context: ControllerContext) -> None:
 
 async def _remove_by_reading(context: ControllerContext, topic: str) -> None:
     """A deletion was refused because the nodes had changed: remove those that exist now, and then the marker."""
-    path, marker = paths.topic(topic), paths.delete_topic(topic)
+    path = paths.topic(topic)
+    marker = paths.delete_topic(topic)
     # An earlier attempt may have succeeded, its answer was lost, and the topic was created again: then its id differs,
     # and nothing of it may be removed.
     found = (await loading.read_topics(context.store, [topic], None)).get(topic)

@@ -45,6 +45,7 @@ async def compare_topics(context: ControllerContext, names: list[str]) -> None:
 async def topic_touched(context: ControllerContext, event: TopicTouched) -> None:
     """A topic's node was written or removed: it may have more partitions."""
     known = context.image.topics.get(event.topic)
+
     # Deleted, or not read yet: creation and removal are events of their own, `TopicsTouched`.
     if known is None:
         return
@@ -52,6 +53,7 @@ async def topic_touched(context: ControllerContext, event: TopicTouched) -> None
     if event.topic not in found:
         return
     assignment = found[event.topic].assignment
+
     # Removed and created again before this event was handled: the new topic's partitions have other logs, so nothing of
     # the former one may stay in the image.
     if (assignment.topic_id or ZERO_TOPIC_ID) != known.topic_id:
@@ -59,10 +61,12 @@ async def topic_touched(context: ControllerContext, event: TopicTouched) -> None
         context.replay(TopicGone(event.topic))
         await _serve_new_partitions(context, await _adopt_topics(context, found))
         return
+
     # Only partitions that the image lacks. Other assignments of known ones are this controller's own writes, which are
     # in the image already; a change that was made by hand counts from the next term on.
     partitions = loading.appeared_partitions(event.topic, assignment)
     added = [each for each in partitions if each.topic_partition.partition not in known.partitions]
+
     # They have no logs and no state nodes yet, and their entries go with the topic's node.
     if added and context.image.is_deleting(event.topic):
         logger.warning("topic %s is being deleted: its new partitions are ignored", event.topic)
@@ -83,6 +87,7 @@ async def read_new_topics(context: ControllerContext, names: Iterable[str]) -> l
 async def _adopt_topics(context: ControllerContext, found: dict[str, loading.FoundTopic]) -> list[TopicPartition]:
     """Add topics to the image, and return their partitions. A topic without an id gets one if our version has ids."""
     partitions: list[TopicPartition] = []
+
     # Each round adds the topics that have their id, or need none. The others go round again: their node was written by
     # another broker between the read and the write of the id.
     while found:
@@ -92,6 +97,7 @@ async def _adopt_topics(context: ControllerContext, found: dict[str, loading.Fou
             if topic.assignment.topic_id is None and context.metadata_version.topics_have_ids
         }
         ids = await _write_topic_ids(context, lacking)
+
         # The id is in the store before the topic is in the image: roles and metadata carry it, and the brokers write it
         # into their logs, so no later controller may choose another one.
         for name, topic in found.items():
@@ -101,8 +107,10 @@ async def _adopt_topics(context: ControllerContext, found: dict[str, loading.Fou
                 await context.replay_many([TopicAppeared(name, topic_id or ZERO_TOPIC_ID), *appeared])
                 partitions += [each.topic_partition for each in appeared]
         refused = [name for name in lacking if name not in ids]
+
         # Without a watch: that of the first read has fired, and its event sets another.
         found = await loading.read_topics(context.store, refused, None)
+
     return partitions
 
 

@@ -192,6 +192,7 @@ async def read_nodes(
             found[key] = value
 
     await read_each(wanted, read)
+
     # Not in the order of arrival: what is decided must not depend on the timing of reads.
     ordered: dict[Key, Value] = {}
     for index, key in enumerate(wanted):
@@ -199,6 +200,7 @@ async def read_nodes(
             ordered[key] = found[key]
         if index % SORTED_A_STEP == SORTED_A_STEP - 1:
             await trio.lowlevel.checkpoint()
+
     return ordered
 
 

@@ -81,7 +81,8 @@ class Assignment(NamedTuple):
     def moved_to(self, target: Iterable[int]) -> "Assignment":
         """The assignment during a reassignment to these replicas."""
         # From the origin, not from the present replicas: a target that is replaced by another leaves nothing behind.
-        target, origin = tuple(target), self.origin
+        target = tuple(target)
+        origin = self.origin
         # As in Kafka, the target comes first: its order of preference holds from the start.
         replicas = tuple(dict.fromkeys((*target, *origin)))
         adding = tuple(each for each in replicas if each not in origin)

@@ -238,6 +238,7 @@ class BrokerRegistration:
 
     def encode(self) -> bytes:
         plaintext = (each for each in self.endpoints if self.security_protocols.get(each.listener) == "PLAINTEXT")
+
         # `host` and `port` are for readers of version 1, which has no listeners.
         first = next(plaintext, None)
         value: dict[str, object] = {
@@ -253,9 +254,11 @@ class BrokerRegistration:
         }
         if self.version < 5:
             del value["features"]
+
         # Kafka leaves the key out; it does not write null.
         if self.rack is None:
             del value["rack"]
+
         # Kafka's readers ignore the key, as they do with every key that they do not use.
         if self.kept_since is not None:
             value["kept_since"] = str(self.kept_since)
@@ -269,6 +272,7 @@ class BrokerRegistration:
             endpoints = _endpoints(fields)
         else:
             endpoints = (Endpoint("PLAINTEXT", fields.text("host"), fields.integer("port")),)
+
         protocols = fields.strings("listener_security_protocol_map")
         return cls(
             endpoints=endpoints,
@@ -494,7 +498,8 @@ class ProducerIdBlock(NamedTuple):
     last: int
 
     def encode(self) -> bytes:
-        start, end = str(self.first), str(self.last)
+        start = str(self.first)
+        end = str(self.last)
         return to_json({"version": 1, "broker": self.broker_id, "block_start": start, "block_end": end})
 
     @classmethod

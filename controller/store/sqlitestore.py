@@ -280,7 +280,8 @@ class SqliteDatabase:
             raise call.error
 
     async def _run_queue(self) -> None:
-        calls, self._queue = self._queue, []
+        calls = self._queue
+        self._queue = []
         for call in calls:
             call.taken = True
         # The calls of other tasks are among them, which must not be cancelled along with this one.
@@ -336,6 +337,7 @@ class _Tree(Nodes):
         self.path = path
         self._final_failure: str | None = None  # once set, the store stays unavailable
         self._ended: dict[int, None] = {}
+
         # Of the transaction that is running.
         self._ending: dict[int, None] = {}
         self._changed: list[WatchKey] = []
@@ -359,21 +361,25 @@ class _Tree(Nodes):
     def _open(self, max_bytes: int) -> tuple[int, int]:
         """Lock the file, create or check its tables, end the sessions of earlier processes: (zxid, openings)."""
         execute = self._connection.execute
+
         # Exclusive before the first access in WAL mode: SQLite then does without its shared-memory file.
         execute("PRAGMA locking_mode = EXCLUSIVE")
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = FULL")
+
         # In one transaction: a crash leaves a file without tables, or one that is complete.
         execute("BEGIN IMMEDIATE")
         if execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
             for statement in _SCHEMA:
                 execute(statement)
         self._check_kind()
+
         # The end of the earlier sessions is a write transaction of its own, so it takes a zxid.
         execute("UPDATE counters SET zxid = zxid + 1, openings = openings + 1")
         execute("DELETE FROM nodes WHERE owner != 0")
         zxid, openings = execute("SELECT zxid, openings FROM counters").fetchone()
         execute("COMMIT")
+
         # A write beyond the limit fails as on a full disk (SQLITE_FULL).
         (page_size,) = execute("PRAGMA page_size").fetchone()
         execute(f"PRAGMA max_page_count = {max_bytes // page_size}")
@@ -398,7 +404,9 @@ class _Tree(Nodes):
 
         if self._final_failure is not None:
             return self._final_failure
-        zxid, self._now_ms, self._ending = self._zxid, now_ms, {}
+        zxid = self._zxid
+        self._now_ms = now_ms
+        self._ending = {}
         try:
             self._run_transaction(calls)
         except sqlite3.DatabaseError as error:
@@ -406,11 +414,13 @@ class _Tree(Nodes):
             self._zxid = zxid
             if not _is_of_the_file(error):
                 raise
+
             # A full disk fails this transaction alone, and may have room later. After any other error it is unknown
             # what the disk holds (a failed sync drops dirty pages), so nothing more is written.
             if _primary_code(error) != sqlite3.SQLITE_FULL:
                 self._final_failure = _explain(error)
             return _explain(error)
+
         # Not before the commit: had it failed, the sessions would still own their nodes.
         self._ended.update(self._ending)
         return None
@@ -483,7 +493,9 @@ class _Tree(Nodes):
             del self._changed[changed_before:]
             self._zxid -= 1
             return refusal
+
         self._connection.execute("RELEASE item")
+
         # A multi's outcome is a list, also of one result.
         return results if ops is item else results[0]
 
@@ -518,6 +530,7 @@ class _Tree(Nodes):
         stat = Stat(0, self._zxid, self._zxid, session_id if op.ephemeral else 0, self._now_ms)
         row = (parent, name, op.data, stat.version, stat.czxid, stat.mzxid, stat.owner, stat.ctime_ms, 0)
         self._connection.execute("INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+
         # Never lowered: a sequential node must not get the number of one that was deleted.
         self._connection.execute(
             f"UPDATE nodes SET children_created = children_created + 1 WHERE {_THIS}", _split(parent)

@@ -99,6 +99,7 @@ async def read_nodes(store: Source) -> list[Node]:
         try:
             if path != ROOT:
                 data, stat = await store.get(path)
+
                 # Ephemeral. Such a node has no children, so nothing below it is missed.
                 if stat.owner:
                     continue
@@ -109,6 +110,7 @@ async def read_nodes(store: Source) -> list[Node]:
         # Deleted since its parent's children were listed.
         except NoNode:
             continue
+
     # By parts: as whole strings "/a-b" would come between "/a" and its child "/a/c".
     return sorted(found, key=lambda node: node.path.split("/"))
 
@@ -173,10 +175,12 @@ def _encode(node: Node) -> dict[str, object]:
         text = node.data.decode()
     except UnicodeDecodeError:
         return {**encoded, "base64": base64.b64encode(node.data).decode("ascii")}
+
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         value = None
+
     # Only if the same bytes come back: another writer's spaces, escapes or repeated keys would be lost.
     if isinstance(value, dict) and _compact(value) == text:
         return {**encoded, "json": value}
@@ -188,12 +192,14 @@ def _decode(encoded: object, number: int) -> Node:
     where = f"node {number}"
     if not isinstance(encoded, dict) or not isinstance(encoded.get("path"), str):
         raise ExportMalformed(f'{where} has no "path"')
-    path, version = encoded["path"], encoded.get("version", 0)
+    path = encoded["path"]
+    version = encoded.get("version", 0)
     where = f"{where}, {path}"
     try:
         check_path(path)
     except ValueError as error:
         raise ExportMalformed(f"{where}: {error}") from None
+
     if not isinstance(version, int) or not 0 <= version <= VERSION_MAX:
         raise ExportMalformed(f"{where}: the version {version!r} is not one of 0 to {VERSION_MAX}")
     forms = [form for form in ("json", "text", "base64") if form in encoded]

@@ -118,7 +118,8 @@ class Call:
     connection: int = -1  # the number of the connection that it was sent over
 
     def settle(self, answer: object) -> None:
-        self.answer, self.has_answer = answer, True
+        self.answer = answer
+        self.has_answer = True
         self.settled.set()
 
 
@@ -148,6 +149,7 @@ class Session:
         self._on_over = on_over
         self._access = access
         self._advice = advice
+
         # Without a limit of attempts: the caller limits the wait for the first connection, ZooKeeper the session.
         retry = KazooRetry(max_tries=-1, delay=RECONNECT_FIRST_SECONDS, max_delay=RECONNECT_MAX_SECONDS)
         self._client = KazooClient(
@@ -160,6 +162,7 @@ class Session:
         )
         self._client.add_listener(self._state_changed)
         self._token = trio.lowlevel.current_trio_token()
+
         # Connections are numbered by how many were lost before. kazoo's thread counts, and the loop follows later.
         self._connections_lost = 0
         self._connection = 0
@@ -266,6 +269,7 @@ class Session:
         """The answers, in order; that of a refused request is a `Refusal`. SessionExpired."""
         if self.is_over:
             raise SessionExpired(self.id)
+
         # All in one step, also a thousand: calls of several tasks are carried out in the order in which they were made.
         calls = [Call(request, request.serialize) for request in requests]
         self._waiting.extend(calls)
@@ -279,6 +283,7 @@ class Session:
             # If the caller was cancelled, its calls that were not sent yet never will be.
             for call in calls:
                 call.is_wanted = False
+
         if not all(call.has_answer for call in calls):
             raise SessionExpired(self.id)
         return [call.answer for call in calls]
@@ -307,15 +312,18 @@ class Session:
         if self.is_over:
             return
         del self._in_flight[call]
+
         # A call may fail by the expiry before kazoo reports it as a change of state. `_finish` gives up the call, too.
         if isinstance(failure, SessionExpiredError):
             self._unanswered.append(call)
             self._finish("it expired")
             return
+
         if isinstance(failure, ConnectionLoss):
             # kazoo fails its requests before it reports SUSPENDED: what is sent in between would only fail again.
             self._is_connected = False
             self._unanswered.append(call)
+
             # All together when the last has failed: one by one they would be in reverse order.
             if not self._in_flight:
                 self._waiting.extendleft(reversed(self._unanswered))
@@ -324,6 +332,7 @@ class Session:
             call.settle(Refusal(getattr(failure, "code", 0), str(failure) or type(failure).__name__))
         else:
             call.settle(answer)
+
         self._send()
 
     def _begin(self, session_id: int, connection: int) -> None:
@@ -331,14 +340,17 @@ class Session:
         if self.is_over:
             return
         again = self._connected_once.is_set()
-        self.id, self._connection, self._is_connected = session_id, connection, True
+        self.id = session_id
+        self._connection = connection
+        self._is_connected = True
         self._connected_once.set()
         logger.info("%s ZooKeeper at %s, session %#x", "again at" if again else "at", self._hosts, session_id)
         self._send()
 
     def _suspend(self, connection: int) -> None:
         if not self.is_over:
-            self._connection, self._is_connected = connection, False
+            self._connection = connection
+            self._is_connected = False
             logger.warning("lost the connection to ZooKeeper at %s, session %#x", self._hosts, self.id)
 
     def _finish(self, why: str) -> None:
@@ -453,11 +465,13 @@ class Multi:
             elif header.type == _ERROR:
                 (code,) = serialization.int_struct.unpack_from(data, offset)
                 offset += serialization.int_struct.size
+
                 # A refused multi has an error for each operation; only one of them is the reason.
                 if code not in (ROLLED_BACK, RUNTIME_INCONSISTENCY):
                     return [Refusal(code, f"ZooKeeper's code {code}", len(results))]
             results.append(result)
             header, offset = serialization.MultiHeader.deserialize(data, offset)
+
         return results
 
 

@@ -94,10 +94,12 @@ class ZooKeeperStore(MetadataStore):
                 check_path(self._root)
             except ValueError as error:
                 raise self._unavailable(str(error)) from error
+
         await self._begin()
         if self._root and await self.exists("/") is None:
             if not make_chroot:
                 raise self._unavailable("there is no such chroot")
+
             # The chroot lies outside itself, so for these writes the session has none.
             session = self._living()
             session.root = ""
@@ -147,7 +149,8 @@ class ZooKeeperStore(MetadataStore):
     async def close(self) -> None:
         self._closed = True
         # From here on calls raise SessionExpired; `end` gives up those that wait.
-        session, self._session = self._session, None
+        session = self._session
+        self._session = None
         if session is not None:
             session.end()
             await session.stopped()
@@ -175,6 +178,7 @@ class ZooKeeperStore(MetadataStore):
             raise self._unavailable("kazoo is not installed: pip install kazoo") from None
         except ValueError as error:
             raise self._unavailable(f"{self._hosts!r} names no servers: {error}") from error
+
         try:
             with trio.move_on_after(config.connection_timeout_ms / 1000):
                 await session.connected()
@@ -183,10 +187,12 @@ class ZooKeeperStore(MetadataStore):
             # `close` may have been called during the wait, and does not see this session.
             if not session.id or self._closed:
                 session.end()
+
         if session.is_over:
             why = f"no session within {config.connection_timeout_ms} ms"
             raise self._unavailable(f"{why}: {session.refusal}" if session.refusal else why)
-        self._session, self._session_id = session, session.id
+        self._session = session
+        self._session_id = session.id
 
     def _session_is_over(self, session: "Session") -> None:
         # A session that ended before it was in use has no callers; `_begin` reports it.

@@ -21,6 +21,7 @@ def handler_of_threads(
     """
     handler = SequentialThreadingHandler()
     handler.create_socket_pair = _socket_pair
+
     # With kazoo's own timeouts one server that does not answer would use up the session before another is tried. A
     # ZooKeeper that is starting is such a server: it accepts connections, but never greets on them.
     connect_seconds = max(session_seconds / CONNECTIONS_TRIED_IN_A_SESSION / host_count, CONNECT_MIN_SECONDS)
@@ -37,8 +38,10 @@ def handler_of_threads(
         except OSError as error:
             on_refused(f"ZooKeeper at {hostname}:{address[1]} cannot be reached: {error.strerror or error}")
             raise
+
         if tls is not None:
             assert isinstance(tls, ssl.SSLContext)
+
             # kazoo's own context is made of files, and reads no store of Java. `hostname` is the name in
             # `zookeeper.connect`, whose number is in `address`.
             connection.settimeout(connect_seconds)
@@ -48,6 +51,7 @@ def handler_of_threads(
                 on_refused(f"TLS with ZooKeeper at {hostname}: {error}")
                 connection.close()
                 raise
+
         silent[:] = [connection]
         return connection
 

@@ -63,12 +63,14 @@ def build(
     expansion = 1 if codec is Codec.NONE else EXPANSION_MAX
     if sum(map(least_bytes, records)) > max_bytes * expansion:
         return ErrorCode.MESSAGE_TOO_LARGE
+
     # A client sent a string that is too long for the record: a fault of the request, not of the state.
     try:
         encoded = [encode_record(record) for record in records]
     except ValueError as error:
         logger.warning("a record of a group cannot be written: %s", error)
         return ErrorCode.UNKNOWN_SERVER_ERROR
+
     if transaction is None:
         return build_batch(encoded, timestamp_ms=now_ms, codec=codec)
     return build_batch(

@@ -118,6 +118,7 @@ class GroupCoordinator:
             )
         finally:
             turn.end()
+
         if isinstance(entered, JoinAnswer):
             return entered
         answer = await self._answer(entered, join.waiting)
@@ -146,7 +147,8 @@ class GroupCoordinator:
         return Outcome(Entered(shard, group))
 
     def _group_to_join(self, shard: GroupShard, group_id: str, join: Join) -> Group | JoinAnswer:
-        shortest, longest = self._config.group_min_session_timeout_ms, self._config.group_max_session_timeout_ms
+        shortest = self._config.group_min_session_timeout_ms
+        longest = self._config.group_max_session_timeout_ms
         if not shortest <= join.session_timeout_ms <= longest:
             return JoinAnswer(ErrorCode.INVALID_SESSION_TIMEOUT, join.member_id)
         # Otherwise the deletion would be refused for a group that has lost most of its offsets.
@@ -174,6 +176,7 @@ class GroupCoordinator:
             group = shard.state.by_id.get(group_id)
             if group is None:
                 return Outcome(SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
+
             # A group that was loaded meanwhile may have other members.
             if made_for is not group and brings_assignments(group, sync):
                 made_for = group
@@ -190,6 +193,7 @@ class GroupCoordinator:
         not_stored = await self._hold(entered, sync.waiting, sync.member_id)
         if not not_stored:
             return answer
+
         # The group is Stable in memory, but this member does not get its assignment: all members must join again.
         self._groups.happen_unasked(*entered, AssignmentNotReplicated(sync.generation))
         return SyncAnswer(GROUP_NOT_STORED.get(not_stored, not_stored))
@@ -252,12 +256,14 @@ class GroupCoordinator:
             if group is None:
                 if commit.generation >= 0:
                     return Outcome(CommitAnswer(ErrorCode.ILLEGAL_GENERATION))
+
                 # A simple commit, of a consumer that uses the group for its offsets only.
                 group = self._groups.create(shard, group_id)
                 self._groups.happen(shard, group, commit)
                 self._groups.remove_blank(shard, group)
             else:
                 self._groups.happen(shard, group, commit)
+
             return _outcome(commit.waiting)
 
         return await self.runtime.write(group_id, act, partial(_refuse_commit, commit))
@@ -292,9 +298,11 @@ class GroupCoordinator:
             return Outcome(CommitAnswer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         if _exceeds(shard.state.open.get(commit.transaction.producer_id, {}), group_id, commit.offsets):
             return Outcome(CommitAnswer(ErrorCode.INVALID_REQUEST))
+
         # In the step that appends, because the request may have waited.
         if is_given_up():
             return Outcome(None)
+
         # The request may have been under way while this broker was no coordinator, and its client have gone on. One
         # that repeats it on the same connection has not given that up.
         if shard.is_again:
@@ -303,12 +311,15 @@ class GroupCoordinator:
             shard.state.committers.note(producer, connection)
             if not is_proved:
                 return Outcome(CommitAnswer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
+
         group = shard.state.by_id.get(group_id)
+
         # As in Kafka it stays, whatever follows. It is removed when offsets are checked for their expiry.
         if group is None:
             if not self._groups.make_room(None, 0, group_id):
                 return Outcome(CommitAnswer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
             group = self._groups.create(shard, group_id)
+
         self._groups.happen(shard, group, commit)
         outcome = _outcome(commit.waiting)
         return Outcome(outcome.answer, outcome.after_offset)
@@ -341,10 +352,12 @@ class GroupCoordinator:
         self, group_id: str, wanted: Wanted | None, shard: GroupShard, *, require_stable: bool
     ) -> Outcome[OffsetsView | ErrorCode]:
         group = shard.state.by_id.get(group_id)
+
         # With an old answer a consumer would read records again that its group has committed, in a transaction too.
         # So the answer rests on memory.
         if group is None:
             return Outcome(NO_OFFSETS, NO_OFFSET, rests_on_memory=True)
+
         # The view is a copy, taken in one step: its rows fit together although the loops below have checkpoints.
         stable_below = shard.partition.high_watermark if require_stable else None
         if wanted is None:
@@ -356,6 +369,7 @@ class GroupCoordinator:
                 after_offset = max(after_offset, rests_on(view, keys))
                 await pause_after(len(keys))
             return Outcome(view, after_offset, rests_on_memory=True)
+
         # To copy all offsets is fast. To look up very many by name would make the step too long.
         few = None if sum(map(len, wanted.values())) > ROWS_AT_A_TIME else _named(wanted)
         view = offsets_view(group, few, stable_below=stable_below)
@@ -367,6 +381,7 @@ class GroupCoordinator:
                 self._groups.outdated.hide_outdated(shard, view.offsets, keys)
                 after_offset = max(after_offset, rests_on(view, keys))
                 await pause_after(len(some))
+
         return Outcome(view, after_offset, rests_on_memory=True)
 
     async def describe(self, group_id: str) -> Description | ErrorCode:
@@ -389,19 +404,24 @@ class GroupCoordinator:
         error = ErrorCode.NONE
         listed: list[Overview] = []
         for shard in self.runtime:
-            after_offset, found = NO_OFFSET, []
+            after_offset = NO_OFFSET
+            found = []
+
             # A copy, because groups come and go at the checkpoints.
             async for group in paced([] if shard.refusal else list(shard.state.by_id.values())):
                 if not wanted or group.state.value.lower() in wanted:
                     found.append(overview(group))
                     after_offset = max(after_offset, shown_after_offset(group))
             refusal = shard.refusal or await self.runtime.await_shown(shard, after_offset)
+
             # The groups have moved to another broker meanwhile, and that one lists them: no error, as in Kafka.
             if refusal is ErrorCode.NOT_COORDINATOR:
                 continue
+
             # The other shards are listed, as in Kafka: the caller gets the error and a partial list.
             error = refusal or error
             listed += found
+
         return error, listed
 
     async def delete_group(self, group_id: str) -> ErrorCode:

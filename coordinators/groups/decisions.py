@@ -90,6 +90,7 @@ IN_TRANSACTION_NOT_STORED = OFFSETS_NOT_STORED | {
 def decide(group: Group, event: Event, now_ms: int, rng: random.Random) -> Decision:
     """What follows from `event`. Changes the volatile part of the group, never the recorded part."""
     decision = Decision()
+
     # The most frequent events come first: `match` compares the types one after the other.
     match event:
         case Heartbeat():

@@ -44,6 +44,7 @@ def describe(group: Group) -> Description:
     """The group for DescribeGroups, in its current state."""
     # As in Kafka: during a rebalance the subscriptions and assignments are about to change.
     stable = group.state is GroupState.STABLE
+
     # A copy of everything: the caller waits for the high watermark, and the group may change meanwhile.
     return Description(
         state=group.state.value,

@@ -93,6 +93,7 @@ def decide_offset_deletion(group: Group, event: DeleteOffsets, decision: Decisio
             decision.reply(event.waiting, DeletionAnswer(ErrorCode.NON_EMPTY_GROUP, {}))
             return
         in_use = _in_use(group)
+
     subscribed = {key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC for key in event.partitions if key.topic in in_use}
     free = dict.fromkeys((key for key in event.partitions if key not in subscribed), ErrorCode.NONE)
     forgotten = [key for key in free if group.recorded.has(key)]
@@ -119,7 +120,8 @@ def _forget_unasked(group: Group, forgotten: list[TopicPartition], decision: Dec
 
 def _is_blank_without(group: Group, forgotten: int) -> bool:
     """Whether nothing is left of the group once `forgotten` (a number) of its partitions have no offset any more."""
-    offsets, pending = group.recorded.offsets, group.recorded.pending
+    offsets = group.recorded.offsets
+    pending = group.recorded.pending
     # Not `partitions()`, as this runs for each portion of a large group.
     return group.state is GroupState.EMPTY and forgotten == len(offsets) + sum(key not in offsets for key in pending)
 
@@ -133,9 +135,11 @@ def _tombstones(group: Group, forgotten: Iterable[TopicPartition], *, dies: bool
 
 
 def _expired(group: Group, event: Expire, now_ms: int) -> list[TopicPartition]:
-    offsets, pending = group.recorded.offsets, group.recorded.pending
+    offsets = group.recorded.offsets
+    pending = group.recorded.pending
     in_use = NOTHING
     since_ms: int | None = None  # the begin of the retention, ms; None: the time of each commit
+
     # Without a protocol type the group never had members: its offsets come from simple commits.
     if group.protocol_type is not None:
         if group.state is GroupState.EMPTY:
@@ -145,6 +149,7 @@ def _expired(group: Group, event: Expire, now_ms: int) -> list[TopicPartition]:
         # During a rebalance the next subscriptions are not known yet: any of the offsets may still be needed.
         else:
             in_use = EVERYTHING
+
     # The caller lists the partitions in portions, so an offset may have been removed since then.
     return [
         key

@@ -118,6 +118,7 @@ def _join_known(group: Group, join: Join, now_ms: int, decision: Decision) -> No
         else:
             decision.reply(join.waiting, JoinAnswer(ErrorCode.UNKNOWN_SERVER_ERROR))
         return
+
     refused = refusal_of_member(group, member_id, join.instance_id)
     if refused:
         decision.reply(join.waiting, JoinAnswer(refused, member_id))
@@ -139,6 +140,7 @@ def _add(group: Group, join: Join, member_id: str, now_ms: int, decision: Decisi
     # empty for a while waits for the delay once. `prepare_rebalance` resets this for the member that begins the delay.
     if group.generation == 0:
         group.newcomers = True
+
     # `supports_protocols` refuses another type while there are members.
     if not group.members:
         group.protocol_type = join.protocol_type
@@ -236,6 +238,7 @@ def replacement_record(
     # to make those of a large group again takes milliseconds.
     if stored is None:
         raise InvariantBroken(f"group {group.group_id} is Stable, and its generation is not stored")
+
     # The assignment stays, as the partitions do not move.
     returned = RecordedMember(
         member_id=new_member_id,
@@ -261,7 +264,8 @@ def replacement_record(
 def _replace(group: Group, join: Join, old_member_id: str, new_member_id: str, decision: Decision) -> Member:
     """Replace the member id of a static member. Waiting requests under the old id get FENCED_INSTANCE_ID."""
     # Two clients with one instance id would each take the other's place again and again. Fenced, the older one stops.
-    joining, syncing = group.joins.pop(old_member_id, None), group.syncs.pop(old_member_id, None)
+    joining = group.joins.pop(old_member_id, None)
+    syncing = group.syncs.pop(old_member_id, None)
     if joining is not None:
         decision.reply(joining, JoinAnswer(ErrorCode.FENCED_INSTANCE_ID, old_member_id))
     if syncing is not None:
@@ -277,8 +281,10 @@ def apply_replacement_stored(group: Group, intent: StoreReplacement, decision: D
     """The new member id of a static member is stored: replace the old one and answer, without a rebalance."""
     # Before `_replace`, which gives the leadership to the new member id.
     former_leader_id = group.leader_id or ""
-    join, member_id = intent.join, intent.new_member_id
+    join = intent.join
+    member_id = intent.new_member_id
     _replace(group, join, intent.old_member_id, member_id, decision)
+
     # KIP-814: the leader gets the members, but must not compute assignments, because a Stable group ignores them.
     if join.skips_assignment:
         answer = generation_answer(group, member_id, skip_assignment=member_id == group.leader_id)
@@ -292,5 +298,6 @@ def apply_replacement_stored(group: Group, intent: StoreReplacement, decision: D
             protocol_name=group.protocol_name,
             leader_id=former_leader_id,
         )
+
     decision.reply(join.waiting, answer, group.recorded.metadata_offset)
     decision.notes.append(f"static member {join.instance_id} is back as {member_id} instead of {intent.old_member_id}")

@@ -122,7 +122,8 @@ class Turn:
 
     def end(self) -> None:
         """The member has returned, or will not."""
-        group, self._group = self._group, None
+        group = self._group
+        self._group = None
         if group is None:
             return
         lock = self._returns[group]

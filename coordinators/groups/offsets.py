@@ -79,7 +79,8 @@ def decide_commit_in_transaction(group: Group, event: CommitOffsetsInTransaction
 def _store(group: Group, event: Commits, decision: Decision, transaction: Transaction | None = None) -> None:
     made = event.made
     if made is not None:
-        records, too_large = made.records, made.too_large
+        records = made.records
+        too_large = made.too_large
     else:
         records, too_large = commit_records(group.group_id, event.offsets, group.limits.offset_metadata_max_bytes)
     # Empty if the metadata of all partitions are too long.
@@ -156,6 +157,7 @@ def offsets_view(
     """
     recorded = group.recorded
     pending: AbstractSet[TopicPartition] = frozenset()
+
     # Without this a consumer that takes over would read the older offset, and process records of a transaction that is
     # about to be committed a second time.
     if stable_below is not None:
@@ -170,6 +172,7 @@ def offsets_view(
             offsets[each] = stored
         if each in pending:
             unstable.add(each)
+
     return OffsetsView(offsets, recorded.forgotten_offset, unstable, unstable_from)
 
 

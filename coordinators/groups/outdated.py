@@ -120,7 +120,8 @@ class Outdated:
                 del offsets[key]
 
     def _is_outdated(self, shard: GroupShard, topic: str, stored: StoredOffset) -> bool:
-        own, current = stored.commit.topic_id, self.topic_id(topic)
+        own = stored.commit.topic_id
+        current = self.topic_id(topic)
         if own == ZERO_TOPIC_ID:
             own = shard.state.loaded_topics.get(topic, ZERO_TOPIC_ID)
         return own != current and ZERO_TOPIC_ID not in (own, current)
@@ -148,6 +149,7 @@ class Outdated:
             serving = self._shards.serving()
             for shard in serving:
                 await forget(shard, partial(_committed_of, deleted), partial(_deletion_of, deleted, shard))
+
             # A shard that is still loaded has the offsets, too: `note_serving` wakes this task.
             loading = {
                 shard
@@ -166,7 +168,8 @@ class Outdated:
             await self._doubt.wait()
             self._doubt = trio.Event()
             await self._look_up(forget)
-            compares, self._compares = self._compares, False
+            compares = self._compares
+            self._compares = False
             for shard in self._shards.serving() if compares else ():
                 await forget(shard, _partitions_of, partial(self._removal, shard, _end_of(shard)))
 
@@ -194,10 +197,12 @@ class Outdated:
         except StoreError as error:
             logger.debug("the ids of topics with committed offsets cannot be read: %s", error)
             return
+
         for shard, end_offset in ends.items():
             groups = shard.state
             async for topic in paced(list(groups.unknown_topics)):
                 topic_id = ids.get(topic) or ZERO_TOPIC_ID
+
                 # A cache that is behind the store, or ahead, will have the same id later.
                 if topic in ids and topic_id == self.topic_id(topic):
                     groups.loaded_topics[topic] = topic_id

@@ -43,15 +43,18 @@ def prepare_rebalance(group: Group, reason: str, now_ms: int, decision: Decision
     """Begin the first round, unless it is under way: all members have to join again (Kafka's prepareRebalance)."""
     if group.state is GroupState.PREPARING_REBALANCE:
         return
+
     # The leader's assignments for this generation will not be accepted, so no request may go on waiting for them.
     if group.state is GroupState.COMPLETING_REBALANCE:
         end_sync(group, ErrorCode.REBALANCE_IN_PROGRESS, decision)
+
     # Also in a Stable group, where this timer runs until each member has sent SyncGroup.
     decision.timers[SYNC_TIMER] = None
     was_empty = group.state is GroupState.EMPTY
     apply_transition(group, GroupState.PREPARING_REBALANCE, now_ms)
     decision.notes.append(f"prepares a rebalance, generation {group.generation} ends: {reason}")
     patience_ms = group.rebalance_timeout_ms
+
     # KIP-134: consumers that start together would otherwise cause one rebalance each. The wait is extended while
     # more members join (`join_time_is_over`), at most to the rebalance timeout of the first one.
     if was_empty:
@@ -66,6 +69,7 @@ def prepare_rebalance(group: Group, reason: str, now_ms: int, decision: Decision
     else:
         group.join_extension_ms = None
         decision.timers[JOIN_TIMER] = patience_ms
+
         # When the last member has left, no member is missing: the group becomes Empty at once.
         complete_join_if_all_joined(group, now_ms, decision)
 
@@ -99,6 +103,7 @@ def join_time_is_over(group: Group, now_ms: int, decision: Decision) -> None:
 def _complete_join(group: Group, now_ms: int, decision: Decision) -> None:
     """End the first round and begin the next generation. Dynamic members that have not joined are dropped."""
     group.join_extension_ms = None
+
     # A static member keeps its place: it may be restarting (KIP-345).
     absent = [
         member_id
@@ -109,6 +114,7 @@ def _complete_join(group: Group, now_ms: int, decision: Decision) -> None:
         some = absent[:DROPPED_AT_A_TIME]
         drop(group, some, decision)
         decision.notes.append(f"drops {named(some)}, which did not rejoin")
+
     # The generation begins when all are dropped. Until then they may not come back, but others may still join.
     if len(absent) > DROPPED_AT_A_TIME:
         decision.timers[JOIN_TIMER] = NEXT_PORTION_MS
@@ -118,7 +124,9 @@ def _complete_join(group: Group, now_ms: int, decision: Decision) -> None:
         # round is extended, until one joins or their sessions end.
         decision.timers[JOIN_TIMER] = max(group.rebalance_timeout_ms, EXTENSION_MS_MIN)
         return
+
     decision.timers[JOIN_TIMER] = None
+
     # As in Kafka, a group that becomes Empty begins a generation, too.
     group.generation += 1
     if group.members:
@@ -126,6 +134,7 @@ def _complete_join(group: Group, now_ms: int, decision: Decision) -> None:
     else:
         group.protocol_name = None
         apply_subscribed(group)
+
         # Stored with the time of the transition, from which the retention of the group's offsets counts.
         apply_transition(group, GroupState.EMPTY, now_ms)
         decision.store([metadata_record(group, (), group.leader_id, {})], StoreEmptiness())
@@ -140,7 +149,10 @@ def _begin_generation(group: Group, now_ms: int, decision: Decision) -> None:
     group.protocol_name = choose_protocol(group)
     apply_subscribed(group)
     apply_transition(group, GroupState.COMPLETING_REBALANCE, now_ms)
-    leader_id, joins, timers = group.leader_id, group.joins, decision.timers
+    leader_id = group.leader_id
+    joins = group.joins
+    timers = decision.timers
+
     # Without a call of `generation_answer` per member: a group may have thousands, and this is one synchronous step.
     common = group.generation, group.protocol_type, group.protocol_name, leader_id
     for member_id, member in group.members.items():
@@ -148,10 +160,13 @@ def _begin_generation(group: Group, now_ms: int, decision: Decision) -> None:
         if waiting is not None:
             members = current_members(group) if member_id == leader_id else ()
             decision.reply(waiting, JoinAnswer(ErrorCode.NONE, member_id, *common, False, members))
+
         # From here on it has its member id and sends heartbeats, so its session replaces the wait for a new member.
         member.is_new = False
         timers[Timer(TimerKind.MEMBER, member_id)] = member.session_timeout_ms
+
     group.joins = {}
+
     # Static members that have not joined are in this list, too: `SYNC_TIMER` drops them like all others.
     group.pending_syncs = dict.fromkeys(group.members)
     decision.timers[SYNC_TIMER] = group.rebalance_timeout_ms
@@ -204,9 +219,12 @@ def after_loss(group: Group, reason: str, now_ms: int, decision: Decision) -> No
 
 def drop(group: Group, member_ids: Iterable[str], decision: Decision) -> None:
     """Remove members or pending member ids from the group. A waiting request of one gets UNKNOWN_MEMBER_ID."""
-    joins, syncs, timers = group.joins, group.syncs, decision.timers
+    joins = group.joins
+    syncs = group.syncs
+    timers = decision.timers
     for member_id in member_ids:
-        joining, syncing = joins.pop(member_id, None), syncs.pop(member_id, None)
+        joining = joins.pop(member_id, None)
+        syncing = syncs.pop(member_id, None)
         if joining is not None:
             decision.reply(joining, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
         if syncing is not None:

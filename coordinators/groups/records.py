@@ -105,6 +105,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> GroupRecord | None:
         return usual
     try:
         kind = version_of(key)
+
         # A negative kind is no version of the schema, either: MalformedRecord.
         if kind <= OFFSET_KEY_VERSION:
             asked = m.decode(m.OffsetCommitKey, kind, key, VERSION_BYTES)
@@ -114,6 +115,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> GroupRecord | None:
             return GroupMetadataRecord(group_id, _decode_metadata(value))
     except ProtocolViolation as violation:
         raise MalformedRecord(f"key {key!r}: {violation}") from violation
+
     return None
 
 
@@ -127,6 +129,7 @@ def _decode_usual_commit(key: bytes, value: bytes | None) -> OffsetRecord | None
     value_version, offset, leader_epoch, metadata_length = _VALUE_START.unpack_from(value)
     if key_version != OFFSET_KEY_VERSION or value_version != OFFSET_VALUE_VERSION:
         return None
+
     # Lengths may be negative (null, or a damaged record), and each part must end exactly where its bytes end.
     topic_at = _KEY_START.size + group_length
     metadata_end = _VALUE_START.size + metadata_length
@@ -143,6 +146,7 @@ def _decode_usual_commit(key: bytes, value: bytes | None) -> OffsetRecord | None
         metadata = value[_VALUE_START.size : metadata_end].decode()
     except UnicodeDecodeError:
         return None
+
     topic_partition = TopicPartition(topic, _PARTITION.unpack_from(key, topic_end)[0])
     commit = Commit(offset, leader_epoch, metadata, _TIME.unpack_from(value, metadata_end)[0])
     return OffsetRecord(group_id, topic_partition, commit)

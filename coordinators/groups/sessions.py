@@ -63,6 +63,7 @@ def decide_leave(group: Group, leave: Leave, now_ms: int, decision: Decision) ->
 
 def _leave(group: Group, leaving: LeavingMember, now_ms: int, decision: Decision) -> ErrorCode:
     member_id = leaving.member_id
+
     # An administrator names the instance id alone.
     if member_id == "":
         known = None if leaving.instance_id is None else group.static_members.get(leaving.instance_id)
@@ -78,6 +79,7 @@ def _leave(group: Group, leaving: LeavingMember, now_ms: int, decision: Decision
         refused = refusal_of_member(group, member_id, leaving.instance_id)
         if refused:
             return refused
+
     remove(group, member_id, f"{member_id} leaves, {leaving.reason or 'no reason given'}", now_ms, decision)
     return ErrorCode.NONE
 

@@ -90,6 +90,7 @@ class GroupShards:
         self._memory = GroupMemory(members_limit_bytes(config.group_members_max_bytes, world.memory_bytes))
         self._sleeping_until = math.inf  # when `_watch_timers` wakes by itself (trio's clock, s)
         self._wake = trio.Event()
+
         # Unbounded, because the senders are synchronous. Few items wait: one per large rebalance, one per shard that is
         # unloaded.
         self._to_wake, self._wakes = trio.open_memory_channel[list[AnyReply]](math.inf)
@@ -167,6 +168,7 @@ class GroupShards:
             self._follow(shard, group, apply_refused(group, decision.intent, stored.error_code, now_ms))
         else:
             self._follow(shard, group, apply_stored(group, decision.intent, stored.last_offset, now_ms))
+
         if group.state is GroupState.DEAD:
             self._remove(shard, group)
 
@@ -199,7 +201,8 @@ class GroupShards:
         # A group that has stored nothing dies without a tombstone.
         if not decision.records:
             return Stored(ErrorCode.NONE)
-        made, transaction = decision.made, decision.transaction
+        made = decision.made
+        transaction = decision.transaction
         producer_id = NO_PRODUCER_ID if transaction is None else transaction.producer_id
 
         def build_now() -> Batch | ErrorCode:

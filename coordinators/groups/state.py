@@ -179,6 +179,7 @@ class Group:
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.leader_id: str | None = None
+
         # The members' metadata when the current generation began. None before the first generation.
         self.subscriptions: tuple[bytes, ...] | None = None
         self.subscribed: Container[str] | None = None  # the topics in `subscriptions`, once they were read
@@ -187,9 +188,11 @@ class Group:
         self.protocol_counts: dict[str, int] = {}  # protocol -> how many members support it
         self.pending_members: dict[str, None] = {}  # member ids of MEMBER_ID_REQUIRED responses, not joined yet
         self.pending_syncs: dict[str, None] = {}  # members of this generation that have not sent SyncGroup
+
         # Waiting requests by member id. A member "has joined" while it is in `joins`.
         self.joins: dict[str, Waiting[JoinAnswer]] = {}
         self.syncs: dict[str, Waiting[SyncAnswer]] = {}
+
         # Set while an empty group waits for further members (`group.initial.rebalance.delay.ms`): by how much the wait
         # may still be extended. None at all other times.
         self.join_extension_ms: int | None = None
@@ -223,24 +226,29 @@ def apply_transition(group: Group, state: GroupState, now_ms: int) -> None:
 def forget(group: Group) -> None:
     """Reset the volatile part to what the recorded part says: the state right after the group was loaded."""
     blank = Group(group.group_id, group.limits)
+
     # From `__slots__`, so that an attribute that is added to Group cannot be missed here.
     for name in Group.__slots__:
         if name != "recorded":
             setattr(group, name, getattr(blank, name))
     metadata = group.recorded.metadata
+
     # No generation is stored, but there may be offsets of simple commits: the group is Empty, without a protocol type.
     if metadata is None:
         return
     group.generation = metadata.generation
     group.protocol_type = metadata.protocol_type or None  # the record's field is not nullable: "" is none
     group.protocol_name = metadata.protocol
+
     # Versions 0 and 1 of the record have no timestamp (-1). Offsets then expire by the times of their commits.
     group.state_timestamp_ms = metadata.current_state_timestamp if metadata.current_state_timestamp >= 0 else None
     for recorded in metadata.members:
         apply_member_added(group, _loaded_member(recorded, metadata.protocol))
+
     # After the members, as the first one that is added becomes the leader.
     group.leader_id = metadata.leader
     apply_subscribed(group)
+
     # A generation is stored together with its assignments, so a group with members is Stable.
     group.state = GroupState.STABLE if group.members else GroupState.EMPTY
 

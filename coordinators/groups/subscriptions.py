@@ -55,6 +55,7 @@ def reading(subscriptions: Iterable[bytes]) -> Steps[Container[str]]:
     EVERYTHING if one cannot be decoded, or if they exceed BYTES_MAX or TOPICS_MAX: they are unknown then.
     """
     digests: set[int] = set()
+
     # Most members of a group send the same subscription: each different one is decoded once.
     known: set[bytes] = set()
     known_bytes = step_bytes = 0
@@ -70,12 +71,14 @@ def reading(subscriptions: Iterable[bytes]) -> Steps[Container[str]]:
         if known_bytes > BYTES_MAX:
             return EVERYTHING
         decoded = m.ConsumerProtocolSubscription()
+
         # The metadata are the clients' bytes; any client may write something else there.
         try:
             yield from m.decode_steps(decoded, 0, subscription, VERSION_BYTES)
         except ProtocolViolation:
             return EVERYTHING
         names, decoded.topics = list(decoded.topics), ()
+
         # From the end, as the interpreter would free very many names in one step.
         while names:
             digests.update(map(_digest, names[-NAMES_AT_A_TIME:]))
@@ -84,4 +87,5 @@ def reading(subscriptions: Iterable[bytes]) -> Steps[Container[str]]:
                 return EVERYTHING
             if names:
                 yield None
+
     return _Topics(digests)

@@ -37,6 +37,7 @@ def decide_sync(group: Group, sync: Sync, decision: Decision) -> None:
         decision.reply(sync.waiting, SyncAnswer(refused))
         return
     member_id = sync.member_id
+
     # Kafka's pending sync: until all members have sent SyncGroup the timer runs, which removes those that have not.
     # It also runs in a Stable group, as the leader may be faster than the others.
     group.pending_syncs.pop(member_id, None)
@@ -45,11 +46,13 @@ def decide_sync(group: Group, sync: Sync, decision: Decision) -> None:
     if group.state is GroupState.STABLE:
         _reply_assignment(group, group.members[member_id], sync, decision)
         return
+
     # The client has given up the connection of its earlier request.
     earlier = group.syncs.get(member_id)
     if earlier is not None:
         decision.reply(earlier, SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
     group.syncs[member_id] = sync.waiting
+
     # The leader itself waits in `syncs`, too: `apply_assignment_stored` answers all of them.
     if member_id == group.leader_id:
         made = sync.made

@@ -87,6 +87,7 @@ class Loading(Generic[State]):
                 next_offset = entry.offset + 1
                 continue
             header = read_batch_header(data, position)
+
             # Control and transactional batches depend on the records before them, so their order counts.
             if header.is_control:
                 self._replay_markers(data, position, header.producer_id)
@@ -100,6 +101,7 @@ class Loading(Generic[State]):
             else:
                 note_values(header, data, position, self._newest)
             next_offset = header.last_offset + 1
+
         return next_offset
 
     def finish(self) -> State:

@@ -184,8 +184,10 @@ class Shards(Generic[State]):
         except ValueError as error:
             logger.warning("a record of %s-%d cannot be written: %s", self._topic, shard.index, error)
             return Stored(ErrorCode.UNKNOWN_SERVER_ERROR)
+
         if isinstance(batch, ErrorCode):
             return Stored(batch)
+
         # Kafka checks this in the append; here `append_as_leader` takes batches that are already checked.
         # A topic whose batches must be smaller than a marker would keep its transactions open for ever.
         if batch.header.size_bytes > shard.partition.config.max_message_bytes and not is_marker:
@@ -322,15 +324,19 @@ class Shards(Generic[State]):
     async def _load(self, shard: Shard[State]) -> None:
         """Replay the log of a shard, a slice at a time, and let it serve. Ends early if the shard is dropped."""
         log = shard.partition.log
+
         # It was dropped while it waited for its turn.
         if log is None or self._shards.get(shard.index) is not shard:
             return
+
         # The thread fills a state of its own: the shard may be dropped meanwhile.
         loading = Loading(self._owner.new_loader())
+
         # Up to the log end offset, not the high watermark: a leader never truncates its log, and answers that depend on
         # records which are not committed yet wait. The coordinator appends nothing meanwhile, because requests are
         # refused.
-        offset, end_offset = log.log_start_offset, log.log_end_offset
+        offset = log.log_start_offset
+        end_offset = log.log_end_offset
         while offset < end_offset:
             read = shard.partition.read(offset, max_bytes=self._slice_bytes(), end_offset=end_offset, at_least_one=True)
             if read is ErrorCode.KAFKA_STORAGE_ERROR:
@@ -347,9 +353,11 @@ class Shards(Generic[State]):
             except trio.Cancelled:
                 read.slice.release()
                 raise
+
             # Leadership may have changed while the thread ran.
             if self._shards.get(shard.index) is not shard:
                 return
+
         state = await self._world.in_thread(loading.finish)
         if self._shards.get(shard.index) is not shard:
             return

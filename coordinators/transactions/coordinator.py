@@ -156,6 +156,7 @@ class TransactionCoordinator:
         )
         self._sender = MarkerSender(metadata, open_peer, lambda: config.request_timeout_ms, self._complete, deleted)
         self._watermarks: HighWatermarks[TransactionalIds] = HighWatermarks()
+
         # For requests that wait for the last marker. Weak, as ids are dropped with their shard.
         self._completions: WeakKeyDictionary[TransactionalId, trio.Event] = WeakKeyDictionary()
 
@@ -275,10 +276,12 @@ class TransactionCoordinator:
         for shard in self.runtime:
             if shard.refusal is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 return shard.refusal
+
             # Of a shard that cannot be loaded nothing is known.
             if shard.refusal:
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE
             after_offset = NO_OFFSET
+
             # A copy, because ids come and go at the checkpoints.
             async for known in paced(list(shard.state.by_name.values())):
                 if is_listed(known, filters, now_ms):
@@ -286,6 +289,7 @@ class TransactionCoordinator:
                     after_offset = max(after_offset, known.offset)
             if not_readable := await self.runtime.await_readable(shard, after_offset, self._config.request_timeout_ms):
                 return not_readable
+
         return listed
 
     # -- from an event to its consequences
@@ -318,6 +322,7 @@ class TransactionCoordinator:
                     await event.wait()
             else:
                 return True
+
         return False
 
     def _step(
@@ -338,9 +343,12 @@ class TransactionCoordinator:
             return Outcome(refused)
 
         if made is None or made.seen != seen:
-            decision, batch = decide(known, event, now_ms, pending=is_pending), None
+            decision = decide(known, event, now_ms, pending=is_pending)
+            batch = None
         else:
-            decision, batch = made.decision, made.batch
+            decision = made.decision
+            batch = made.batch
+
         answer = decision.answer or Answer(ErrorCode.NONE)
         after_offset = state.forgotten_offset if known is None else known.offset
         if decision.record is not None:
@@ -348,6 +356,7 @@ class TransactionCoordinator:
             if stored.error_code:
                 return Outcome(_not_stored(stored.error_code))
             after_offset = stored.last_offset
+
         if answer.error in ASKED_AGAIN:
             return Outcome(answer)
 
@@ -368,6 +377,7 @@ class TransactionCoordinator:
         if stored.error_code or known is None:
             return stored
         known.previous = decision.previous
+
         # Only then: `_act` stores the completion of transactions without markers, and must not be called from there.
         if known.recorded.status in PREPARED:
             self._act(shard)
@@ -375,6 +385,7 @@ class TransactionCoordinator:
             completion = self._completions.pop(known, None)
             if completion is not None:
                 release(completion.set)
+
         return stored
 
     def _is_pending(self, shard: TransactionShard, known: TransactionalId | None) -> bool:
@@ -384,7 +395,8 @@ class TransactionCoordinator:
 
     def _act(self, shard: TransactionShard) -> None:
         """Send the markers of the decisions that are committed. The rest of very many follows in later steps."""
-        decided, pace = shard.state.decided, pace_of_run()
+        decided = shard.state.decided
+        pace = pace_of_run()
         while decided:
             name, known = next(iter(decided.items()))
             # A later coordinator may not have this record, and decide otherwise.
@@ -409,7 +421,8 @@ class TransactionCoordinator:
         """Each partition has its marker: the next transaction of the id may begin."""
         if not debt.is_open:
             return
-        shard, name = debt.shard, debt.known.name
+        shard = debt.shard
+        name = debt.known.name
         with contained(logger, "%s-%d is loaded again", TRANSACTION_TOPIC, shard.index):
             self.runtime.step(shard, self._step, name, MarkersWritten(), _executes, shard, None)
         # Too few replicas are in sync, for example.
@@ -452,7 +465,8 @@ class TransactionCoordinator:
 
     def _forget(self, shard: TransactionShard, names: Sequence[str]) -> None:
         """Remove those of the ids that are unused for too long."""
-        unused, now_ms = Unused(self._config.transactional_id_expiration_ms), self._world.now_ms()
+        unused = Unused(self._config.transactional_id_expiration_ms)
+        now_ms = self._world.now_ms()
         records: list[TransactionRecord] = []
         for name in names:
             known = shard.state.by_name.get(name)

@@ -66,6 +66,7 @@ def decide(known: TransactionalId | None, event: Event, now_ms: int, *, pending:
             return decide_verifying(known, event)
         case InitProducer():
             return decide_init(known, event, now_ms, pending=pending)
+
     # The others come from the coordinator itself; the id may have been removed since.
     if known is None:
         return NOTHING
@@ -101,7 +102,8 @@ def decide_init(known: TransactionalId | None, event: InitProducer, now_ms: int,
     """
     if known is None:
         return _first(event, now_ms)
-    recorded, expected = known.recorded, event.expected
+    recorded = known.recorded
+    expected = event.expected
     # The owner of the id is checked when the client repeats the request.
     if pending or recorded.status in PREPARED:
         return CONCURRENT
@@ -114,6 +116,7 @@ def decide_init(known: TransactionalId | None, event: InitProducer, now_ms: int,
         # The client asks again, and gets its epoch when the abort is complete. The raised epoch reaches the partitions
         # with the markers: from then on they refuse the former owner.
         return Decision(CONCURRENT_ANSWER, fence(recorded, now_ms))
+
     return _next(known, event, now_ms)
 
 
@@ -134,22 +137,27 @@ def _first(event: InitProducer, now_ms: int) -> Decision:
 
 def _next(known: TransactionalId, event: InitProducer, now_ms: int) -> Decision:
     """Of an id without an open transaction."""
-    recorded, expected, owner = known.recorded, event.expected, known.producer
+    recorded = known.recorded
+    expected = event.expected
+    owner = known.producer
     empty = recorded.entering(Status.EMPTY, now_ms)
     empty = empty._replace(partitions=NO_PARTITIONS, timeout_ms=event.timeout_ms, start_ms=NO_TIME)
     is_owner = expected is None or expected.producer_epoch == owner.producer_epoch
+
     # The request is a repetition: the client has not received the answer. Of one that names no epoch this is not known,
     # and it gets a higher epoch.
     if not is_owner:
         assert expected is not None
         is_repeated = expected.producer_epoch == known.previous.producer_epoch
         return _give(empty, known.previous) if is_repeated else FENCED
+
     # With the epoch of a client that names none, a later request would look like a repetition.
     previous = Producer(owner.producer_id, NO_PRODUCER_EPOCH if expected is None else owner.producer_epoch)
     if owner.producer_epoch < EXHAUSTED_EPOCH:
         return _give(empty._replace(producer_epoch=owner.producer_epoch + 1), previous)
     if event.fresh_id is None:
         return Decision(NEEDS_PRODUCER_ID)
+
     # As in Kafka's record the start of the last transaction stays.
     return _give(empty._replace(producer_id=event.fresh_id, producer_epoch=0, start_ms=recorded.start_ms), previous)
 
@@ -177,10 +185,13 @@ def decide_adding(known: TransactionalId | None, event: AddPartitions, now_ms: i
     if recorded.status is Status.ONGOING:
         if all(each in recorded.partitions for each in event.partitions):
             return Decision(done)
-        partitions, start_ms = {**recorded.partitions, **event.partitions}, recorded.start_ms
+        partitions = {**recorded.partitions, **event.partitions}
+        start_ms = recorded.start_ms
     # The partitions of the transaction before are in the record of Complete* no more; of Empty there are none.
     else:
-        partitions, start_ms = dict(event.partitions), now_ms
+        partitions = dict(event.partitions)
+        start_ms = now_ms
+
     ongoing = recorded.entering(Status.ONGOING, now_ms)
     return Decision(done, ongoing._replace(partitions=partitions, start_ms=start_ms), known.previous)
 

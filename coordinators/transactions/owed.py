@@ -41,7 +41,8 @@ class Debt:
     @property
     def is_open(self) -> bool:
         """Whether this broker is still the coordinator, and the decision the newest record of the id."""
-        shard, known = self.shard, self.known
+        shard = self.shard
+        known = self.known
         if shard.refusal or not shard.partition.is_leader:
             return False
         return known.offset == self.offset and known.recorded.status in PREPARED
@@ -101,6 +102,7 @@ class Owed:
         left = SENT_AT_A_TIME
         while waiting and left > 0:
             debt, partitions = waiting.popitem(last=False)
+
             # It was paid or dropped since: another coordinator sends the markers now.
             if not debt.is_open:
                 left -= 1
@@ -112,6 +114,7 @@ class Owed:
                 waiting[debt] = partitions
             taken.append((debt, some))
             left -= len(some)
+
         if not waiting:
             self._by_broker.pop(broker_id, None)
         return taken
@@ -134,6 +137,7 @@ def request_of(taken: Taken) -> m.WriteTxnMarkersRequest:
                 coordinator_epoch=debt.coordinator_epoch,
             )
         )
+
     return m.WriteTxnMarkersRequest(markers=markers)
 
 
@@ -165,4 +169,5 @@ def settle(taken: Taken, errors: Mapping[int, Mapping[TopicPartition, ErrorCode]
                 bucket.setdefault(debt, {})[each] = None
         if not debt.known.unmarked:
             settled.paid.append(debt)
+
     return settled

@@ -90,7 +90,9 @@ class ProducerIds:
 
     def _begin(self, block: Block) -> None:
         first, count = block
-        self._next_id, self._end, self._next_block = first, first + count, None
+        self._next_id = first
+        self._end = first + count
+        self._next_block = None
         self._prefetch_from = first + count * PREFETCH_TENTHS // 10
 
     def _accept(self, block: Block | ErrorCode) -> bool:
@@ -109,5 +111,6 @@ class ProducerIds:
                 self._end,
             )
             return False
+
         self._next_block = block
         return True

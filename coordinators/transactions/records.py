@@ -30,7 +30,8 @@ TEXT_BYTES_MAX = (1 << 15) - 1  # of the int16 length of a string
 
 def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:
     """The record's key and value. Raises ValueError if a string is longer than TEXT_BYTES_MAX in UTF-8."""
-    key, recorded = m.TransactionLogKey(transactional_id=record.name), record.recorded
+    key = m.TransactionLogKey(transactional_id=record.name)
+    recorded = record.recorded
     if len(record.name.encode()) > TEXT_BYTES_MAX:
         raise ValueError(f"a transactional id of {len(record.name)} characters is too long for a record")
     return versioned(key, KEY_VERSION), None if recorded is None else versioned(_value_of(recorded), VALUE_VERSION)
@@ -78,6 +79,7 @@ def _decode_value(value: bytes) -> Recorded:
         status = Status(stored.transaction_status)
     except ValueError:
         raise MalformedRecord(f"there is no transaction state {stored.transaction_status}") from None
+
     return Recorded(
         producer_id=stored.producer_id,
         producer_epoch=stored.producer_epoch,

@@ -140,6 +140,7 @@ class MarkerSender:
         except PeerLost as lost:
             logger.info("no answer to markers from broker %d: %s", broker_id, lost)
             return False
+
         if not isinstance(response, m.WriteTxnMarkersResponse):
             raise InvariantBroken(f"{response!r} answers WriteTxnMarkers")
         settled = settle(taken, errors_of(response))

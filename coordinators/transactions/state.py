@@ -219,19 +219,23 @@ class TransactionalIds:
 def replay(ids: TransactionalIds, record: TransactionRecord, offset: int) -> None:
     """Change the recorded part as the record at `offset` says."""
     name, recorded = record
+
     # Taken out even if the new state is Prepare*, too: the order of the entries is that of the records.
     ids.decided.pop(name, None)
     if recorded is None:
         ids.by_name.pop(name, None)
         ids.forgotten_offset = offset
         return
+
     known = ids.by_name.get(name)
     if known is None:
         known = ids.by_name[name] = TransactionalId(name, recorded)
     # The connections of another producer do not count: the id may pass to a client that connected earlier.
     elif known.producer != (recorded.producer_id, recorded.producer_epoch):
         known.connection = 0
-    known.recorded, known.offset = recorded, offset
+
+    known.recorded = recorded
+    known.offset = offset
     known.unmarked = NO_PARTITIONS
     if recorded.status is Status.ONGOING:
         ids.overdue.watch(known)

@@ -93,6 +93,7 @@ class Verification:
             with resting():
                 await question.answered.wait()
             errors |= {each: question.errors.get(each, ErrorCode.NETWORK_EXCEPTION) for each in some}
+
         return errors
 
     def _question_for(self, coordinator: int, transactional_id: str, producer: Producer) -> _Question:
@@ -148,6 +149,7 @@ class Verification:
         except PeerLost as lost:
             logger.info("no answer about transactions from broker %d: %s", coordinator, lost)
             return
+
         if not isinstance(response, m.AddPartitionsToTxnResponse):
             raise InvariantBroken(f"{response!r} answers AddPartitionsToTxn")
         if response.error_code:
@@ -157,6 +159,7 @@ class Verification:
             for question in questions.values():
                 question.answer_all(code)
             return
+
         for result in response.results_by_transaction:
             asked = questions.get(result.transactional_id)
             if asked is not None:

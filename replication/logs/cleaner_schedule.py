@@ -76,7 +76,8 @@ class Permit:
 
     def holds(self) -> bool:
         """Whether the log may be compacted in this step of the event loop."""
-        log, directories = self.log, self._directories
+        log = self.log
+        directories = self._directories
         return (
             not self.withdrawn.is_set()
             # As in Kafka, a pass ends when `compact` leaves the policy: keyless records would be lost.
@@ -130,10 +131,12 @@ class LogCleaner:
                     found = await self._find_filthiest()
                     if found is None:
                         break
+
                     # No await since `_find_filthiest` asked for the permit, so it still holds.
                     permit = self._passes[found.log] = Permit(found.log, self._directories)
                     found.log.is_being_cleaned = True
                     nursery.start_soon(self._clean, found, permit)
+
                 # Here, not in the retention task: both retention and a pass remove segments, and a log has only one of
                 # them at a time. For topics with both policies, and for records deleted by DeleteRecords.
                 await self._delete_old_segments()
@@ -210,6 +213,7 @@ class LogCleaner:
                 part = cleanable_part(log, high_watermark, self._world.now_ms())
             except StorageError as error:
                 self._directories.fail_directory_of(log, error)
+
         if part is None:
             return None
         if part.is_misplaced:
@@ -217,6 +221,7 @@ class LogCleaner:
             if not log.config.deletes:
                 logger.warning("%s: its cleaner checkpoint %s lies outside, all is dirty", log, log.first_dirty_offset)
             log.first_dirty_offset = part.first_dirty_offset
+
         return _Candidate(log, part) if part.is_due(log.config) else None
 
     @contextmanager
@@ -247,7 +252,9 @@ class LogCleaner:
 
     async def _clean(self, found: _Candidate, permit: Permit) -> None:
         """One pass over a log."""
-        log, config = found.log, self._config
+        log = found.log
+        config = self._config
+
         # As in Kafka the buffers are for all passes together, and half of the I/O buffer is for reading.
         threads = max(config.log_cleaner_threads, 1)
         cleaning = Cleaning(
@@ -274,6 +281,7 @@ class LogCleaner:
                 log.is_being_cleaned = False
                 del self._passes[log]
                 permit.done.set()
+
             # After an aborted pass the next search waits for the back-off: at once it would find the same log.
             if is_clean:
                 self._pass_ended.set()
@@ -293,13 +301,15 @@ class LogCleaner:
 
     async def _take_steps(self, cleaning: Cleaning, steps: Iterator[Step], permit: Permit) -> bool:
         """Run all steps of a pass. False if it was aborted."""
-        log, started = cleaning.log, trio.current_time()
+        log = cleaning.log
+        started = trio.current_time()
         read_bytes = size_bytes = 0
         await self._checkpoints.write_recovery_points(log)
         while (step := await self._step(log, steps)) is not None:
             # While the step ran in a thread, everything may have changed.
             if not permit.holds():
                 return False
+
             # `apply` runs on the event loop, in the step of the check above: a read finds either the old segments or
             # the new ones. False if other code has changed segments since this pass read them.
             if step.replacement is not None:
@@ -309,6 +319,7 @@ class LogCleaner:
             read_bytes += step.read_bytes
             size_bytes += step.written_bytes
             await self._rest(step.read_bytes + step.written_bytes, permit)
+
         # Only a whole pass moves the checkpoint. An aborted one may have replaced segments already, which does no harm:
         # the next pass reads them again. A crash before the checkpoint is written has the same effect.
         log.first_dirty_offset = cleaning.end_offset

@@ -114,6 +114,7 @@ class LogDirectories:
         if error.is_shortage and directory.failure is None:
             logger.error("%s; the directory goes on: raise the limit of open files (ulimit -n)", error)
             return
+
         # Before the return below: a sync that was under way may fail after something else has failed the directory.
         # After a failed sync the kernel takes unsynced pages for clean, so the next start has to know of it. A full
         # disk endangers nothing: the bytes were refused, and there is no room for a rewrite.
@@ -121,9 +122,11 @@ class LogDirectories:
             mark_failed(self._world.disk, directory.path)
         if directory.failure is not None:
             return
+
         # From here on no step awaits: other tasks see the directory either online with its logs or offline without.
         directory.failure = error
         logger.error("log directory %s is offline: %s", directory.path, error)
+
         # Requests that wait for a flush get the error. Then the logs leave the table, so that no request finds them,
         # then the partitions lose their roles. Only after that the files are closed.
         self._flusher.give_up(directory.path, error)

@@ -229,7 +229,8 @@ def read_contents(disk: Disk, path: str) -> Contents:
 
     Changes nothing.
     """
-    partitions, deleted = [], []
+    partitions = []
+    deleted = []
     futures: dict[str, TopicPartition] = {}
     for name in disk.list(path):
         # Plain files are ignored: checkpoints, markers, the embedded store.
@@ -254,6 +255,7 @@ def read_contents(disk: Disk, path: str) -> Contents:
                 f"{join(path, name)} is not named <topic>-<partition>: a log directory may hold nothing else"
                 " (is it the right one?)"
             )
+
     return Contents(partitions, deleted, futures)
 
 

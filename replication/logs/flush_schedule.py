@@ -26,7 +26,8 @@ class FlushSchedule:
         """Check every log once."""
         now = trio.current_time()
         # A new table each time: deleted logs drop out of it.
-        before, self._since = self._since, {}
+        before = self._since
+        self._since = {}
         for log in self._logs():
             if log.recovery_point == log.log_end_offset:
                 continue

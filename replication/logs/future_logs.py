@@ -88,7 +88,8 @@ class FutureLogs:
         return await self._create(current, directory)
 
     async def _create(self, current: "PartitionLog", directory: "LogDirectory") -> "PartitionLog":
-        key, topic_id = current.topic_partition, current.topic_id or ZERO_TOPIC_ID
+        key = current.topic_partition
+        topic_id = current.topic_id or ZERO_TOPIC_ID
         name = future_name(key, self._world.rng.randbytes(16))
         future = await self._opener.create_in(directory, key, topic_id, current.config, name)
         future.copied_from = current
@@ -109,7 +110,9 @@ class FutureLogs:
                     break
 
     async def _copy_again(self, directory: "LogDirectory", name: str, key: TopicPartition) -> None:
-        current, path = self._directories.get(key), join(directory.path, name)
+        current = self._directories.get(key)
+        path = join(directory.path, name)
+
         # A directory that is offline has the current log, or the name that shows a decided swap (`complete_swaps`).
         if current is None and self._directories.failures:
             return
@@ -122,6 +125,7 @@ class FutureLogs:
             await self._directories.run(directory, rename_durably, self._world.disk, path, stray)
             logger.warning("%s is no copy of a log that is here; it is put aside as %s", path, stray)
             return
+
         # The new one comes first: the name is the only record of the move.
         if self.get(key) is None:
             await self._create(current, directory)
@@ -193,6 +197,7 @@ class FutureLogs:
         finally:
             self._gate.release_flushes(current, is_gone=has_flipped)
             self._gate.release_flushes(future, is_gone=not self._directories.directory_of(future).holds(future))
+
         return has_flipped
 
     async def _prepare(
@@ -246,18 +251,22 @@ class FutureLogs:
     def _flip(self, current: "PartitionLog", future: "PartitionLog", deleted: str) -> bool:
         """Step 1, synchronous. True if the future log is the partition's now."""
         key, source, target = current.topic_partition, *map(self._directories.directory_of, (current, future))
+
         # They may have changed while a search in the log was awaited, and are durable for the current log alone.
         if (current.log_start_offset, current.topic_id) != (future.log_start_offset, future.topic_id):
             return False
+
         # In one step with the rename: a record that is appended between the two would be lost.
         if not self._copy_tail(current, future):
             return False
+
         # The rename decides: before it the current log is served on, after it no start finds the current log any more.
         try:
             self._world.disk.rename(current.directory, deleted)
         except StorageError as error:
             self._directories.fail_directory_of(current, error)
             return False
+
         # Nothing below can fail, or the partition would be without a log.
         future.succeed(current)
         current.abandon()
@@ -267,12 +276,15 @@ class FutureLogs:
 
     def _copy_tail(self, current: "PartitionLog", future: "PartitionLog") -> bool:
         """Copy the missing records, at most TAIL_BYTES_MAX. True if none is missing then."""
-        offset, end_offset = future.log_end_offset, current.log_end_offset
+        offset = future.log_end_offset
+        end_offset = current.log_end_offset
         try:
             read = current.read(offset, max_bytes=TAIL_BYTES_MAX, end_offset=end_offset, at_least_one=False)
+
             # Nothing to copy, or the offset was deleted from the current log meanwhile.
             if isinstance(read, ErrorCode) or read.slice is None:
                 return offset == end_offset
+
             # On the event loop, although the disk may have to be read: these records were appended a moment ago, so
             # they are in the page cache.
             try:
@@ -283,17 +295,21 @@ class FutureLogs:
         except StorageError as error:
             self._directories.fail_directory_of(current, error)
             return False
+
         try:
             future.append_as_follower(memoryview(records), self._world.now_ms())
         except StorageError as error:
             self._directories.fail_directory_of(future, error)
             return False
+
         return future.log_end_offset == end_offset
 
     async def _settle(self, current: "PartitionLog", future: "PartitionLog", deleted: str) -> None:
         """Steps 2 to 4. The future log is served already."""
         directories = self._directories
-        source, target = directories.directory_of(current), directories.directory_of(future)
+        source = directories.directory_of(current)
+        target = directories.directory_of(future)
+
         # First the old name goes durably, then the new one comes. In the other order a power failure could leave two
         # logs of the partition, and the next start would refuse.
         try:
@@ -302,6 +318,7 @@ class FutureLogs:
             # The source directory is offline. The move continues: a log that is served must not keep a future log's
             # name.
             deleted = ""
+
         # On the event loop, the rename and the new path in memory in one step: a roll between the two would create its
         # files under the old path.
         try:
@@ -310,7 +327,9 @@ class FutureLogs:
         except StorageError as error:
             directories.fail_directory_of(future, error)
             raise
+
         await directories.insist(target, self._world.disk.sync_directory, target.path)
+
         # The target's checkpoints first: those of the source only lose the entry of a log that is gone.
         await self._checkpoints.write_all_of(future)
         if deleted:
@@ -335,7 +354,8 @@ def is_beginning_of(future: "PartitionLog", current: "PartitionLog") -> bool:
 def _tail_bytes(current: "PartitionLog", future: "PartitionLog") -> float:
     """How many bytes of the current log the future one lacks; infinite if they begin before the active segment."""
     # A read returns records of one segment only, so a tail over two segments could not be copied in one step.
-    active, offset = current.segments.active, future.log_end_offset
+    active = current.segments.active
+    offset = future.log_end_offset
     if offset >= current.log_end_offset:
         return 0
     if offset < active.base_offset:

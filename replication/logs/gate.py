@@ -91,6 +91,7 @@ class Gate:
         if log in self._closed:
             steps.close()
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
         # Entered in the same step as the check of `_closed`, so `without_searches` finds every search that it let pass.
         search = _Search()
         self._searches.setdefault(log, {})[search] = None
@@ -200,6 +201,7 @@ class Gate:
             while True:
                 # The first step is empty: `complete` runs it on the event loop, and later steps may block on the disk.
                 yield held_bytes
+
                 # This runs in a thread, beside the event loop. The flag is set before `_closed` is read, and
                 # `without_searches` writes `_closed` before it reads the flag. So at least one of the two sees the
                 # other: either this step ends here, or the block waits for its end.
@@ -207,6 +209,7 @@ class Gate:
                 try:
                     if log in self._closed:
                         raise SearchDisturbed
+
                     # Within the flag, so the files that this step opens by name stay in place until it ends.
                     held_bytes = next(steps)
                 except StopIteration as stop:

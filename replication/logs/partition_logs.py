@@ -167,6 +167,7 @@ class Logs:
         try:
             # All directories are read before the first log is opened: a partition may lie in two of them.
             contents = {directory.path: await self._look(directory) for directory in self.directories.live()}
+
             # Logs of deleted topics go first: the start would be refused for them, and the swap of a future log beside
             # one of them would not be completed.
             await delete_old_duplicates(contents, topic_ids, self.directories, self._world)
@@ -174,6 +175,7 @@ class Logs:
             for directory in self.directories.live():
                 swaps = complete_swaps, self._world.disk, contents, directory.path
                 await self.directories.at_start(directory, *swaps)
+
             # At the same time: a directory is one device, so the start takes as long as the slowest of them.
             async with trio.open_nursery() as nursery:
                 for directory in self.directories.live():
@@ -182,6 +184,7 @@ class Logs:
             self.directories.require_one()
             await self.futures.copy_again(contents)
             self._remove_deleted(contents)
+
             # Only now may `close` leave the marker of a clean shutdown: an unread log could have any contents.
             self._loaded = True
         except BaseException:
@@ -217,8 +220,10 @@ class Logs:
         prepared = await self.directories.at_start(directory, prepare, self._world.disk, directory.path, missing)
         if prepared is None:
             return
+
         # From now on `written` is what the files have, so a checkpoint that has not changed is not written again.
         directory.written = prepared.checkpoints
+
         # One iterator for all tasks: each takes the next log when it has opened one.
         todo = iter(found.partitions)
         async with trio.open_nursery() as nursery:
@@ -287,6 +292,7 @@ class Logs:
         # records, and be a duplicate when the directory is back.
         if not is_new:
             self.directories.refuse_if_offline(key, "create a log that may be")
+
         # A future log that has lost the log that it was copied from, with its directory.
         await self.futures.delete(key)
         await self.gate.earlier_ended(key)
@@ -304,6 +310,7 @@ class Logs:
                     raise
             finally:
                 directory.creating -= 1
+
         raise error or StorageError(str(key), "create", "ENODEV")
 
     async def _unmake(self, directory: LogDirectory, key: TopicPartition) -> bool:
@@ -395,7 +402,8 @@ class Logs:
     def _duties(self) -> list[tuple[int, Callable[[], Awaitable[None]]]]:
         """The periodic tasks: (interval, ms; one run)."""
         # Not the cleaner's checkpoint, which is written after each pass.
-        config, write = self._config, self.checkpoints.write_everywhere
+        config = self._config
+        write = self.checkpoints.write_everywhere
         return [
             (config.log_retention_check_interval_ms, self._delete_old_segments),
             (config.log_flush_scheduler_interval_ms, FlushSchedule(self.directories.logs, self._flusher).step),
@@ -474,7 +482,8 @@ class Logs:
     async def _close_logs(self, directory: LogDirectory, logs: Sequence[PartitionLog]) -> list[PartitionLog]:
         """Close these logs; returns those that are still open because of a shortage."""
         # One iterator for all tasks: each takes the next log when it has closed one.
-        todo, left = iter(logs), list[PartitionLog]()
+        todo = iter(logs)
+        left = list[PartitionLog]()
 
         async def close_next() -> None:
             for log in todo:

@@ -220,11 +220,15 @@ def decode_change(data: bytes | None, path: str) -> ResourcePattern:
         fields = Fields.parse(data, path)
         if fields.integer("version") != 1:
             fields.fail("this version of a change of ACLs is not known")
-        kind, name, pattern_type = fields.text("resourceType"), fields.text("name"), fields.text("patternType")
+        kind = fields.text("resourceType")
+        name = fields.text("name")
+        pattern_type = fields.text("patternType")
+
     found = {"LITERAL": LITERAL, "PREFIXED": PREFIXED}.get(pattern_type)
     if found is None or kind.upper() not in _TYPE_OF_ENUM:
         raise ValueError(f"{path}: {data!r:.100} does not name a pattern of ACLs")
     pattern = ResourcePattern(_TYPE_OF_ENUM[kind.upper()], name, found)
+
     # Such a path would make every later read of the store fail.
     if not can_be_stored(pattern):
         raise ValueError(f"{path}: no node can have the name {name!r:.100}")

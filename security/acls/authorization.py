@@ -198,6 +198,7 @@ class Authorization:
             only = each[1].only_pattern
             (of_many if only is None else of_one.setdefault(only, [])).append(each)
         found: list[list[Deleted]] = [[] for _ in filters]
+
         # Filters of one pattern find also what this broker has not heard of yet.
         async for pattern in paced(dict.fromkeys([*self.authorizer.acls.patterns(), *of_one])):
             broad = [each async for each in paced(of_many) if each[1].fits_pattern(pattern)]
@@ -208,6 +209,7 @@ class Authorization:
             code = await self._update(pattern, partial(_without, concerned, deleted))
             for entry, place in deleted.items():
                 found[place].append(Deleted(AclBinding(pattern, entry), code))
+
         return found
 
     async def _update(self, pattern: ResourcePattern, change: Change) -> ErrorCode:
@@ -221,7 +223,8 @@ class Authorization:
         return ErrorCode.NONE
 
     async def _write(self, pattern: ResourcePattern, change: Change) -> Entries:
-        path, announcement = pattern.node, encode_change(pattern)
+        path = pattern.node
+        announcement = encode_change(pattern)
         announce = Create(announcement.prefix, announcement.data, sequential=True)
         for attempt in range(WRITE_ATTEMPTS):
             if attempt:
@@ -229,9 +232,11 @@ class Authorization:
             try:
                 data, stat = await self._store.get(path)
             except NoNode:
-                data, stat = None, None
+                data = None
+                stat = None
             before = decode_entries(data, path)
             after = await change(before)
+
             # Also if an earlier attempt was carried out and its answer was lost.
             if after == before:
                 return before
@@ -244,6 +249,7 @@ class Authorization:
                     raise
                 continue
             return after
+
         raise StoreError(f"{path} was changed by others {WRITE_ATTEMPTS} times while it was to be written")
 
 

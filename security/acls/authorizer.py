@@ -71,11 +71,13 @@ class AclCache:
             lengths[len(pattern.name)] += 1 if entries else -1
             if not lengths[len(pattern.name)]:
                 del lengths[len(pattern.name)]
+
         for principal in {entry.principal for entry in before}:
             key = pattern.resource_type, principal
             del self._of_principals[key][pattern]
             if not self._of_principals[key]:
                 del self._of_principals[key]
+
         for entry in entries:
             key = pattern.resource_type, entry.principal
             self._of_principals.setdefault(key, {}).setdefault(pattern, []).append(entry)
@@ -83,6 +85,7 @@ class AclCache:
             self._entries[pattern] = entries
         else:
             del self._entries[pattern]
+
         return True
 
     def patterns(self) -> list[ResourcePattern]:
@@ -177,15 +180,20 @@ class Authorizer:
             for entry in entries:
                 if _matches(entry, principal, host, (operation,)):
                     found.setdefault((entry.permission_type, pattern.pattern_type), set()).add(pattern.name)
-        denied, denied_prefixes = found.get((DENY, LITERAL), set()), found.get((DENY, PREFIXED), set())
+
+        denied = found.get((DENY, LITERAL), set())
+        denied_prefixes = found.get((DENY, PREFIXED), set())
         if WILDCARD in denied:
             return False
         if self._allow_everyone:
             return True
-        allowed, allowed_prefixes = found.get((ALLOW, LITERAL), set()), found.get((ALLOW, PREFIXED), set())
+        allowed = found.get((ALLOW, LITERAL), set())
+        allowed_prefixes = found.get((ALLOW, PREFIXED), set())
+
         # The literal `*` allows more than any prefix denies.
         if WILDCARD in allowed:
             return True
+
         # By length, because comparing each name with each prefix could take a long step.
         lengths = {len(prefix) for prefix in denied_prefixes}
         return any(

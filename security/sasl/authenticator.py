@@ -242,6 +242,7 @@ class Authenticator:
         except ProtocolViolation as violation:
             # Kafka takes it for a token of GSSAPI, with which a client of 0.9 begins, and refuses that mechanism.
             return self._fail_later(moment, NOT_KAFKA) if state is State.FIRST else self._fail_now(str(violation))
+
         self.state = State.HELLO if state is State.FIRST else state
         if header.api_key == SASL_HANDSHAKE_KEY:
             return self._take_handshake(header, frame, moment)
@@ -254,14 +255,17 @@ class Authenticator:
             request = m.decode(m.ApiVersionsRequest, header.api_version, frame, header.position)
         except ProtocolViolation as violation:
             return self._fail_now(str(violation))
+
         response = self._answers.api_versions(request, header.api_version)
+
         # After a refusal, for a malformed name of the client's software, it may ask again.
         if getattr(response, "error_code", ErrorCode.NONE) == ErrorCode.NONE:
             self.state = State.HANDSHAKE
         return [self._response(header, response)]
 
     def _take_unsupported(self, unsupported: UnsupportedRequest, moment: Moment) -> list[Action]:
-        key, is_first = unsupported.api_key, self.state is State.FIRST
+        key = unsupported.api_key
+        is_first = self.state is State.FIRST
         if key == API_VERSIONS_KEY and self.state is not State.HANDSHAKE:
             self.state = State.HELLO
             return [Send(self._answers.unsupported(unsupported))]
@@ -276,7 +280,9 @@ class Authenticator:
             request = m.decode(m.SaslHandshakeRequest, header.api_version, frame, header.position)
         except ProtocolViolation as violation:
             return self._fail_now(str(violation))
-        enabled, asked = self._settings.mechanisms, request.mechanism
+
+        enabled = self._settings.mechanisms
+        asked = request.mechanism
         response = m.SaslHandshakeResponse(mechanisms=list(enabled))
         if asked not in enabled:
             cause = f"SASL mechanism {asked!r:.100} is not enabled"
@@ -284,12 +290,14 @@ class Authenticator:
                 return self._fail_now(cause)
             response.error_code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
             return self._fail_later(moment, cause, self._response(header, response))
+
         self._mechanism = asked
         if self._previous is not None and asked != self._previous.mechanism:
             self.state = State.BAD_MECHANISM
         else:
             self._exchange = enabled[asked].begin()
             self.state = State.RAW if header.api_version == 0 else State.AUTHENTICATE
+
         return [self._response(header, response)]
 
     # -- tokens
@@ -307,6 +315,7 @@ class Authenticator:
         except UnsupportedRequest as unsupported:
             if unsupported.api_key != API_VERSIONS_KEY:
                 return self._fail_now(str(unsupported))
+
             # Answered as if it were of version 0, as Kafka answers each ApiVersions of an unknown version.
             header = RequestHeader(API_VERSIONS_KEY, 0, unsupported.correlation_id, None, 0)
             return self._refuse_decoded(header, m.ApiVersionsRequest(), moment)
@@ -353,7 +362,8 @@ class Authenticator:
                 return self._fail_now(cause)
 
     def _complete(self, complete: Complete, header: RequestHeader | None, moment: Moment) -> list[Action]:
-        previous, principal = self._previous, complete.principal
+        previous = self._previous
+        principal = complete.principal
         if previous is not None and previous.principal != principal:
             text = OTHER_PRINCIPAL.format(*previous.principal, *principal)
             return self._reject(text, text, header, moment)

@@ -100,7 +100,8 @@ class Credentials(NamedTuple):
             if access_token is None:
                 access_token = unsecured_token(unsecured_claims(self.options, now_ms))
             return OAuthClient(access_token)
-        username, password = self.options.get("username"), self.options.get("password")
+        username = self.options.get("username")
+        password = self.options.get("password")
         if username is None or password is None:
             raise LoginFailed(f"username and password of {self.mechanism} are not both set in sasl.jaas.config")
         if self.mechanism == PLAIN:

@@ -95,10 +95,12 @@ class Jwk(NamedTuple):
                 half = (self.key.curve.key_size + 7) // 8
                 if len(signature) != 2 * half:
                     return False
-                r, s = int.from_bytes(signature[:half], "big"), int.from_bytes(signature[half:], "big")
+                r = int.from_bytes(signature[:half], "big")
+                s = int.from_bytes(signature[half:], "big")
                 self.key.verify(utils.encode_dss_signature(r, s), signed, ec.ECDSA(digest))
         except InvalidSignature:
             return False
+
         return True
 
 
@@ -144,6 +146,7 @@ def _load(texts: Mapping[str, str]) -> "PublicKey | None":
         if modulus.bit_length() > RSA_BITS_MAX:
             return None
         return rsa.RSAPublicNumbers(number("e"), modulus).public_key()
+
     if key_type == EC:
         return ec.EllipticCurvePublicNumbers(number("x"), number("y"), curves[texts["crv"]]).public_key()
     if key_type == OKP and texts["crv"] == "Ed25519":
@@ -186,6 +189,7 @@ class JwksCache:
             return False
         self._missed[key_id] = now_ms
         self._missed.move_to_end(key_id)
+
         # The one that is forgotten could be asked for again. So a new name must wait while all are younger than a
         # minute: else names made up by a client would fetch at each token.
         if len(self._missed) > KEY_IDS_REMEMBERED_MAX:
@@ -194,6 +198,7 @@ class JwksCache:
                 del self._missed[key_id]
                 return False
             del self._missed[oldest]
+
         self.due_at_ms = min(self.due_at_ms, now_ms)
         return True
 
@@ -221,7 +226,9 @@ class SignedTokenRules(NamedTuple):
 
     def _check_times(self, claims: Mapping[str, object], now_ms: int) -> float:
         times = times_of(claims)
-        expires_at_ms, issued_at_ms, not_before_ms = times["exp"], times["iat"], times["nbf"]
+        expires_at_ms = times["exp"]
+        issued_at_ms = times["iat"]
+        not_before_ms = times["nbf"]
         if expires_at_ms is None or issued_at_ms is None:
             raise InvalidToken("no expiry time, or no time of issue")
         if now_ms - self.skew_ms >= expires_at_ms:
@@ -258,9 +265,11 @@ class SignedValidator:
 
     def validate(self, token: str, now_ms: int) -> ValidToken:
         jwt = parse_jwt(token, _unique)
-        algorithm, key_id = jwt.header.get("alg"), jwt.header.get("kid")
+        algorithm = jwt.header.get("alg")
+        key_id = jwt.header.get("kid")
         if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
             raise InvalidToken("an algorithm that is not accepted")
+
         # A `crit` names extensions that a verifier must know (RFC 7515, 4.1.11), and there are none here.
         if "crit" in jwt.header or not (key_id is None or isinstance(key_id, str)):
             raise InvalidToken("a header that is not understood")

@@ -107,5 +107,6 @@ def _beginner(
 
 def _scram(mechanism: Mechanism, shared: Shared) -> ServerExchange:
     salt = shared.rng.getrandbits(TOKEN_SALT_BITS).to_bytes(TOKEN_SALT_BITS // 8, "big")
-    find, find_token = partial(shared.scram.find, mechanism), partial(shared.tokens.login, mechanism)
+    find = partial(shared.scram.find, mechanism)
+    find_token = partial(shared.tokens.login, mechanism)
     return ScramServer(mechanism, find, find_token, nonce(shared.rng), salt)

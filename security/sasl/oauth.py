@@ -87,6 +87,7 @@ class OAuthServer:
     def evaluate(self, token: bytes, now_ms: int) -> Decided:
         if self._refusal is not None and token == ACKNOWLEDGED:
             return Rejected("the client acknowledges that its access token is refused", self._refusal)
+
         # Anything else begins again, as in Kafka.
         self._refusal = None
         if len(token) > TOKEN_BYTES_MAX:
@@ -94,6 +95,7 @@ class OAuthServer:
         match = _CLIENT_FIRST.fullmatch(text_of(token))
         if match is None:
             return Rejected("malformed OAUTHBEARER message")
+
         # The last of two equal names counts. Extensions are accepted and have no effect.
         pairs = dict(pair.split("=", 1) for pair in match["pairs"].split("\x01")[:-1])
         bearer = _BEARER.fullmatch(pairs.get("auth", ""))
@@ -106,6 +108,7 @@ class OAuthServer:
         except InvalidToken as refusal:
             self._refusal = refusal.answer
             return Challenge(bytes_of(refusal.answer))
+
         authorization_id = match["authorization_id"]
         if authorization_id is not None and authorization_id != valid.principal_name:
             text = OTHER_AUTHORIZATION_ID.format(authorization_id, valid.principal_name)
@@ -144,10 +147,12 @@ class UnsecuredValidator:
 
     def validate(self, token: str, now_ms: int) -> ValidToken:
         header, claims, signature = parse_jwt(token)
+
         # First of all: a signature that is not checked must not look as if it were.
         if header.get("alg") != "none" or signature:
             raise InvalidToken("a token with a signature, or whose header does not say so")
-        name, times = principal_in(claims, self._principal_claim), times_of(claims)
+        name = principal_in(claims, self._principal_claim)
+        times = times_of(claims)
         expires_at_ms = times["exp"]
         if expires_at_ms is None:
             raise InvalidToken("no expiry time")
@@ -264,6 +269,7 @@ def unsecured_claims(options: Mapping[str, str], now_ms: int) -> dict[str, objec
             claims[name] = _number(option, text)
         elif kind == "unsecuredLoginListClaim":
             claims[name] = text[1:].split(text[:1]) if text[1:] else []
+
     lifetime_seconds = _number(
         "unsecuredLoginLifetimeSeconds", options.get("unsecuredLoginLifetimeSeconds", "").strip() or "3600"
     )

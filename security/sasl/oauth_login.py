@@ -20,7 +20,8 @@ class AccessTokens:
     """The requests for tokens, and the last one that was issued."""
 
     def __init__(self, options: Mapping[str, str], sub_claim: str = "sub") -> None:
-        client_id, secret = options.get("clientId", ""), options.get("clientSecret", "")
+        client_id = options.get("clientId", "")
+        secret = options.get("clientSecret", "")
         if not client_id or not secret:
             raise LoginFailed("clientId and clientSecret of OAUTHBEARER are not both set in sasl.jaas.config")
         scope = options.get("scope", "")
@@ -43,16 +44,20 @@ class AccessTokens:
             value = json.loads(answer)
         except (ValueError, RecursionError):
             raise LoginFailed("the token endpoint does not answer with JSON") from None
+
         token = value.get("access_token") if isinstance(value, dict) else None
         if not isinstance(token, str):
             raise LoginFailed("the token endpoint answers without an access_token")
+
         # The other broker verifies it. This only finds out early what it would refuse, as Java does.
         try:
             claims = parse_jwt(token).claims
             expires_at_ms = times_of(claims)["exp"]
         except InvalidToken as invalid:
             raise LoginFailed(f"the token endpoint issues no JWT: {invalid}") from None
+
         if expires_at_ms is None or not isinstance(claims.get(self._sub_claim), str):
             raise LoginFailed(f"the token endpoint issues a token without exp or {self._sub_claim}")
-        self._token, self._used_until_ms = token, now_ms + LIFETIME_SHARE * (expires_at_ms - now_ms)
+        self._token = token
+        self._used_until_ms = now_ms + LIFETIME_SHARE * (expires_at_ms - now_ms)
         return token

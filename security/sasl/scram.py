@@ -192,6 +192,7 @@ def parse_credential(text: str, mechanism: Mechanism) -> ScramCredential:
         iterations = int(parts["iterations"])
     except ValueError:
         raise ValueError(f"this is no {mechanism.name} credential") from None
+
     size_bytes = hashlib.new(mechanism.hash).digest_size
     if len(stored_key) != size_bytes or len(server_key) != size_bytes:
         raise ValueError(f"the keys of a {mechanism.name} credential do not have {size_bytes} bytes")

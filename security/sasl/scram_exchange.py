@@ -127,7 +127,9 @@ class ScramServer:
                 make = partial(salted_password, login.password, self._salt, ITERATIONS_MIN, self._mechanism)
                 return Compute(make, partial(self._take_token, match, login, complete))
             return self._challenge(match, login.credential, complete)
+
         credential = self._find(username)
+
         # That the user does not exist is visible from the round in which the login fails, as in Kafka.
         if credential is None:
             return Rejected(f"{username!r:.100} has no {self._mechanism.name} credential")
@@ -154,10 +156,12 @@ class ScramServer:
         match = _CLIENT_FINAL.fullmatch(text)
         if match is None:
             return Rejected("malformed client-final message")
+
         # Its end, because old librdkafka sends its own part twice; but the whole of both parts (CVE-2024-56128).
         if not match["nonce"].endswith(challenged.nonce):
             return Rejected("the nonce of the client-final message is not that of this exchange")
-        credential, algorithm = challenged.credential, self._mechanism.hash
+        credential = challenged.credential
+        algorithm = self._mechanism.hash
         proof = base64.b64decode(match["proof"])
         if len(proof) != len(credential.stored_key):
             return Broken(f"a proof of {len(proof)} bytes")
@@ -199,6 +203,7 @@ class ScramClient:
         match = _SERVER_FIRST.fullmatch(text)
         if match is None:
             raise LoginFailed("the server's first SCRAM message is malformed")
+
         # Without a part of the server's own, a recorded exchange could be replayed.
         if not match["nonce"].startswith(self._nonce) or match["nonce"] == self._nonce:
             raise LoginFailed("the server's nonce does not continue the client's")
@@ -207,7 +212,9 @@ class ScramClient:
             raise LoginFailed(
                 f"the server asks for {iterations} iterations: not from {ITERATIONS_MIN} to {ITERATIONS_ACCEPTED_MAX}"
             )
+
         salt = base64.b64decode(match["salt"])
+
         # "biws" is the base64 of "n,,": no channel binding, no authorization id.
         final = f"c=biws,r={match['nonce']}"
         signed = bytes_of(f"{self._bare},{text},{final}")

@@ -45,6 +45,7 @@ class Fetcher(NamedTuple):
             with open(url2pathname(parts.path), "rb") as file:
                 return _bounded(url, file.read(BYTES_MAX + 1))
         opener = OpenerDirector()
+
         # By hand: `build_opener` adds redirects, proxies, ftp and data.
         for handler in (
             HTTPHandler(),
@@ -53,6 +54,7 @@ class Fetcher(NamedTuple):
             HTTPDefaultErrorHandler(),
         ):
             opener.add_handler(handler)
+
         try:
             with opener.open(Request(url, form, dict(headers)), timeout=self.timeout_seconds) as response:
                 return _bounded(url, response.read(BYTES_MAX + 1))

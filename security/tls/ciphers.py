@@ -78,6 +78,7 @@ def choose(protocol: str, enabled: Sequence[str], suites: Sequence[str], prefix:
         raise ValueError(f"{prefix}cipher.suites: Unsupported CipherSuite: {', '.join(unknown)}")
     older = [TLS_1_2_SUITES[suite] for suite in suites if suite in TLS_1_2_SUITES]
     newer = TLS_1_3_SUITES.intersection(suites)
+
     # A version none of whose suites is in the list cannot be negotiated, so it is not offered.
     usable = [version for version in versions if (newer if version == TLS_1_3 else older)]
     if not usable:

@@ -45,7 +45,8 @@ class ListenerTls:
 
     def __init__(self, settings: TlsSettings, *, is_brokers_own: bool) -> None:
         """Blocking: short. StoreError when the stores cannot be used."""
-        key_store, trust_store = settings.key_store, settings.trust_store
+        key_store = settings.key_store
+        trust_store = settings.trust_store
         self._settings = settings
         self._is_brokers_own = is_brokers_own
         self._times = modification_times(key_store, trust_store)  # before they are read: a later change is seen
@@ -79,8 +80,11 @@ class ListenerTls:
 
     def replace(self, new: "ListenerTls") -> None:
         """Serve new connections with these stores."""
-        self._settings, self._times = new._settings, new._times
-        self.stores, self.server, self.client = new.stores, new.server, new.client
+        self._settings = new._settings
+        self._times = new._times
+        self.stores = new.stores
+        self.server = new.server
+        self.client = new.client
 
     def _client(self, checks_host_name: bool) -> ssl.SSLContext:
         settings = self._settings
@@ -142,7 +146,8 @@ def client_context(
 
 def prove(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
     """StoreError unless this client, which checks no host name, and this server accept each other. In memory."""
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    to_server = ssl.MemoryBIO()
+    to_client = ssl.MemoryBIO()
     sides = [client.wrap_bio(to_client, to_server), server.wrap_bio(to_server, to_client, server_side=True)]
     try:
         for _ in range(HANDSHAKE_STEPS_MAX):
@@ -185,7 +190,8 @@ def _contents(location: str | None, name: str) -> bytes:
 
 
 def _configure(context: ssl.SSLContext, choice: TlsChoice, prefix: str) -> None:
-    context.minimum_version, context.maximum_version = VERSIONS[choice.lowest], VERSIONS[choice.highest]
+    context.minimum_version = VERSIONS[choice.lowest]
+    context.maximum_version = VERSIONS[choice.highest]
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     # Many clients close without a close_notify, and may still read answers: an end is an end. With an OpenSSL that does
     # not have this option (before 3.0) it is, too.

@@ -51,9 +51,11 @@ def read_jks(data: bytes, password: str | None) -> JksStore:
     version = reader.number()
     if version not in (1, 2):
         raise JksError(f"version {version} of JKS is unknown")
-    keys, certificates = [], []
+    keys = []
+    certificates = []
     for _ in range(reader.number()):
-        kind, alias = reader.number(), reader.text()
+        kind = reader.number()
+        alias = reader.text()
         reader.take(8)  # when it was made
         if kind == KEY:
             protected = reader.counted()
@@ -63,6 +65,7 @@ def read_jks(data: bytes, password: str | None) -> JksStore:
             certificates.append(reader.certificate(version))
         else:
             raise JksError(f"an entry of the unknown kind {kind}")
+
     reader.end()
     return JksStore(tuple(keys), tuple(certificates))
 
@@ -76,11 +79,15 @@ def recover_key(protected: bytes, password: str) -> bytes:
         protection = oid_text(algorithm.content)
     except DerError as error:
         raise JksError(f"a key is damaged: {error}") from error
+
     if protection != PROTECTION_OID or len(octets) < 2 * DIGEST_BYTES:
         raise JksError("a key is protected in an unknown way")
     encoded = password.encode("utf-16-be")
-    salt, cipher, check = octets[:DIGEST_BYTES], octets[DIGEST_BYTES:-DIGEST_BYTES], octets[-DIGEST_BYTES:]
-    stream, last = bytearray(), salt
+    salt = octets[:DIGEST_BYTES]
+    cipher = octets[DIGEST_BYTES:-DIGEST_BYTES]
+    check = octets[-DIGEST_BYTES:]
+    stream = bytearray()
+    last = salt
     while len(stream) < len(cipher):
         last = hashlib.sha1(encoded + last).digest()
         stream += last

@@ -29,7 +29,8 @@ class Block(NamedTuple):
 
 def read_blocks(text: str) -> list[Block]:
     """All blocks of a text, in order; PemError when one has no end or is no base64."""
-    blocks, position = [], 0
+    blocks = []
+    position = 0
     while begin := _BEGIN.search(text, position):
         label = begin[1]
         end = text.find(f"-----END {label}-----", begin.end())
@@ -44,6 +45,7 @@ def read_blocks(text: str) -> list[Block]:
             raise PemError(f"a block {label} is no base64") from error
         blocks.append(Block(label, der))
         position = end
+
     return blocks
 
 

@@ -17,7 +17,8 @@ from barnabas.security.principals import distinguished_name
 from barnabas.security.tls import pem
 from barnabas.security.tls.jks import MAGIC, JksError, read_jks, recover_key
 
-PEM, JAVA_TYPES = "PEM", ("JKS", "PKCS12")
+PEM = "PEM"
+JAVA_TYPES = ("JKS", "PKCS12")
 PEM_ALIAS = "kafka"  # as Kafka names the one entry
 DNS_NAME = 0x82
 
@@ -79,8 +80,10 @@ class TlsStores(NamedTuple):
 
 def key_store_problem(settings: KeyStoreSettings) -> str | None:
     """Why these properties contradict each other, in Kafka's words."""
-    is_pem, prefix = settings.type == PEM, settings.prefix
-    is_given, has_password = settings.location is not None, settings.password is not None
+    is_pem = settings.type == PEM
+    prefix = settings.prefix
+    is_given = settings.location is not None
+    has_password = settings.password is not None
     if settings.key is not None:
         rules = (
             (not is_pem, f"SSL private key can be specified only for PEM, but key store type is {settings.type}."),
@@ -112,13 +115,16 @@ def key_store_problem(settings: KeyStoreSettings) -> str | None:
             ),
         )
         name = "keystore.certificate.chain" if settings.certificate_chain is not None else "keystore.location"
+
     return next((f"{prefix}{name}: {why}" for broken, why in rules if broken), _type_problem(settings, "key"))
 
 
 def trust_store_problem(settings: TrustStoreSettings) -> str | None:
     """Why these properties contradict each other, in Kafka's words."""
-    is_pem, prefix = settings.type == PEM, settings.prefix
-    is_given, has_password = settings.location is not None, settings.password is not None
+    is_pem = settings.type == PEM
+    prefix = settings.prefix
+    is_given = settings.location is not None
+    has_password = settings.password is not None
     no_password = "SSL trust store password cannot be specified for PEM format."
     if settings.certificates is not None:
         name = "truststore.certificates"
@@ -132,6 +138,7 @@ def trust_store_problem(settings: TrustStoreSettings) -> str | None:
         name = "truststore.location"
         missing = "SSL trust store is not specified, but trust store password is specified."
         rules = [(has_password and is_pem and is_given, no_password), (not is_given and has_password, missing)]
+
     return next((f"{prefix}{name}: {why}" for broken, why in rules if broken), _type_problem(settings, "trust"))
 
 
@@ -163,8 +170,10 @@ def read_key_store(settings: KeyStoreSettings, data: bytes) -> tuple[KeyEntry, .
 
 def _key_entries(settings: KeyStoreSettings, data: bytes) -> tuple[KeyEntry, ...]:
     if settings.key is not None and settings.certificate_chain is not None:
-        key_blocks, chain_blocks = pem.read_blocks(settings.key), pem.read_blocks(settings.certificate_chain)
+        key_blocks = pem.read_blocks(settings.key)
+        chain_blocks = pem.read_blocks(settings.certificate_chain)
         return (_pem_entry(settings, key_blocks, chain_blocks),)
+
     if settings.type == PEM:
         blocks = pem.read_blocks(data.decode())
         return (_pem_entry(settings, blocks, blocks),)
@@ -215,7 +224,8 @@ def _where(kind: str, settings: KeyStoreSettings | TrustStoreSettings) -> str:
 def _pem_entry(
     settings: KeyStoreSettings, key_blocks: Sequence[pem.Block], chain_blocks: Sequence[pem.Block]
 ) -> KeyEntry:
-    key, password = pem.read_private_key(key_blocks), settings.key_password
+    key = pem.read_private_key(key_blocks)
+    password = settings.key_password
     is_encrypted = key.label == pem.ENCRYPTED_PRIVATE_KEY
     if is_encrypted and password is None:
         raise pem.PemError(f"the key is encrypted, and {settings.prefix}key.password is not set")
@@ -242,11 +252,13 @@ def _read_pkcs12(data: bytes, password: str | None) -> _Pkcs12:
         from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
     except ImportError as error:
         raise Pkcs12Error("PKCS12 needs the package cryptography: pip install cryptography") from error
+
     try:
         store = pkcs12.load_pkcs12(data, None if password is None else password.encode())
     except (ValueError, UnsupportedAlgorithm) as error:
         # Neither the library nor the format tells a wrong password from a damaged store.
         raise Pkcs12Error(f"the password is wrong, or it is no usable PKCS12 or JKS store: {error}") from error
+
     own = store.cert
     key = store.key
     return _Pkcs12(
@@ -300,14 +312,17 @@ def reload_problem(old: TlsStores, new: TlsStores, *, allow_dn_changes: bool, al
         if old.keys is None:
             return "Cannot add SSL keystore to an existing listener for which no keystore was configured."
         return "Cannot remove the SSL keystore from an existing listener for which a keystore was configured."
+
     if old.anchors is None and new.anchors is not None:
         return "Cannot add SSL truststore to an existing listener for which no truststore was configured."
-    was, will = old.keys or (), new.keys or ()
+    was = old.keys or ()
+    will = new.keys or ()
     if len(was) != len(will):
         return (
             f"Keystore entries do not match, existing store contains {len(was)} entries, new store contains"
             f" {len(will)} entries"
         )
+
     for before, after in zip(was, will, strict=True):
         names = distinguished_name(before.chain[0]), distinguished_name(after.chain[0])
         if not allow_dn_changes and _canonical(names[0]) != _canonical(names[1]):
@@ -322,6 +337,7 @@ def reload_problem(old: TlsStores, new: TlsStores, *, allow_dn_changes: bool, al
                 f"Keystore SubjectAltNames do not match:  existing={{alias={before.alias}, SAN={shown[0]}}},"
                 f" new={{alias={after.alias}, SAN={shown[1]}}}"
             )
+
     return None
 
 

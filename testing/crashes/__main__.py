@@ -35,6 +35,7 @@ def main() -> int:
         with planted(arguments.bug, BUGS):
             print(dict(run_history(arguments.seed)))
         return 0
+
     seeds = range(arguments.first, arguments.first + arguments.histories)
     return _run_many(seeds, arguments.processes, arguments.bug)
 

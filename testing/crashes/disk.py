@@ -43,7 +43,8 @@ class FailingDisk(MemDisk):
     def another(self) -> "FailingDisk":
         """As in `MemDisk`."""
         after = FailingDisk(self._rng, self.now_ms)
-        after.trouble, after.lacks_only = self.trouble, self.lacks_only
+        after.trouble = self.trouble
+        after.lacks_only = self.lacks_only
         return after
 
     def cut_power(self) -> "FailingDisk":

@@ -84,6 +84,7 @@ class History:
     def __init__(self, seed: int) -> None:
         self.counts: Counter[str] = Counter()
         self._rng = rng = random.Random(seed)
+
         # Of its own, so that the histories without transactions stay as they are.
         self.transactions = random.Random(f"{seed} transactions")
         self.is_transactional = self.transactions.random() < TRANSACTIONAL_SHARE
@@ -120,7 +121,8 @@ class History:
             if self._end is End.POWER and self._rng.random() < 0.4:
                 self._disk.fuse = self._rng.randrange(40)
                 self._until_it_ends(0)
-        self._disk.fuse, self._disk.trouble = None, 0.0
+        self._disk.fuse = None
+        self._disk.trouble = 0.0
         self._until_it_ends(1)
         if self._log is None or self._log.recovery_point < self._log.log_end_offset or self._end is not End.STOP:
             raise Violated("the last start did not end in a log that can be written")
@@ -146,7 +148,8 @@ class History:
             raise InvariantBroken("power failed, and nothing remains")
         if self._log is not None:
             self._truth.log_start_offset = self._log.log_start_offset
-        self._disk, self._end = remains, End.POWER
+        self._disk = remains
+        self._end = End.POWER
         self.counts["power failures"] += 1
         return True
 
@@ -244,6 +247,7 @@ class _Work:
             (self._end_transaction, 15 if is_transactional else 0),
         )
         ways, weights = zip(*choices, strict=True)
+
         # The first flush may have failed already.
         if self._logs.get(KEY) is not self._log:
             return
@@ -269,7 +273,8 @@ class _Work:
 
     async def _append_to_transaction(self) -> None:
         """A batch of a producer, which begins a transaction or goes on with it."""
-        rng, now_ms = self._history.transactions, self._history._now_ms()
+        rng = self._history.transactions
+        now_ms = self._history._now_ms()
         producer_id = rng.randrange(PRODUCERS)
         state = self._log.producers.get(producer_id)
         epoch = 0 if state is None else state.epoch
@@ -292,7 +297,8 @@ class _Work:
     async def _end_transaction(self) -> None:
         """A marker, also for a producer without an open transaction; a fence raises its epoch."""
         rng = self._history.transactions
-        producer_id, outcome = rng.randrange(PRODUCERS), rng.choice((COMMIT, ABORT))
+        producer_id = rng.randrange(PRODUCERS)
+        outcome = rng.choice((COMMIT, ABORT))
         state = self._log.producers.get(producer_id)
         epoch = (0 if state is None else state.epoch) + (outcome == ABORT and rng.random() < 0.1)
         marker = build_control_batch(
@@ -308,8 +314,10 @@ class _Work:
 
     def _put(self, batch: Batch, written: list[Written], origin: Origin, guard: Guard | None = None) -> None:
         """Append a batch with these records."""
-        log, epoch = self._log, self._history.leader_epoch
-        offset, has_failed = log.log_end_offset, True
+        log = self._log
+        epoch = self._history.leader_epoch
+        offset = log.log_end_offset
+        has_failed = True
         self._truth.append(offset, written)
         try:
             appended = log.append_as_leader(
@@ -325,6 +333,7 @@ class _Work:
             has_failed = False
         except StorageError as error:
             self._logs.fail_directory_of(log, error)
+
         self._truth.appended(offset, written, has_failed=has_failed)
         self._history._batch_of |= dict.fromkeys(range(offset, offset + len(written)), offset)
         if log.flush_demanded and not has_failed:
@@ -351,7 +360,8 @@ class _Work:
         await trio.sleep(self._rng.randrange(1, 60) / 1000)
 
     async def _truncate(self) -> None:
-        log, truth = self._log, self._truth
+        log = self._log
+        truth = self._truth
         offset = self._rng.randint(max(truth.high_watermark, log.log_start_offset), log.log_end_offset)
         base_offset = self._history._batch_of.get(offset, offset)
         if offset < log.log_end_offset and base_offset >= max(truth.high_watermark, log.log_start_offset):
@@ -359,7 +369,8 @@ class _Work:
             await self._logs.truncation.truncate(log, offset, truth.end_cut)
 
     async def _delete_records(self) -> None:
-        log, truth = self._log, self._truth
+        log = self._log
+        truth = self._truth
         if truth.high_watermark > log.log_start_offset:
             offset = self._rng.randint(log.log_start_offset, truth.high_watermark)
             log.raise_log_start(offset)
@@ -372,7 +383,8 @@ def found_in(log: PartitionLog, disk: FailingDisk) -> Found:
     records = []
     for segment in log.segments:
         for span, batch in walk_buffer(memoryview(disk.peek(segment.path))):
-            epoch, header = leader_epoch_of(span, batch), read_batch_header(batch)
+            epoch = leader_epoch_of(span, batch)
+            header = read_batch_header(batch)
             producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
             control = control_of(batch) if header.is_control else None
             outcome = None if control is None else control.type

@@ -20,7 +20,8 @@ from barnabas.testing.crashes.truth import Violated
 
 def check_transactions(log: PartitionLog, disk: MemDisk) -> None:
     """Violated unless producers, LSO and aborted transactions are those of the batches."""
-    replayed, aborted = ProducerStates(), []
+    replayed = ProducerStates()
+    aborted = []
     for segment in log.segments:
         for span, batch in walk_buffer(memoryview(disk.peek(segment.path))):
             if span.last_offset >= log.log_start_offset:
@@ -29,7 +30,8 @@ def check_transactions(log: PartitionLog, disk: MemDisk) -> None:
     _check_producers(log, replayed)
     _check_aborted(_indexed(log, disk), aborted)
     # With everything replicated the LSO is the begin of the oldest open transaction.
-    oldest_open, stable_offset = replayed.oldest_open, log.last_stable_offset(log.log_end_offset)
+    oldest_open = replayed.oldest_open
+    stable_offset = log.last_stable_offset(log.log_end_offset)
     if oldest_open is not None and stable_offset > max(oldest_open, log.log_start_offset):
         raise Violated(f"the last stable offset is {stable_offset}, but a transaction is open from {oldest_open}")
 

@@ -92,7 +92,8 @@ class Truth:
         cut_offset = self.log_end_offset if self.cut_offset is None else self.cut_offset
         for offset in [offset for offset in self.records if offset >= cut_offset]:
             del self.records[offset]
-        self.log_end_offset, self.cut_offset = cut_offset, None
+        self.log_end_offset = cut_offset
+        self.cut_offset = None
 
     # -- a start
 
@@ -126,7 +127,9 @@ class Truth:
             raise Violated(f"after a {end.value} {lost} are lost, of {low} to {bound}")
 
     def _check_keys(self, promised: Mapping[int, Written], there: Mapping[int, Written], end: End) -> None:
-        outcomes, found_outcomes = outcomes_of(promised), outcomes_of(there)
+        outcomes = outcomes_of(promised)
+        found_outcomes = outcomes_of(there)
+
         # Of the records that are still there the outcome is, too.
         for offset, outcome in outcomes.items():
             if offset in there and found_outcomes.get(offset) != outcome:
@@ -157,7 +160,8 @@ class Truth:
         self.records = dict(found.records)
         self.possible = {}
         self.cut_offset = None
-        self.log_start_offset, self.log_end_offset = found.log_start_offset, found.log_end_offset
+        self.log_start_offset = found.log_start_offset
+        self.log_end_offset = found.log_end_offset
         self.durable_offset = found.recovery_point
         self.high_watermark = min(self.high_watermark, found.log_end_offset)
 

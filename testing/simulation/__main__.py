@@ -116,6 +116,7 @@ def _run_many(arguments: argparse.Namespace) -> int:
             if number % 20 == 0:
                 rate = number / (time.monotonic() - began) * 60
                 print(f"{number} of {len(seeds)} seeds, {rate:.0f} a minute", flush=True)
+
     return _summarize(_lines_of(path), arguments)
 
 
@@ -143,6 +144,7 @@ def _summarize(lines: Sequence[dict[str, object]], arguments: argparse.Namespace
             found = line[name]
             if isinstance(found, dict):
                 total.update(found)
+
     bad = [line for line in lines if line["violations"]]
     cpu = sorted(float(str(line["cpu_seconds"])) for line in lines)
     print(f"{len(lines)} seeds, {len(bad)} with violations")

@@ -95,7 +95,8 @@ class Admin:
     async def run(self, pause_seconds: float) -> None:
         """Do something every so often, until stopped."""
         rng = self.party.rng
-        operations, weights = list(self._operations), list(self._operations.values())
+        operations = list(self._operations)
+        weights = list(self._operations.values())
         while not self._stopping:
             await trio.sleep(rng.expovariate(1 / pause_seconds))
             if self._stopping:
@@ -106,6 +107,7 @@ class Admin:
                     self.counts[operation.__name__] = self.counts.get(operation.__name__, 0) + 1
             except Lost:
                 continue
+
         self.ended.set()
 
     async def create(self, plan: TopicPlan) -> ErrorCode:
@@ -181,7 +183,8 @@ class Admin:
     async def reassign(self) -> bool:
         """Give a partition other replicas."""
         topic, partition = await self._any_partition()
-        place, brokers = self.party.view.places[topic, partition], sorted(self.party.view.brokers)
+        place = self.party.view.places[topic, partition]
+        brokers = sorted(self.party.view.brokers)
         count = min(len(place.replicas), len(brokers))
         return await self._reassign(topic, partition, self.party.rng.sample(brokers, count))
 

@@ -83,6 +83,7 @@ class Bookkeeper:
             answer = await (await self._coordinator()).ask(request, m.TxnOffsetCommitResponse)
             if await self._is_done(answer.topics[0].partitions[0].error_code):
                 return
+
         raise Abortable("the coordinator does not take the offset")
 
     async def _delete(self) -> None:
@@ -111,6 +112,7 @@ class Bookkeeper:
                 await self.party.pause(TRY_PAUSE_SECONDS)
             elif await self._is_done(code):
                 return answer.topics[0].partitions[0].committed_offset
+
         raise Abortable("the coordinator has no stable offset")
 
     async def _is_done(self, code: int) -> bool:

@@ -225,10 +225,10 @@ def _early_duplicate() -> list[Replacement]:
     right = partition.Partition.append_as_leader
 
     def append(
-        self: "Partition", batch: "Batch", origin: "Origin", required_acks: int = ACKS_ALL
+        self: "Partition", batch: "Batch", origin: "Origin", required_acks: int = ACKS_ALL, **how: object
     ) -> Appended | ErrorCode:
         """What is in the log already needs no waiting for."""
-        appended = right(self, batch, origin, required_acks)
+        appended = right(self, batch, origin, required_acks, **how)  # type: ignore[arg-type]  # as they came
         if isinstance(appended, Appended) and appended.duplicate:
             appended.last_offset = -1
         return appended
@@ -274,7 +274,8 @@ def _forgotten_directory_sync() -> list[Replacement]:
 
     def sync(self: FlushPlan) -> None:
         """Sync the files, but not the directory that has their names."""
-        names, self.names_version = self.names_version, None
+        names = self.names_version
+        self.names_version = None
         right(self)
         self.names_version = names
 

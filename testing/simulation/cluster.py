@@ -106,7 +106,8 @@ class Cluster:
         As the metadata store has it: a member that has kept nothing from before the state was written is one that
         bounced, and its log was not read since.
         """
-        tree, kept_since = self.store.tree, dict[int, int]()
+        tree = self.store.tree
+        kept_since = dict[int, int]()
         for node in self.nodes.values():
             stat = tree.stat(paths.broker(node.broker_id))
             if stat is None or not node.is_ready or stat.owner not in node.own_session_ids:
@@ -115,6 +116,7 @@ class Cluster:
             if live is None:
                 return False
             kept_since[node.broker_id] = live.kept_since
+
         for topic in tree.children(paths.TOPICS):
             path = paths.topic(topic)
             assignment = paths.TopicAssignment.decode(tree.get(path)[0], path)
@@ -128,6 +130,7 @@ class Cluster:
                     return False
                 if any(kept_since.get(replica, stat.mzxid) >= stat.mzxid for replica in replicas):
                     return False
+
         return True
 
     async def start(self) -> None:

@@ -37,6 +37,7 @@ def filter_batches(row: m.FetchResponse.PartitionData) -> tuple[list[BatchHeader
                 skipped.discard(header.producer_id)
         elif not (header.is_transactional and header.producer_id in skipped):
             delivered.add(header.base_offset)
+
     return served, delivered
 
 

@@ -68,11 +68,13 @@ def check_table(
                     expected[key] = value
                 else:
                     replaced.add(key)
+
     if may_lack_tombstones:
         replaced |= {key for key, value in expected.items() if value is None}
     for key in (expected.keys() | table.keys()) - replaced:
         if table.get(key) != expected.get(key):
-            found, right = table.get(key), expected.get(key)
+            found = table.get(key)
+            right = expected.get(key)
             rules.violate("X14", f"{where} finds {found!r} for {key!r} in {truth} below {stable_offset}, not {right!r}")
             return
 
@@ -86,13 +88,15 @@ def check_compacted(
     rules: "TransactionRules", disk: "MemDisk", truth: "Truth", shadow: "Shadow", partition: "Partition"
 ) -> None:
     """X14 of a replica whose log was read again: a pass has ended, or its broker has started."""
-    log, stable_offset = partition.log, partition.last_stable_offset
+    log = partition.log
+    stable_offset = partition.last_stable_offset
     if log is None or log.is_being_cut:
         return
     try:
         indexed = aborted_of(log, disk)
     except IndexCorrupt:
         return  # which has broken X13
+
     data = b"".join(bytes(disk.peek(segment.path)[: segment.size_bytes]) for segment in log.segments)
     aborted = [
         m.FetchResponse.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
@@ -129,6 +133,7 @@ class TableReader(Reader):
             for span, _ in walk_buffer(row.records):  # type: ignore[arg-type]  # as above
                 self._positions[partition] = span.last_offset + 1
             return
+
         where = (self.plan.topic, self._topic_id, partition)
         self._tell_table(self.party.name, where, table, row.last_stable_offset, trio.current_time() - began)
         if self.party.rng.random() < 0.5:

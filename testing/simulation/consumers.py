@@ -46,6 +46,7 @@ def note_read(
     now_ms = history.now_ms()
     for span, data in walk_buffer(records):
         header = read_batch_header(data)
+
         # The checksum of the bytes, which the header may not have.
         digest = checksum(data)
         end_offset = span.last_offset + 1
@@ -67,6 +68,7 @@ def note_read(
             )
         )
         position = end_offset
+
     return end_offset
 
 
@@ -108,7 +110,8 @@ class Reader:
 
     async def _round(self) -> None:
         """One fetch from each broker that has something for us."""
-        topic, view = self.plan.topic, self.party.view
+        topic = self.plan.topic
+        view = self.party.view
         if topic not in view.topic_ids:
             await self.party.refresh(topic)
         topic_id = view.topic_ids.get(topic)
@@ -116,10 +119,12 @@ class Reader:
             self._positions.clear()
             await self.party.pause()
             return
+
         if topic_id != self._topic_id:
             self._topic_id = topic_id
             self._positions.clear()
             self._read_at.clear()
+
         asked: dict[int, list[int]] = {}
         for partition in view.partitions_of(topic):
             leader_id = view.places[topic, partition].leader_id
@@ -159,7 +164,8 @@ class Reader:
         )
 
     async def _take(self, row: m.FetchResponse.PartitionData) -> None:
-        partition, code = row.partition_index, row.error_code
+        partition = row.partition_index
+        code = row.error_code
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._read_at.pop(partition, None)
             await self._look_up(partition)
@@ -170,7 +176,9 @@ class Reader:
             self._read_at[partition] = row.preferred_read_replica
         elif row.records:
             self.served += 1
-            name, topic, position = self.party.name, self.plan.topic, self._positions.get(partition, 0)
+            name = self.party.name
+            topic = self.plan.topic
+            position = self._positions.get(partition, 0)
             end = note_read(self._history, name, topic, self._topic_id, partition, row.records, position)
             self._positions[partition] = max(position, end)
 

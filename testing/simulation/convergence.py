@@ -124,6 +124,7 @@ def why_not_equal(cluster: Cluster, checks: Checks) -> str | None:
                 held = shadow.batches[first:]
                 if held != truth.committed[len(truth.committed) - len(held) :]:
                     return f"{truth}: what {shadow.broker_id} holds is not what was committed"
+
     return None
 
 
@@ -162,6 +163,7 @@ def _why_not_in_sync(cluster: Cluster) -> str | None:
                 return f"{topic}-{partition}: {list(state.isr)} of {list(replicas)} are in sync"
         if any(assignment.adding.values()) or any(assignment.removing.values()):
             return f"{topic} is being reassigned"
+
     for topic in tree.children(paths.DELETE_TOPICS):
         return f"{topic} is being deleted"
     return None
@@ -175,6 +177,7 @@ def _why_not_stable(cluster: Cluster, clients: Clients) -> str | None:
             return f"{member.party.name} is in no generation of {member.group}"
         owned.setdefault((member.group, member.topic), []).extend(member.owned)
         generations.setdefault(member.group, set()).add(member.generation)
+
     for group, found in generations.items():
         if len(found) > 1:
             return f"members of {group} are in generations {sorted(found)}"
@@ -182,6 +185,7 @@ def _why_not_stable(cluster: Cluster, clients: Clients) -> str | None:
         every = sorted(_assignment_of(cluster, topic).partitions)
         if sorted(partitions) != every:
             return f"{group} owns {sorted(partitions)} of {topic}, not {every}"
+
     return None
 
 

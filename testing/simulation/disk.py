@@ -54,6 +54,7 @@ class SimDisk(MemDisk):
     def another(self) -> "SimDisk":
         """As in `MemDisk`: the same machine's."""
         after = SimDisk(self.name, self._trace, self._rng, self.now_ms)
-        after.slow_seconds, after.slow_sync_seconds = self.slow_seconds, self.slow_sync_seconds
+        after.slow_seconds = self.slow_seconds
+        after.slow_sync_seconds = self.slow_sync_seconds
         after.capacity_bytes = self.capacity_bytes
         return after

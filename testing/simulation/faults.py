@@ -54,13 +54,15 @@ def draw_plan(
     weights = [KINDS[kind].weight * rng.uniform(0.2, 1.0) for kind in chosen]
     rate_seconds = rng.uniform(RATE_SECONDS_MIN, RATE_SECONDS_MAX)
     length = rng.uniform(0.2, 1.0)  # some histories have short faults only
-    faults, at_seconds = [], 0.0
+    faults = []
+    at_seconds = 0.0
     while (at_seconds := at_seconds + rng.expovariate(1 / rate_seconds)) < seconds:
         (kind,) = rng.choices(chosen, weights)
         target = rng.choice(brokers)
         other = rng.choice([party for party in (*brokers, *brokers, *clients, STORE) if party != target])
         lasts_seconds = rng.random() ** 2 * length * KINDS[kind].seconds_max
         faults.append(Fault(at_seconds, kind, target, other, lasts_seconds, rng.random()))
+
     return Plan(seconds, faults)
 
 
@@ -206,10 +208,12 @@ def _directory_error(harm: Harm, fault: Fault) -> Undo | None:
 
 def _error_in_a_move(harm: Harm, fault: Fault) -> Undo | None:
     """The log directory fails that a replica moves to, when a part is copied; or the broker is killed then."""
-    node, clock = harm.node(fault.target), harm.cluster.simulation.clock
+    node = harm.node(fault.target)
+    clock = harm.cluster.simulation.clock
     if not node.is_ready:
         return None
-    disk, is_waiting = node.disk, [True]
+    disk = node.disk
+    is_waiting = [True]
 
     def look() -> None:
         if not is_waiting or node.broker is None or node.disk is not disk:
@@ -235,11 +239,13 @@ def _error_in_a_move(harm: Harm, fault: Fault) -> Undo | None:
 def _error_in_a_cut(harm: Harm, fault: Fault) -> Undo | None:
     """A broker writes what no other gets, and its session ends: it will have to cut its logs. Its disk is slow then,
     and while a log is being cut, the checkpoint beside it cannot be written."""
-    node, clock = harm.node(fault.target), harm.cluster.simulation.clock
+    node = harm.node(fault.target)
+    clock = harm.cluster.simulation.clock
     if not node.is_ready:
         return None
     mend = cut_off(harm.cluster.net, node.name, other_brokers(harm, node))
-    disk, steps = node.disk, [mend]
+    disk = node.disk
+    steps = [mend]
 
     def usurp() -> None:
         if steps:
@@ -293,7 +299,8 @@ def _restart_two(harm: Harm, fault: Fault) -> Undo | None:
 
 def _crash_unseen(harm: Harm, fault: Fault) -> Undo | None:
     """A machine loses its power while the controller is killed on another one: who sees what it has lost?"""
-    node, controller = harm.node(fault.target), harm.cluster.controller
+    node = harm.node(fault.target)
+    controller = harm.cluster.controller
     if controller is None or controller is node:
         return None
     crash = _crash_machine(harm, fault)

@@ -78,7 +78,8 @@ class Member:
             try:
                 await self._live_one_generation()
             except (Rejoin, Lost):
-                self.generation, self.owned = -1, []
+                self.generation = -1
+                self.owned = []
                 await self.party.pause()
         await self._leave()
         self.party.close()
@@ -95,7 +96,8 @@ class Member:
             await self._commit(link)
             if self._begins_again:
                 await self._leave()
-                self._begins_again, self._member_id = False, ""
+                self._begins_again = False
+                self._member_id = ""
                 raise Rejoin
             if trio.current_time() - beaten >= HEARTBEAT_SECONDS:
                 beaten = trio.current_time()
@@ -118,6 +120,7 @@ class Member:
                 raise Lost(f"the coordinator is not known: {row.error_code}")
             self._coordinator_id = row.node_id
             self.party.view.brokers[row.node_id] = (row.host, row.port)
+
         try:
             return await self.party.broker(self._coordinator_id)
         except Lost:
@@ -147,6 +150,7 @@ class Member:
             if not self.party.view.partitions_of(self.topic):
                 raise Rejoin  # the broker that was asked knows replaced leaders only: what is there to divide?
             assignments = self._divide([each.member_id for each in joined.members])
+
         sync = m.SyncGroupRequest(
             group_id=self.group,
             generation_id=joined.generation_id,
@@ -173,9 +177,11 @@ class Member:
         if assignment:
             dealt = m.decode(m.ConsumerProtocolAssignment, int.from_bytes(assignment[:2]), assignment, 2)
             owned = [partition for each in dealt.assigned_partitions for partition in each.partitions]
-        self.generation, self.owned = generation, owned
+        self.generation = generation
+        self.owned = owned
         self.progress_at = trio.current_time()
-        self._positions, self._committed = {}, {}
+        self._positions = {}
+        self._committed = {}
         self._ownership(self.group, generation, self.party.name, self.topic, owned)
 
     async def _beat(self, link: Link) -> None:
@@ -257,10 +263,12 @@ class Member:
             for partition, offset in asked.items():
                 self._note(UNANSWERED, partition, offset, asked_ms)
             raise
+
         for row in answer.topics[0].partitions:
             self._judge(row.error_code)
             self._committed[row.partition_index] = asked[row.partition_index]
             self._note(COMMITTED, row.partition_index, asked[row.partition_index], asked_ms)
+
         self.progress_at = trio.current_time()
 
     def _note(self, kind: str, partition: int, offset: int, asked_ms: int) -> None:
@@ -288,7 +296,8 @@ class Member:
 
     async def _read(self) -> None:
         """One fetch from each leader of what we own; trouble with one of them is no trouble with the group."""
-        topic, view = self.topic, self.party.view
+        topic = self.topic
+        view = self.party.view
         try:
             if topic not in view.topic_ids:
                 await self.party.refresh(topic)
@@ -329,9 +338,11 @@ class Member:
             trouble = trouble or row.error_code
             if row.records:
                 self._taken(row, topic_id)
-                name, position = self.party.name, self._positions.get(partition, 0)
+                name = self.party.name
+                position = self._positions.get(partition, 0)
                 end = note_read(self._history, name, self.topic, topic_id, partition, row.records, position)
                 self._positions[partition] = max(position, end)
+
         if trouble:
             raise Lost(f"fetch is answered with {trouble}")
 

@@ -184,9 +184,12 @@ class Checks:
             self._replace(truth, shadow, partition, self._read_all(truth, log, node, shadow))
         else:
             is_reread = False
+
         if log.log_end_offset > shadow.end_offset and not is_reread:
             self._take(truth, shadow, partition, self._read_new(truth, log, node, shadow))
-        shadow.log, shadow.generation, shadow.end_offset = log, log.segments.generation, log.log_end_offset
+        shadow.log = log
+        shadow.generation = log.segments.generation
+        shadow.end_offset = log.log_end_offset
         shadow.synced_offset = log.recovery_point
         if log.log_start_offset != shadow.start_offset:
             self._check_start(truth, shadow, log.log_start_offset)
@@ -242,7 +245,8 @@ class Checks:
         for truth in self._by_name.get(partition.topic_partition, ()):
             shadow = truth.shadows.get(node.broker_id)
             if shadow is not None and shadow.hosted_as is partition:
-                shadow.is_gone, shadow.hosted_as = True, None
+                shadow.is_gone = True
+                shadow.hosted_as = None
 
     def identity(self, topic: str, topic_id: bytes | None) -> bytes | None:
         """What tells topics apart."""
@@ -272,6 +276,7 @@ class Checks:
             shadow.forget(found_end, shadow.end_offset)
             self._tell(f"{truth} at {node.broker_id} forgot {found_end} to {shadow.end_offset}")
             self.count("logs that forgot")
+
         shadow.is_gone = shadow.lost_power = False
         shadow.hosted_as = partition
         self._replace(truth, shadow, partition, self._read_all(truth, log, node, shadow))
@@ -293,6 +298,7 @@ class Checks:
             end_offset = held[same - 1].last_offset + 1 if 0 < same <= len(held) else 0
             self._tell(f"{truth} at {shadow.broker_id} is cut to {end_offset}")
             self._check_producers(truth, shadow, partition)
+
         kept = len(known) if same is None else same
         shadow.batches = held[:kept]
         if self.transactions is not None:
@@ -328,6 +334,7 @@ class Checks:
                 self.violate("I13", f"{truth} at {shadow.broker_id} holds a batch that no leader appended: {batch}")
             if self.transactions is not None:
                 self.transactions.taken(truth, shadow, batch, is_new=is_new)
+
         shadow.batches += new
 
     def _check_start(self, truth: Truth, shadow: Shadow, start_offset: int) -> None:
@@ -346,13 +353,15 @@ class Checks:
             self.violate(rule, f"{truth} at {shadow.broker_id} holds {held} where {there} is committed")
 
     def _check_high_watermark(self, truth: Truth, shadow: Shadow, partition: "Partition") -> None:
-        before, now = shadow.high_watermark, partition.high_watermark
+        before = shadow.high_watermark
+        now = partition.high_watermark
         shadow.high_watermark = now
         epoch = partition.leader_epoch
         if now < before:
             if not any(cut.offset < before and cut.epoch > shadow.high_watermark_epoch for cut in truth.cuts):
                 self.violate("I2", f"{truth} at {shadow.broker_id}: high watermark {before} falls to {now}")
             return
+
         shadow.high_watermark_epoch = epoch
         if epoch < truth.void_epoch:
             return  # it has not heard that others lead since
@@ -363,6 +372,7 @@ class Checks:
             if now > max(truth.committed_end, self._deletable.get((truth.topic, truth.partition), 0)):
                 self.violate("I5", f"{truth} at {shadow.broker_id}: high watermark {now}, no leader's passed it")
             return
+
         self._commit(truth, shadow, epoch, now)
 
     def _commit(self, truth: Truth, shadow: Shadow, epoch: int, high_watermark: int) -> None:
@@ -400,6 +410,7 @@ class Checks:
                 truth.void_older(epoch, "unclean election")
                 shadow.high_watermark = min(shadow.high_watermark, truth.committed_end)  # the rest it commits again
             return
+
         index = begin + missing
         reason = self._why_permitted(truth, shadow, epoch, truth.committed[index])
         if reason is None:
@@ -409,6 +420,7 @@ class Checks:
             rule = "I1" if acked else "I3" if served else "I4"
             self.violate(rule, f"{truth}: the leader {shadow.broker_id} of epoch {epoch} lacks {gone[0]}")
             reason = "violation"
+
         self.count(f"losses: {reason}")
         cut = truth.cut(index, epoch, reason)
         shadow.high_watermark = min(shadow.high_watermark, cut.offset)  # look at what it commits instead
@@ -464,9 +476,11 @@ class Checks:
             for truth in self._by_name.get(key, ()):
                 truth.is_deleted = True
             return
+
         state = PartitionState.decode(data, path)
         history = self._elections.setdefault(key, [])
-        settled, written = self._now() - SETTLED_SECONDS, history[-1].written if history else -math.inf
+        settled = self._now() - SETTLED_SECONDS
+        written = history[-1].written if history else -math.inf
         reliable = frozenset(
             each
             for each, since in self._registered.items()
@@ -478,6 +492,7 @@ class Checks:
                 self.violate("I14", f"{topic}-{index}: {state} follows {last}")
             if state.leader_epoch == last.leader_epoch and NO_LEADER != state.leader != last.leader:
                 self.violate("I14", f"{topic}-{index}: another leader in the same epoch: {state} follows {last}")
+
         if state.controller_epoch < self._controller_epoch and not self.leaders_write_states:
             self.violate("I14", f"{topic}-{index}: {state} of an older controller than {self._controller_epoch}")
         if state.leader != NO_LEADER and state.leader not in state.isr:

@@ -131,6 +131,7 @@ def _with_transactions(plan: RunPlan, rng: random.Random) -> RunPlan:
         properties["producer.id.expiration.ms"] = "30000"
         properties["producer.id.expiration.check.interval.ms"] = "2000"
         never.append("skew-clock")
+
     if rng.random() < SHORT_RETENTION_SHARE:
         topics = [each.with_config("delete.retention.ms", str(SHORT_RETENTION_MS)) for each in topics]
         never.append("skew-clock")

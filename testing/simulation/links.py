@@ -55,7 +55,8 @@ class Link:
         """Take one cut back; what waited is sent again."""
         self.cuts -= 1
         if self.cuts == 0:
-            stalled, self._stalled = self._stalled, {}
+            stalled = self._stalled
+            self._stalled = {}
             for wire in stalled:
                 wire.send_again()
 
@@ -134,7 +135,9 @@ class Wire(Generic[Payload]):
             patience = link.rng.uniform(GIVE_UP_SECONDS_MIN, GIVE_UP_SECONDS_MAX)
             link.clock.call_in(patience, self._give_up, self._stalls)
             return
-        now, flying = link.clock.now, self._flying
+
+        now = link.clock.now
+        flying = self._flying
         while flying and flying[0][0] <= now:
             self._arrive(flying.popleft()[1])
         if flying:

@@ -78,7 +78,8 @@ def _copy_by_name() -> list[Replacement]:
 
 
 def _lock_over_swaps() -> list[Replacement]:
-    right_swap, right_wait = FutureLogs.swap, turns.Turn.__anext__
+    right_swap = FutureLogs.swap
+    right_wait = turns.Turn.__anext__
     swapping: list[object] = []
 
     async def swap(

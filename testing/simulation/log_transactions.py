@@ -56,12 +56,15 @@ class LogTransactions:
             for offset, record in enumerate(content if isinstance(content, list) else (), batch.base_offset):
                 self._take_decision(record, offset)
             return None
+
         if not batch.is_control:
             if batch.producer_id not in self.open:
                 self.open[batch.producer_id] = batch.base_offset
                 self.openers[batch.producer_id] = batch.crc
             return None
-        marker, first_offset = contents.get(batch.crc), self.open.pop(batch.producer_id, None)
+
+        marker = contents.get(batch.crc)
+        first_offset = self.open.pop(batch.producer_id, None)
         if first_offset is None or not isinstance(marker, Marker):
             return None
         stable = next(iter(self.open.values()), batch.base_offset + 1)

@@ -26,7 +26,8 @@ class Moments:
 
     def wait(self, kind: str, act: Act, *, only: Moment | None = None) -> Callable[[], None]:
         """Call `act` at the next moment of this kind, or `only` at this one, unless the wait is taken back."""
-        waiting, mine = self._waiting.setdefault(kind, []), (act, only)
+        waiting = self._waiting.setdefault(kind, [])
+        mine = (act, only)
         waiting.append(mine)
 
         def undo() -> None:

@@ -126,7 +126,8 @@ class SimStream:
 
     async def send_slice(self, piece: FileSlice) -> None:
         """In steps, as sendfile does: each reads the file as it then is."""
-        position, end = piece.position, piece.position + piece.size_bytes
+        position = piece.position
+        end = piece.position + piece.size_bytes
         while position < end:
             data = piece.file.read(position, min(end - position, SLICE_BYTES))
             if not data:
@@ -188,7 +189,8 @@ class SimStream:
         """The other end took bytes out of its buffer."""
         self._unread -= size_bytes
         if self._sender is not None:
-            task, self._sender = self._sender, None
+            task = self._sender
+            self._sender = None
             trio.lowlevel.reschedule(task)
 
     def _arrive(self, item: End) -> None:
@@ -202,7 +204,8 @@ class SimStream:
             self._received = self._received + item if self._received else item
             self._net.trace.note(f"net {self._incoming.link.source} {self._incoming.link.target} {len(item)}")
         if self._receiver is not None:
-            task, self._receiver = self._receiver, None
+            task = self._receiver
+            self._receiver = None
             trio.lowlevel.reschedule(task)
 
     def _given_up(self) -> None:
@@ -257,7 +260,8 @@ class SimListener:
         while True:
             await self._changed.wait()
             self._changed = trio.Event()
-            arrived, self._arrived = self._arrived, []
+            arrived = self._arrived
+            self._arrived = []
             for stream in arrived:
                 nursery.start_soon(handle, stream)
 
@@ -300,7 +304,8 @@ class PartyNet(Net):
         return listener
 
     async def connect(self, host: str, port: int) -> Stream:
-        out, back = self._net.link(self.name, host), self._net.link(host, self.name)
+        out = self._net.link(self.name, host)
+        back = self._net.link(host, self.name)
         for pause in (*CONNECT_PAUSES_SECONDS, None):
             await trio.sleep(out.latency() + back.latency())
             if self.is_dead:
@@ -316,6 +321,7 @@ class PartyNet(Net):
             if not listener.is_full:
                 return self._net.connect(self, there, listener)
             await trio.sleep(pause or 0)
+
         raise ConnectionLost(f"{host}:{port}: no server answers")
 
 

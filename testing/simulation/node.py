@@ -209,7 +209,8 @@ class Node:
         self._simulation.trace.note(f"{self.name} crashes, machine {machine}")
         self.disk = disk
         self._net.crash(self.name, machine=machine)
-        life, self._life = self._life, None
+        life = self._life
+        self._life = None
         if life is None:
             return
         life.crashed = True

@@ -152,7 +152,8 @@ class Observer:
         self._look()
 
     def _look(self) -> None:
-        changed, look = dict(self._changed), self._looker.look
+        changed = dict(self._changed)
+        look = self._looker.look
         self._changed.clear()
         self.look_count += len(changed)
         for partition, process in changed.items():
@@ -163,7 +164,8 @@ class Observer:
 
 def watch_tree(tree: "Tree", stored: Callable[[str, bytes | None], None]) -> None:
     """Tell `stored(path, data)` of every node of the metadata store that is written, or (None) gone."""
-    write, end_session = tree.write, tree.end_session
+    write = tree.write
+    end_session = tree.end_session
 
     def tell(changed: "list[WatchKey]") -> None:
         for kind, path in changed:
@@ -191,7 +193,8 @@ def read_new(
     found: list[BatchHeader] = []
     for segment in log.segments.since(shadow.end_offset if shadow.segment_base >= 0 else 0):
         if segment.base_offset != shadow.segment_base:
-            shadow.segment_base, shadow.position = segment.base_offset, 0
+            shadow.segment_base = segment.base_offset
+            shadow.position = 0
         data = disk.peek(segment.path)
         for header in _headers(data, shadow.position, min(segment.size_bytes, len(data))):
             found.append(header)

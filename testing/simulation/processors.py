@@ -129,6 +129,7 @@ class Processor(Member):
         except Abortable:
             await self._writer.recover(attempt)
             commit = False
+
         if commit:
             self._committed |= {partition: end for partition, (_, end) in read.items()}
             self.progress_at = trio.current_time()
@@ -150,10 +151,8 @@ class Processor(Member):
 
     async def _commit_offsets(self, read: Mapping[int, Range]) -> None:
         """TxnOffsetCommit, at whichever broker is the group's coordinator."""
-        row, topic_row = (
-            m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition,
-            m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic,
-        )
+        row = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
+        topic_row = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         rows = [
             row(partition_index=partition, committed_offset=end, committed_metadata="")
             for partition, (_, end) in read.items()
@@ -188,4 +187,5 @@ class Processor(Member):
                 return
             self._coordinator_id = None
             await self.party.pause()
+
         raise Abortable("the group's coordinator does not take the offsets")

@@ -105,7 +105,9 @@ class Writer:
         self.delivered: list[Pending] = []  # with acks=all, under the producer id of now
         self._history = history
         self._window: list[Pending] = []
-        self._producer_id, self._producer_epoch, self._sequence = -1, -1, 0
+        self._producer_id = -1
+        self._producer_epoch = -1
+        self._sequence = 0
         self._written = 0
         self._stopping = False
 
@@ -120,7 +122,8 @@ class Writer:
 
     async def run(self) -> None:
         """Write until stopped."""
-        rng, plan = self.party.rng, self.plan
+        rng = self.party.rng
+        plan = self.plan
         while not self._stopping:
             await trio.sleep(min(rng.expovariate(1 / plan.pause_seconds), PAUSE_SECONDS_MAX))
             if self._stopping:
@@ -141,11 +144,13 @@ class Writer:
         return self._batch_of(count, self._producer_id, self._producer_epoch, sequence)
 
     def _batch_of(self, count: int, producer_id: int, producer_epoch: int, sequence: int) -> Pending:
-        plan, records = self.plan, []
+        plan = self.plan
+        records = []
         for _ in range(count):
             self._written += 1
             value = f"{self.party.name}:{self._written}:".encode()
             records.append((None, value.ljust(plan.value_bytes, b".")))
+
         batch = build_batch(
             records,
             timestamp_ms=self._history.now_ms(),
@@ -170,6 +175,7 @@ class Writer:
         except Lost:
             self._tell(REFUSED, pending)
             return
+
         try:
             await link.send(self._request(pending))
             if self.plan.acks == 0:
@@ -180,6 +186,7 @@ class Writer:
             self.party.mistrust(self.plan.topic, self.plan.partition)
             self._tell(FAILED, pending)
             return
+
         if row.error_code:
             self.party.mistrust(self.plan.topic, self.plan.partition)
             self._tell(REFUSED if row.error_code in BEFORE_APPEND else FAILED, pending)
@@ -196,6 +203,7 @@ class Writer:
             if self._stopping or trio.current_time() > deadline:
                 return
             await self._take_producer_id()
+
         self._window = [self._make() for _ in range(burst)]
         while self._window:
             await self._send_window()
@@ -219,7 +227,9 @@ class Writer:
         if answer.error_code:
             await self.party.pause()
             return
-        self._producer_id, self._producer_epoch, self._sequence = answer.producer_id, answer.producer_epoch, 0
+        self._producer_id = answer.producer_id
+        self._producer_epoch = answer.producer_epoch
+        self._sequence = 0
 
     async def _send_window(self) -> None:
         """Send all that is not settled, in order, and take the answers; what is left then is to be sent again."""
@@ -227,6 +237,7 @@ class Writer:
             link = await self.party.leader_of(self.plan.topic, self.plan.partition)
         except Lost:
             return
+
         sent = []
         try:
             for pending in self._window:
@@ -250,6 +261,7 @@ class Writer:
             link = await self.party.leader_of(plan.topic, plan.partition)
         except Lost:
             return
+
         if link is old:
             return
         sent = [self._make() for _ in range(self.party.rng.randint(1, plan.in_flight))]

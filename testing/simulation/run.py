@@ -124,6 +124,7 @@ def run_seed(
         if collecting:
             gc.enable()
             gc.collect()
+
     report.cpu_seconds = time.process_time() - began
     return report
 
@@ -234,7 +235,8 @@ class Run:
             checks.unclean_topics |= {topic.name} if "unclean.leader.election.enable" in topic.configs else set()
             checks.synced_topics |= {topic.name} if topic.configs.get("flush.messages") == "1" else set()
             for partition in range(topic.partitions):
-                pause, writes_on = plan.write_pause_seconds, len(clients.writers) % 2 == 1
+                pause = plan.write_pause_seconds
+                writes_on = len(clients.writers) % 2 == 1
                 writing = WriterPlan(topic.name, partition, pause_seconds=pause, writes_on=writes_on)
                 party = self._party(cluster, f"writer-{topic.name}-{partition}")
                 clients.writers.append(Writer(party, history, writing))
@@ -246,6 +248,7 @@ class Run:
                 party = self._party(cluster, f"reader-{topic.name}-{number}")
                 pause = 1.0 if plan.transactional_ids else 0.5
                 clients.readers.append(Reader(party, history, ReaderPlan(topic.name, rack=rack, pause_seconds=pause)))
+
         for acks in (1, 0):
             writing = WriterPlan(plan.topics[acks].name, 0, acks=acks, pause_seconds=2 * plan.write_pause_seconds)
             clients.writers.append(Writer(self._party(cluster, f"writer-acks-{acks}"), history, writing))
@@ -253,6 +256,7 @@ class Run:
             for each in range(plan.members):
                 party = self._party(cluster, f"member-{number}-{each}")
                 clients.members.append(Member(party, history, f"group-{number}", STEADY, checks.owns))
+
         if checks.transactions is not None:
             self._hire_transactional(cluster, plan, checks, checks.transactions, history)
         if self.secured is not None:
@@ -280,31 +284,37 @@ class Run:
             writing = TransactionalPlan(f"id-{number}", partitions, plan.transaction_timeout_ms, tables=tables)
             party = self._party(cluster, f"transactional-{number}")
             clients.transactional.append(TransactionalWriter(party, history, writing, rules))
+
         for number in range(plan.rivals):
             writing = TransactionalPlan(
                 f"id-{number}", partitions, plan.transaction_timeout_ms, rival_seconds=8.0, tables=tables
             )
             party = self._party(cluster, f"rival-{number}")
             clients.transactional.append(TransactionalWriter(party, history, writing, rules))
+
         outputs = [each for each in partitions if each.topic == ACCOUNTS]
         if plan.has_patient_writer:
             writing = TransactionalPlan("patient", outputs, plan.transaction_timeout_ms, is_patient=True)
             party = self._party(cluster, "patient")
             clients.transactional.append(TransactionalWriter(party, history, writing, rules))
+
         for number in range(plan.processors):
             party = self._party(cluster, f"processor-{number}")
             writing = TransactionalPlan(f"processor-{number}", outputs, plan.transaction_timeout_ms)
+
             # With connections of its own, as the producer of an application has.
             writer = TransactionalWriter(self._party(cluster, f"{party.name}-producer"), history, writing, rules)
             session_ms = plan.processor_session_ms
             tell_read = checks.read_committed
             processor = Processor(party, history, "processors", STEADY, checks.owns, writer, tell_read, session_ms)
             clients.members.append(processor)
+
         if plan.has_bookkeeper:
             party = self._party(cluster, "bookkeeper")
             writing = TransactionalPlan("bookkeeper", (), plan.transaction_timeout_ms)
             writer = TransactionalWriter(self._party(cluster, f"{party.name}-producer"), history, writing, rules)
             clients.bookkeepers.append(Bookkeeper(party, "books", TopicPartition(STEADY, 0), writer))
+
         for topic in topics:
             for number in range(2 if plan.racks else 1):
                 reading = ReaderPlan(topic.name, rack=f"rack-{number}" if plan.racks else "", pause_seconds=0.8)
@@ -347,11 +357,13 @@ class Run:
             for client in clients.everybody():
                 client.stop()
             talking.cancel_scope.deadline = trio.current_time() + CLIENTS_END_SECONDS
+
         await self._settle(cluster, checks)
         if checks.transactions is not None and not checks.violations:
             checks.transactions.check_attempts(checks.truths.values())
             nodes = list(cluster.nodes.values())
             check_at_rest(checks.transactions.violate, nodes, checks.truths.values())
+
         await cluster.stop()
         self.report.messages = sum(self.report.events.values())
         if cluster.open_files:
@@ -381,7 +393,8 @@ class Run:
         await harm.run()
 
     async def _converge(self, cluster: Cluster, clients: Clients, checks: Checks, story: Story) -> None:
-        began, before = trio.current_time(), clients.progress()
+        began = trio.current_time()
+        before = clients.progress()
         while True:
             why = why_not_converged(cluster, clients, before)
             if why is None:
@@ -396,6 +409,7 @@ class Run:
     async def _besiege(self, admin: Admin, siege: SiegeRules, story: Story) -> None:
         """No fault but the hostile clients; the administrator gives the controller work, members join again."""
         story.tell("nothing but hostile clients troubles the cluster")
+
         # `keep_all` was cancelled, so an answer to it may be on its way: the siege has connections of its own.
         admin.party.close()
         siege.begin()
@@ -408,6 +422,7 @@ class Run:
                 await admin.elect_leaders()
             siege.look()
             await trio.sleep(LOOK_SECONDS)
+
         for member in self.clients.members:
             siege.joined(member.party.name, is_stable=member.is_stable)
         siege.end()

@@ -87,6 +87,7 @@ class VirtualClock(trio.abc.Clock):
                 self.stalled.cancel()
         elif deadline > self.now:
             self.now = deadline
+
         return 0.0
 
 
@@ -121,8 +122,10 @@ class Process:
         if not self.is_paused:
             return
         self.is_paused = False
-        held, self._held = self._held, []
-        later, self._later = self._later, []
+        held = self._held
+        self._held = []
+        later = self._later
+        self._later = []
         for callback in later:
             callback()
         for task in held:
@@ -169,11 +172,14 @@ class _Stoppable(Coroutine[object, object, object]):
     def send(self, value: object) -> object:
         if self._process.is_paused:
             if not self._holding:
-                self._holding, self._kept = True, value
+                self._holding = True
+                self._kept = value
             self._process.hold(self._task)
             return _wait_message()
         if self._holding:
-            self._holding, value, self._kept = False, self._kept, None
+            self._holding = False
+            value = self._kept
+            self._kept = None
         return self._coroutine.send(value)
 
     def throw(

@@ -300,13 +300,15 @@ class Keeper:
             self._removals_lost += 1
             self._may_exist.clear()
             raise
+
         if not answer.filter_results[0].error_code:
             self._rules.count("ACLs changed")
 
     async def _change_credential(self) -> None:
         """Set or remove one. It is made of random bytes, as no client logs in with it."""
         rng = self.party.rng
-        user, mechanism = self.user, rng.choice(list(MECHANISMS))
+        user = self.user
+        mechanism = rng.choice(list(MECHANISMS))
         rows = m.AlterUserScramCredentialsRequest
         request = rows(deletions=[rows.ScramCredentialDeletion(name=user, mechanism=mechanism)], upsertions=[])
         if rng.random() < 0.7:
@@ -314,6 +316,7 @@ class Keeper:
                 name=user, mechanism=mechanism, iterations=ITERATIONS_MIN, salt=SALT, salted_password=rng.randbytes(32)
             )
             request = rows(deletions=[], upsertions=[upsertion])
+
         link = await self.party.controller()
         answer = await link.ask(request, m.AlterUserScramCredentialsResponse)
         if not answer.results[0].error_code:
@@ -321,7 +324,8 @@ class Keeper:
 
     def _any_acl(self) -> AclBinding:
         rng = self.party.rng
-        operation, permission = rng.choice((acls.ALL, "Read", "Describe")), rng.choice((acls.ALLOW, acls.DENY))
+        operation = rng.choice((acls.ALL, "Read", "Describe"))
+        permission = rng.choice((acls.ALLOW, acls.DENY))
         entry = AccessControlEntry(self._principal, acls.WILDCARD, operation, permission)
         # Often the node that the other keeper changes at this moment, through another broker.
         common = OFTEN_CHANGED[self._beat % len(OFTEN_CHANGED)]

@@ -116,7 +116,8 @@ class StoreSession(MetadataStore):
         for item in written:
             for op in ops_of(item):
                 check_op(op)
-        session_id, outcomes = self._session_id, dict[int, Outcome]()
+        session_id = self._session_id
+        outcomes = dict[int, Outcome]()
 
         def write(index: int, _: Tree) -> None:
             outcomes[index] = self._server.write(written[index], session_id)
@@ -176,6 +177,7 @@ class StoreSession(MetadataStore):
         finally:
             for call in calls:
                 self._calls.pop(call, None)
+
         for call in calls:
             if call.failure is not None:
                 raise call.failure
@@ -199,7 +201,8 @@ class StoreSession(MetadataStore):
 
     def _connect(self) -> None:
         """Try to reach the server, with a new connection."""
-        net, me = self._server.net, self._process.name
+        net = self._server.net
+        me = self._process.name
         if self._connection is not None:
             self._connection.close()
 
@@ -211,12 +214,15 @@ class StoreSession(MetadataStore):
             Wire(net.link(STORE, me), _carry, lost),
             lost,
         )
-        self._connection, self._is_connected, self._heard_at = connection, False, self._server.clock.now
+        self._connection = connection
+        self._is_connected = False
+        self._heard_at = self._server.clock.now
         connection.up.send(partial(self._meet_server, connection))
 
     def _meet_server(self, connection: Connection) -> None:
         """At the server: begin the session, or go on with it."""
-        server, session_id = self._server, self._session_id
+        server = self._server
+        session_id = self._session_id
         if server.is_down or self._is_over:
             return
         is_known = True
@@ -231,7 +237,8 @@ class StoreSession(MetadataStore):
         if not is_known:
             self._expire()
             return
-        self._session_id, self._is_connected = session_id, True
+        self._session_id = session_id
+        self._is_connected = True
         self._begun.set()
         for call in self._calls:
             self._transmit(call)
@@ -255,7 +262,8 @@ class StoreSession(MetadataStore):
         """Look after the connection: ping, or give it up when nothing is heard."""
         if self._is_over:
             return
-        now, connection = self._server.clock.now, self._connection
+        now = self._server.clock.now
+        connection = self._connection
         self._server.clock.call_in(self._timeout_seconds / TICKS_OF_TIMEOUT, self._tick)
         if self._process.is_paused or self._is_expired or connection is None:
             return
@@ -270,7 +278,8 @@ class StoreSession(MetadataStore):
         if connection is not self._connection or self._is_over or self._is_expired:
             return
         connection.close()
-        self._is_connected, self._heard_at = False, self._server.clock.now
+        self._is_connected = False
+        self._heard_at = self._server.clock.now
         for key in list(self._watches):
             self._on_watch(key)
         self._server.clock.call_in(self._server.rng.random() * PAUSE_SECONDS_MAX, self._connect_again, connection)
@@ -280,7 +289,8 @@ class StoreSession(MetadataStore):
             self._process.call(self._connect)
 
     def _expire(self) -> None:
-        self._is_expired, self._is_connected = True, False
+        self._is_expired = True
+        self._is_connected = False
         self._watches.clear()
         for call in self._calls:
             call.failure = SessionExpired(self._session_id)

@@ -136,7 +136,8 @@ class StoreServer:
         if session is None:
             return False
         session.connection.close()
-        session.connection, session.heard_at = connection, self.clock.now
+        session.connection = connection
+        session.heard_at = self.clock.now
         session.watches.clear()
         return True
 
@@ -165,11 +166,13 @@ class StoreServer:
         else:
             if request.watched is not None:
                 session.watches[request.watched] = None
+
         if request.is_write and session.party in self._loses_answer_of:
             del self._loses_answer_of[session.party]
             self._trace.note(f"store answer to {session.party} is lost")
             self._disconnect(session)
             return
+
         seconds = self.rng.uniform(SYNC_SECONDS_MIN, SYNC_SECONDS_MAX) if request.is_write else 0.0
         self._answer(session, settle, seconds)
 
@@ -198,7 +201,8 @@ class StoreServer:
 
     def _answer(self, session: _Session, message: Message, seconds: float = 0.0) -> None:
         """Send something to a session's client, after everything that was sent before."""
-        now, before = self.clock.now, session.ready_at
+        now = self.clock.now
+        before = session.ready_at
         session.ready_at = max(before, now + seconds)
         if before < now and seconds == 0.0:
             session.connection.down.send(message)

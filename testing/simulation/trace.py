@@ -12,7 +12,8 @@ from collections.abc import Callable
 from hashlib import blake2b
 
 _PORTION = 1000  # lines
-_PRIME, _MASK = 1_000_003, (1 << 64) - 1
+_PRIME = 1_000_003
+_MASK = (1 << 64) - 1
 
 
 class Trace:

@@ -393,7 +393,8 @@ _EPOCHS: dict[Debt, int] = {}
 
 
 def _higher_epoch() -> list[Replacement]:
-    right_begin, right_check = ProducerStates.begin_verification, ProducerStates._check_transactional
+    right_begin = ProducerStates.begin_verification
+    right_check = ProducerStates._check_transactional
 
     def begin_verification(
         self: ProducerStates, producer_id: int, epoch: int, base_sequence: int, now_ms: int

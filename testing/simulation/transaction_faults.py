@@ -48,7 +48,8 @@ def _at(harm: Harm, kind: str, apply: Callable[[Node, Moment], Undo | None], *, 
 
     Soon after the step in which it comes, or in it: before any other task runs.
     """
-    clock, undos = harm.cluster.simulation.clock, list[Undo]()
+    clock = harm.cluster.simulation.clock
+    undos = list[Undo]()
 
     def act(moment: Moment) -> None:
         undo_it = apply(harm.cluster.nodes[moment.broker_id], moment)
@@ -101,7 +102,9 @@ def late_markers(harm: Harm, fault: Fault) -> Undo:
     """The markers of a decision are on their way for long. Their sender has lost its connections meanwhile, so that it
     has sent them again; or it was killed, so that another coordinator has sent them. Some arrive at the worst moment:
     the producer has opened its next transaction there."""
-    net, clock, is_deadly = harm.cluster.net, harm.cluster.simulation.clock, fault.size >= 0.5
+    net = harm.cluster.net
+    clock = harm.cluster.simulation.clock
+    is_deadly = fault.size >= 0.5
     is_timely = int(fault.size * 1000) % 4 > 0
     seconds = HELD_SECONDS_MAX if is_timely else 0.3 + 12.0 * fault.size**2
 

@@ -81,7 +81,8 @@ def check_reread(violate: Violate, node: "WatchedNode", truth: "Truth", shadow: 
     """X13: a log that was opened or truncated has the transactions that its batches say."""
     if log.is_being_cut:
         return
-    where, view = f"{truth} at {shadow.broker_id}", shadow.transactions
+    where = f"{truth} at {shadow.broker_id}"
+    view = shadow.transactions
     opened = {each.producer_id: each.first_offset for each in log.producers if each.first_offset != NO_OFFSET}
     expected_open = {producer: first for producer, first in view.open.items() if first >= log.log_start_offset}
     if {producer: first for producer, first in opened.items() if first >= log.log_start_offset} != expected_open:
@@ -91,6 +92,7 @@ def check_reread(violate: Violate, node: "WatchedNode", truth: "Truth", shadow: 
     except IndexCorrupt as damage:
         violate("X13", f"{where} cannot read its aborted transactions: {damage}")
         return
+
     if truth.is_compacted:
         _check_index_of_compacted(violate, where, shadow, aborted)
         return
@@ -137,15 +139,19 @@ def check_at_rest(violate: Violate, nodes: "Sequence[Node]", truths: "Iterable[T
     for truth in truths:
         known: dict[int, dict[int, Producer]] = {}
         for shadow in truth.shadows.values():
-            node, log = by_id[shadow.broker_id], shadow.log
+            node = by_id[shadow.broker_id]
+            log = shadow.log
             if shadow.is_gone or shadow.hosted_as is None or log is None or node.broker is None:
                 continue
+
             # A broker that was away when its replica was moved to another one keeps a log that has ended earlier.
             if truth.topic != TRANSACTION_TOPIC and shadow.end_offset == truth.committed_end:
                 check_reread(violate, node, truth, shadow, log)
+
                 # The time of the last batch is that of the leader, and is not compared: a snapshot may have another.
                 known[shadow.broker_id] = {each.producer_id: each._replace(last_timestamp=0) for each in log.producers}
         _compare_producers(violate, truth, known)
+
     for node in nodes:
         if node.broker is not None:
             _check_groups(violate, node)
@@ -155,14 +161,16 @@ def check_at_rest(violate: Violate, nodes: "Sequence[Node]", truths: "Iterable[T
 def _compare_producers(violate: Violate, truth: "Truth", known: "dict[int, dict[int, Producer]]") -> None:
     for (one, states), (other, others) in pairwise(known.items()):
         for producer_id in states.keys() & others.keys():
-            mine, theirs = tuple(states[producer_id]), tuple(others[producer_id])
+            mine = tuple(states[producer_id])
+            theirs = tuple(others[producer_id])
             if mine != theirs:
                 violate("X13", f"{truth}: broker {one} knows of a producer {mine}, broker {other} {theirs}")
 
 
 def _check_queues(violate: Violate, node: "Node") -> None:
     assert node.broker is not None
-    sender, verification = node.broker.transactions._sender, node.broker.verification
+    sender = node.broker.transactions._sender
+    verification = node.broker.verification
     later = [debt for _, _, debt, _ in sender._later if debt.is_open]
     if sender._owed or later:
         violate("X12", f"{node.name} still owes markers: {[each.known for each in later] or 'at once'}")
@@ -180,7 +188,8 @@ def _check_groups(violate: Violate, node: "Node") -> None:
         loading: Loading[Groups] = Loading(node.broker.groups._groups.new_loader())
         for segment in log.segments:
             loading.load_batches(bytes(node.disk.peek(segment.path)[: segment.size_bytes]))
-        expected, served = _offsets_of(loading.finish()), _offsets_of(shard.state)
+        expected = _offsets_of(loading.finish())
+        served = _offsets_of(shard.state)
         if expected != served:
             violate("X11", f"{GROUP_TOPIC}-{shard.index} at {node.name}: {served} is served, its log says {expected}")
 

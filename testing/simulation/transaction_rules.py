@@ -134,6 +134,7 @@ class TransactionRules:
         self._belongs: dict[tuple[TopicPartition, int], Transaction] = {}  # by checksum
         self._written: set[TopicPartition] = set()  # partitions to which a leader has written anything
         self._unplaced: set[tuple[TopicPartition, int]] = set()  # batches of leaders that were replaced, by checksum
+
         # Up to where committed transactions have consumed an input, since when.
         self._consumed: dict[Input, list[tuple[int, int]]] = {}
         self._generations: dict[str, int] = {}
@@ -154,7 +155,8 @@ class TransactionRules:
 
     def look_into(self, truth: "Truth") -> Callable[[BatchHeader, bytearray, int], None] | None:
         """What reads the contents of a partition's batches that count here."""
-        contents, holds_decisions = truth.contents, truth.topic == TRANSACTION_TOPIC
+        contents = truth.contents
+        holds_decisions = truth.topic == TRANSACTION_TOPIC
 
         def look(header: BatchHeader, data: bytearray, position: int) -> None:
             if header.crc in contents:
@@ -203,7 +205,8 @@ class TransactionRules:
 
     def _check_appended(self, truth: "Truth", batch: BatchHeader, opened: int | None) -> None:
         """`opened`: the checksum of the batch that has opened what is open there of this producer."""
-        key, marker = TopicPartition(truth.topic, truth.partition), truth.contents.get(batch.crc)
+        key = TopicPartition(truth.topic, truth.partition)
+        marker = truth.contents.get(batch.crc)
         if isinstance(marker, Marker):
             # At the end of the step: the decision may have become committed in it, too.
             self._markers.append((key, batch, marker, opened))
@@ -225,6 +228,7 @@ class TransactionRules:
             if opens:
                 self.violate("X6", f"{where}, opens a transaction that its coordinator does not have: {latest}")
             return
+
         if latest.producer != (batch.producer_id, batch.producer_epoch):
             self.violate("X6", f"{where}, is appended to {latest}")
             return
@@ -238,7 +242,8 @@ class TransactionRules:
     def _join(self, attempt: Attempt, stored: Transaction, where: str) -> None:
         """The two views are of one transaction."""
         if attempt.stored is None and stored.attempt is None:
-            attempt.stored, stored.attempt = stored, attempt
+            attempt.stored = stored
+            stored.attempt = attempt
         if attempt.stored is not stored or stored.attempt is not attempt:
             self.violate(
                 "X1",
@@ -265,6 +270,7 @@ class TransactionRules:
             if each.is_commit is marker.is_commit and is_its_producer:
                 each.appended[key, batch.partition_leader_epoch] = None
                 return
+
         result = "COMMIT" if marker.is_commit else "ABORT"
         text = f"{key} gets {result} at {batch.base_offset} of producer {batch.producer_id}"
         latest = None if known is None else known.latest
@@ -272,7 +278,8 @@ class TransactionRules:
 
     def committed(self, truth: "Truth", batch: BatchHeader, broker_id: int) -> None:
         """The high watermark of a leader, this broker, passed the batch."""
-        content, key = truth.contents.get(batch.crc), TopicPartition(truth.topic, truth.partition)
+        content = truth.contents.get(batch.crc)
+        key = TopicPartition(truth.topic, truth.partition)
         if truth.topic == TRANSACTION_TOPIC and isinstance(content, list):
             for record in content:
                 self._decided(record)
@@ -321,7 +328,8 @@ class TransactionRules:
         """A record of an id is committed."""
         name, recorded = record
         known = self._ids.setdefault(name, _Id())
-        before, known.recorded = known.recorded, recorded
+        before = known.recorded
+        known.recorded = recorded
         if recorded is None:
             return
         if before is not None and before.status not in VALID_PREVIOUS_STATES[recorded.status]:
@@ -342,7 +350,8 @@ class TransactionRules:
             self._check_completion(latest)
 
     def _check_decision(self, known: _Id, decided: Transaction, recorded: Recorded) -> None:
-        decided.is_commit, decided.marker_epoch = recorded.is_commit, recorded.producer_epoch
+        decided.is_commit = recorded.is_commit
+        decided.marker_epoch = recorded.producer_epoch
         self.count("committed" if decided.is_commit else "aborted")
         is_fenced = recorded.producer_epoch != decided.producer.producer_epoch
         if decided.is_commit and self._is_older(known, decided.producer):
@@ -354,6 +363,7 @@ class TransactionRules:
             if not any(each.asked is decided.is_commit and each.producer == decided.producer for each in attempts):
                 rule = "X1" if decided.is_commit else "X9"
                 self.violate(rule, f"{decided}, which no client asked for: {decided.attempt}")
+
         attempt = decided.attempt
         if decided.is_commit and attempt is not None:
             self._consume(attempt)
@@ -408,6 +418,7 @@ class TransactionRules:
             other = self._owners[known.given]
             if other != client:
                 self.violate("X9", f"{client} recovers with {_text(expected)}, and {other} has {_text(known.given)}")
+
         known.given = producer
         for each in known.transactions:
             if each.producer != producer and not each.is_complete and not self._is_older_than(known, producer, each):

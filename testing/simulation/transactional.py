@@ -130,7 +130,9 @@ class TransactionalWriter:
 
     async def _live(self) -> None:
         """One incarnation: until it is fenced, loses its coordinator for long, or is stopped."""
-        rng, plan = self.party.rng, self.plan
+        rng = self.party.rng
+        plan = self.plan
+
         # A rival may still have the epoch of its last appearance, and go on with what it left.
         if self.producer is NO_PRODUCER or rng.random() < 0.7:
             self._left = None
@@ -172,17 +174,21 @@ class TransactionalWriter:
         return attempt
 
     async def _fill(self, attempt: Attempt) -> None:
-        rng, plan = self.party.rng, self.plan
+        rng = self.party.rng
+        plan = self.plan
         chosen = rng.sample(list(plan.partitions), rng.randint(1, len(plan.partitions)))
+
         # In one request or in two, the second one in the middle of the transaction.
         first = rng.randint(1, len(chosen))
         await self.add(attempt, chosen[:first])
+
         # A batch that begins the transaction in its partition, or one behind it.
         abandoned = rng.choice((0, first)) if not self._is_calm and rng.random() < ABANDONED_SHARE else None
         for number, key in enumerate(chosen[:first]):
             if number == abandoned:
                 await self._abandon(attempt, key)
             await self.write(attempt, key)
+
         if not self._is_calm and rng.random() < FALSE_SHARE:
             await self._write_falsely(chosen[0])
         if abandoned is not None:
@@ -196,6 +202,7 @@ class TransactionalWriter:
             await self.add(attempt, chosen[first:])
             for key in chosen[first:]:
                 await self.write(attempt, key)
+
         await trio.sleep(rng.expovariate(1 / OPEN_SECONDS))
         if rng.random() < 0.3:
             await self.write(attempt, chosen[0])
@@ -265,6 +272,7 @@ class TransactionalWriter:
             committed=commit,
         )
         answer = await self._ask(request, m.EndTxnResponse, lambda answer: answer.error_code)
+
         # An abort of what the coordinator never heard of.
         if answer.error_code == ErrorCode.INVALID_TXN_STATE and not commit:
             return
@@ -297,6 +305,7 @@ class TransactionalWriter:
             if code in LOST_COORDINATOR:
                 self._coordinator_id = None
             await self.party.pause(0.05)
+
         raise Lost(f"no answer to {type(request).__name__} in {GIVE_UP_SECONDS} s")
 
     async def _patiently(self, link: Link, request: m.Message, kind: type[Answer]) -> Answer:
@@ -335,6 +344,7 @@ class TransactionalWriter:
                 answer = await self._patiently(link, request, m.ProduceResponse)
             except Lost:
                 self.party.mistrust(*key)
+
                 # Its batch may still be on its way.
                 if self.party.rng.random() < GIVING_UP_SHARE:
                     break
@@ -351,16 +361,19 @@ class TransactionalWriter:
                 raise Abortable(f"{key} answers {row.error_code}")
             self.party.mistrust(*key)
             await self.party.pause(0.05)
+
         self._tell(FAILED, key, header.base_sequence, header.crc)
         raise Abortable(f"{key} takes nothing")
 
     async def _write_falsely(self, key: TopicPartition) -> None:
         """As a client that claims a higher epoch than it was given: it must be refused."""
         right = self.producer
-        sequences, self._sequences = self._sequences, {}
+        sequences = self._sequences
+        self._sequences = {}
         self.producer = right._replace(producer_epoch=right.producer_epoch + 1)
         data, _ = self._batch(key)
-        self.producer, self._sequences = right, sequences
+        self.producer = right
+        self._sequences = sequences
         try:
             link = await self.party.leader_of(*key)
             await link.ask(self._producing(key, data), m.ProduceResponse)
@@ -397,6 +410,7 @@ class TransactionalWriter:
             self._written += 1
             value = f"{self.party.name}:{self._number}:{self._written}:".encode().ljust(40, b".")
             records.append(self._record_of_table(value) if key.topic in self.plan.tables else (None, value))
+
         batch = build_batch(
             records,
             timestamp_ms=self._history.now_ms(),

@@ -68,7 +68,8 @@ class Tree(Nodes):
         too_large = refuse_large(ops)
         if too_large is not None:
             return too_large, []
-        self._changed, self._undo = [], []
+        self._changed = []
+        self._undo = []
         self.zxid += 1
         try:
             results = [self.apply(op, session_id) for op in ops]
@@ -77,11 +78,13 @@ class Tree(Nodes):
                 undo()
             self.zxid -= 1
             return refusal, []
+
         return (results if ops is item else results[0]), self._changed
 
     def end_session(self, session_id: int) -> list[WatchKey]:
         """Delete the ephemeral nodes of a session."""
-        self._changed, self._undo = [], []
+        self._changed = []
+        self._undo = []
         owned = list(self._owned.pop(session_id, ()))
         if owned:
             self.zxid += 1
@@ -116,11 +119,13 @@ class Tree(Nodes):
         return Created(path, stat)
 
     def set(self, op: SetData) -> Stat:
-        stat, node = self.expect(op.path, op.version), self._nodes[op.path]
+        stat = self.expect(op.path, op.version)
+        node = self._nodes[op.path]
         data = node.data
 
         def undo() -> None:
-            node.data, node.stat = data, stat
+            node.data = data
+            node.stat = stat
 
         self._undo.append(undo)
         node.data = op.data

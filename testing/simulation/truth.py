@@ -108,6 +108,7 @@ class Truth:
         self.cuts: list[Cut] = []
         self.leaders: dict[int, int] = {}  # leader epoch -> the broker that led in it
         self.replica_counts: dict[int, int] = {}  # leader epoch -> how many replicas its leader knew of
+
         # Of markers, of decisions about transactions, and of a compacted log's data, by checksum.
         self.contents: dict[int, object] = {}
         self.deletable_end = 0  # records below were asked to be deleted
@@ -133,7 +134,8 @@ class Truth:
         """This broker has lost a log directory, with all that was synced there."""
         shadow = self.shadows.get(broker_id)
         if shadow is not None and shadow.log is not None and shadow.log.directory.startswith(directory + "/"):
-            shadow.lost_power, shadow.synced_offset = True, 0
+            shadow.lost_power = True
+            shadow.synced_offset = 0
 
     def committed_at(self, offset: int) -> BatchHeader | None:
         """The committed batch that begins at this offset."""
@@ -210,7 +212,8 @@ class Truth:
         del self.committed[index:], self.commit_epochs[index:]
         self.committed_end = cut.offset
         self.cuts.append(cut)
-        self._sequences, self._unnumbered = {}, {}
+        self._sequences = {}
+        self._unnumbered = {}
         for batch in self.committed:
             self._follow_producer(batch)
         return cut
@@ -227,6 +230,7 @@ class Truth:
             content = batch.crc, batch.batch_length, batch.base_timestamp
             before = self._unnumbered.setdefault(content, batch.base_offset)
             return None if before == batch.base_offset else f"is there twice: at {before} and {batch.base_offset}"
+
         epoch, sequence = self._sequences.get(batch.producer_id, (-1, -1))
         self._sequences[batch.producer_id] = batch.producer_epoch, batch.last_sequence
         if (batch.producer_epoch, batch.base_sequence) > (epoch, sequence):

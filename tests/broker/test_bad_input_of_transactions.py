@@ -21,8 +21,7 @@ from barnabas.world.pacing import portions
 from tests.broker.clock import now_ms
 from tests.broker.clusters import until
 from tests.broker.harness import Client, Machine
-from tests.broker.requests import batch_of
-from tests.broker.test_hostile_transactions import (
+from tests.broker.planted_transactions import (
     AskedTopic,
     asking,
     codes,
@@ -31,7 +30,8 @@ from tests.broker.test_hostile_transactions import (
     recorded,
     shard_of,
 )
-from tests.broker.test_transactions import T0, T1, U0, decided, one_broker
+from tests.broker.requests import batch_of
+from tests.broker.transactional import T0, T1, U0, decided, one_broker
 from tests.broker.writers import Writer, committed, stable_offset
 
 FENCED, FENCED_BEFORE = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH

@@ -7,7 +7,7 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from tests.broker.clusters import until
-from tests.broker.test_transactions import T0, T1, decided, one_broker
+from tests.broker.transactional import T0, T1, decided, one_broker
 from tests.broker.writers import Writer, committed
 
 PORT = 9092

@@ -1,6 +1,5 @@
 """Hostile clients of transactions: none of them may stop the transactions of others, or hold the event loop."""
 
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -8,55 +7,33 @@ import trio
 
 from barnabas.broker.handlers import markers
 from barnabas.coordinators.transactions.connections import SENDER_CLIENT_ID
-from barnabas.coordinators.transactions.coordinator import _build, _replay_all
 from barnabas.coordinators.transactions.sender import MarkerSender
-from barnabas.coordinators.transactions.state import Recorded, Status, TransactionRecord
+from barnabas.coordinators.transactions.state import Status, TransactionRecord
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import NO_LEADER
-from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC, TopicPartition, partition_for
+from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC, partition_for
 from barnabas.world.metadata import ClusterMetadata
 from barnabas.world.net import ConnectionLost
-from tests.broker.clock import START_MS, now_ms
 from tests.broker.clusters import cluster, create_topic, until
-from tests.broker.harness import Machine
+from tests.broker.planted_transactions import (
+    AskedTopic,
+    asking,
+    codes,
+    marker,
+    plant,
+    recorded,
+    results,
+    shard_of,
+    stall_followers,
+    statuses,
+)
 from tests.broker.requests import produce_many
 from tests.broker.steps import StepMeter
-from tests.broker.test_transactions import T0, T1, THREE, decided, one_broker
+from tests.broker.transactional import T0, T1, THREE, decided, one_broker
 from tests.broker.writers import PATIENCE_SECONDS, Writer, committed, leader_in, stable_offset
 
-Asked = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
-AskedTopic = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
 FENCED_SECONDS = 10
-
-
-def shard_of(machine: Machine, index: int = 0):
-    return machine.broker.transactions.runtime.find(index)
-
-
-def plant(machine: Machine, *records: TransactionRecord) -> None:
-    """Records in the log and in the state, as the coordinator writes them, but nothing is done about them."""
-    coordinator = machine.broker.transactions
-    shard = shard_of(machine)
-    build, replay = partial(_build, records, now_ms()), partial(_replay_all, records)
-    stored = coordinator.runtime.step(shard, coordinator.runtime.store, shard, build, replay)
-    assert not stored.error_code
-
-
-def recorded(status: Status, partitions=(), *, producer_id=1000, timeout_ms=60_000, start_ms=START_MS) -> Recorded:
-    keys = dict.fromkeys(TopicPartition(*each) for each in partitions)
-    return Recorded(producer_id, 0, timeout_ms, status, keys, start_ms, start_ms)
-
-
-def statuses(machine: Machine) -> dict[str, Status]:
-    return {name: known.recorded.status for name, known in shard_of(machine).state.by_name.items()}
-
-
-async def stall_followers(coordinator: Machine) -> None:
-    """The followers do not hear of what the coordinator writes from now on, for as long as they wait for an answer."""
-    (endpoint,) = coordinator.serving.advertised
-    coordinator.net.stall_connections(endpoint.port)
-    await trio.sleep(1)  # what they had asked for before is answered
 
 
 def pretend(monkeypatch, topic: str) -> SimpleNamespace:
@@ -72,50 +49,6 @@ def pretend(monkeypatch, topic: str) -> SimpleNamespace:
 
     monkeypatch.setattr(ClusterMetadata, "partition", partition)
     return topics
-
-
-def marker(producer, partitions, *, commit=False, coordinator_epoch=0) -> m.WriteTxnMarkersRequest:
-    topics: dict[str, list[int]] = {}
-    for topic, index in partitions:
-        topics.setdefault(topic, []).append(index)
-    Marker, Topic = m.WriteTxnMarkersRequest.WritableTxnMarker, m.WriteTxnMarkersRequest.WritableTxnMarkerTopic
-    asked = Marker(
-        producer_id=producer[0],
-        producer_epoch=producer[1],
-        transaction_result=commit,
-        topics=[Topic(name=name, partition_indexes=indexes) for name, indexes in topics.items()],
-        coordinator_epoch=coordinator_epoch,
-    )
-    return m.WriteTxnMarkersRequest(markers=[asked])
-
-
-def codes(answer: m.WriteTxnMarkersResponse) -> list[int]:
-    return [row.error_code for each in answer.markers for topic in each.topics for row in topic.partitions]
-
-
-def asking(*transactions) -> m.AddPartitionsToTxnRequest:
-    """AddPartitionsToTxn of a broker: (id, producer, partitions, verify_only)."""
-    return m.AddPartitionsToTxnRequest(
-        transactions=[
-            Asked(
-                transactional_id=name,
-                producer_id=producer[0],
-                producer_epoch=producer[1],
-                verify_only=verify_only,
-                topics=[AskedTopic(name=topic, partitions=[index]) for topic, index in partitions],
-            )
-            for name, producer, partitions, verify_only in transactions
-        ]
-    )
-
-
-def results(answer: m.AddPartitionsToTxnResponse) -> dict[str, list[int]]:
-    return {
-        each.transactional_id: [
-            row.partition_error_code for topic in each.topic_results for row in topic.results_by_partition
-        ]
-        for each in answer.results_by_transaction
-    }
 
 
 # -- many ids

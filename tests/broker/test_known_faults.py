@@ -16,7 +16,7 @@ from barnabas.wire.topics import GROUP_TOPIC
 from barnabas.world.net import ConnectionLost
 from tests.broker.clusters import cluster, create_topic, until
 from tests.broker.harness import Machine
-from tests.broker.test_hostile_transactions import (
+from tests.broker.planted_transactions import (
     asking,
     codes,
     marker,
@@ -25,7 +25,7 @@ from tests.broker.test_hostile_transactions import (
     stall_followers,
     statuses,
 )
-from tests.broker.test_transactions import T0, T1, THREE, U0, decided, one_broker
+from tests.broker.transactional import T0, T1, THREE, U0, decided, one_broker
 from tests.broker.writers import Writer, committed, stable_offset
 
 TESTS = pathlib.Path(__file__).parents[1]

@@ -5,7 +5,7 @@ import pytest
 from barnabas.wire.sentinels import READ_COMMITTED
 from tests.broker.clusters import cluster, create_topic, until
 from tests.broker.requests import deletion_request, fetch_request
-from tests.broker.test_transactions import T0, THREE
+from tests.broker.transactional import T0, THREE
 from tests.broker.writers import Writer, stable_offset
 
 

@@ -14,7 +14,7 @@ from tests.broker.clock import START_MS
 from tests.broker.clusters import cluster, create_topic, leader_of, until
 from tests.broker.harness import Machine
 from tests.broker.requests import epoch_request, fetch_request, idempotent, list_offsets_request
-from tests.broker.test_transactions import T0, THREE, decided
+from tests.broker.transactional import T0, THREE, decided
 from tests.broker.writers import Writer
 from tests.broker.writers import committed as committed_values
 

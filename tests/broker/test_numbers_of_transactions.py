@@ -3,7 +3,7 @@
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TRANSACTION_TOPIC
-from tests.broker.test_transactions import T0, decided, one_broker
+from tests.broker.transactional import T0, decided, one_broker
 from tests.broker.writers import Writer, committed
 
 

@@ -21,8 +21,8 @@ from barnabas.wire.record_reader import read_all_records
 from barnabas.wire.record_writer import build_batch
 from barnabas.wire.topics import GROUP_TOPIC
 from tests.broker.clock import now_ms
-from tests.broker.handlers.test_configs import BROKER, altered
-from tests.broker.handlers.test_topic_properties_act import (
+from tests.broker.handlers.altering import BROKER, altered
+from tests.broker.handlers.topic_properties import (
     HOUR_MS,
     Scene,
     first_offset_left_of_what_is_two_hours_old,

@@ -12,12 +12,7 @@ from barnabas.controller.store.store import Create, Delete, SetData
 from barnabas.wire import messages as m
 from barnabas.wire.sentinels import NO_LEADER
 from barnabas.wire.topics import TopicPartition
-
-ORDERS = TopicPartition("orders", 0)
-
-
-def names(requests):
-    return [type(request).__name__.removesuffix("Request") for request in requests]
+from tests.controller.orders import ORDERS, names
 
 
 async def leader_and_isr(cluster, topic, partition=0):

@@ -8,7 +8,7 @@ import trio
 from barnabas.replication.confirmation import is_doubted_before
 from barnabas.wire.errors import ErrorCode
 from tests.broker.steps import StepMeter
-from tests.replication.test_partition import ME, OTHER, THIRD, Scene
+from tests.replication.partition_scene import ME, OTHER, THIRD, Scene
 
 
 async def confirmed(scene: Scene, *steps) -> ErrorCode:

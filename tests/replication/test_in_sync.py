@@ -6,7 +6,7 @@ from barnabas.replication.isr import LagLimits, Pulse
 from barnabas.replication.partition import RECOVERED, RECOVERING, Role
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import ACKS_ALL
-from tests.replication.test_partition import ACKS_LEADER, ME, OTHER, THIRD, Scene
+from tests.replication.partition_scene import ACKS_LEADER, ME, OTHER, THIRD, Scene
 
 LAG_MS = Scene.limits.time_ms
 

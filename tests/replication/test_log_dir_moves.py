@@ -10,24 +10,13 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 from tests.broker.clusters import until
-from tests.broker.harness import CrashRecorder, Machine
+from tests.broker.harness import CrashRecorder
 from tests.broker.replica_group import Group
 from tests.broker.requests import batch_of, deletion_request, placement_request
+from tests.replication.moving import TEN, directories, has_moved, move, with_directories
 
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 BROKER = 4  # the type of a resource that has a configuration
-
-
-async def with_directories(nursery, dirs="/a,/b", **properties):
-    """A broker whose moves take one batch at a time, and a client."""
-    machine = await Machine(nursery, **{"log_dirs": dirs, "replica_fetch_max_bytes": "60", **properties}).start()
-    return machine, await machine.connect()
-
-
-async def move(client, path: str, topic: str = "t") -> int:
-    """Ask for it; the error code."""
-    answer = await client.ask(placement_request(path, (topic, 0)))
-    return answer.results[0].partitions[0].error_code
 
 
 async def set_rate(machine, client, rate: int) -> None:
@@ -39,19 +28,6 @@ async def set_rate(machine, client, rate: int) -> None:
     answer = await client.ask(m.IncrementalAlterConfigsRequest(resources=[resource]))
     assert answer.responses[0].error_code == 0, answer
     await trio.sleep(1)
-
-
-def directories(machine, topic: str = "t") -> dict[str, list[str]]:
-    """Log directory -> what lies there for partition 0 of the topic: "current", "future", "delete"."""
-    found = {}
-    for path in machine.properties["log.dirs"].split(","):
-        names = [name for name in machine.disk.list(path) if name.startswith(f"{topic}-0")]
-        found[path] = sorted(name.rpartition("-")[2] if "." in name else "current" for name in names)
-    return found
-
-
-async def has_moved(machine, path: str, topic: str = "t") -> None:
-    await until(lambda: "current" in directories(machine, topic)[path])
 
 
 async def described(client) -> dict[str, tuple[int, bool]]:
@@ -75,9 +51,6 @@ async def slowly_moving(nursery, dirs="/a,/b", **properties):
     assert await move(client, "/b") == 0
     await trio.sleep(5)
     return machine, client
-
-
-TEN = [b"%d" % number * 10_000 for number in range(10)]  # too much to be copied in the step of a swap
 
 
 async def test_a_partition_moves_with_its_records_and_leaves_nothing_behind(nursery, autojump_clock):

@@ -13,7 +13,7 @@ from barnabas.storage.disk import StorageError
 from barnabas.wire.errors import ErrorCode
 from tests.broker.harness import Machine
 from tests.broker.replica_group import Group
-from tests.replication.test_replicas import codes_of, roles
+from tests.replication.controlled import codes_of, roles
 
 
 def lose_directory(machine, key):

@@ -5,8 +5,8 @@ import trio
 
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
-from tests.broker.handlers.test_fetch import only_row
-from tests.broker.handlers.test_fetch_in_sessions import Session
+from tests.broker.handlers.fetching import only_row
+from tests.broker.handlers.sessions import Session
 from tests.broker.harness import Machine
 from tests.broker.requests import (
     batch_of,

@@ -20,7 +20,7 @@ from tests.security.key_material import (
     self_signed,
     written,
 )
-from tests.security.tls.test_contexts import shake_hands
+from tests.security.tls.handshakes import shake_hands
 
 
 def identity(*hosts: str, name="castle") -> tuple[str, str]:

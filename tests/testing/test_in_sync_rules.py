@@ -4,7 +4,7 @@ import pytest
 
 from barnabas.controller.store.paths import PartitionState
 from barnabas.testing.simulation.in_sync_rules import Election, InSyncRules
-from tests.testing.test_truth import batch, truth_of
+from tests.testing.truths import batch, truth_of
 
 EPOCH = 3
 

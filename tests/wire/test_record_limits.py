@@ -27,7 +27,8 @@ from barnabas.wire.records import (
 )
 from barnabas.world.pacing import complete_inline
 from tests.wire.bombs import bomb, header_bomb, memory_below, record_of, value_bomb
-from tests.wire.test_records import HERE, NOW_MS, Rules, raw_record, varint
+from tests.wire.raw_records import HERE, NOW_MS, raw_record, varint
+from tests.wire.topic_rules import Rules
 
 CODECS = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 TOPICS = [Rules(), Rules(compression_type="lz4"), Rules(compression_type="uncompressed"), Rules(compacted=True)]

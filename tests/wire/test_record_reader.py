@@ -28,7 +28,7 @@ from barnabas.wire.records import (
     read_records,
 )
 from barnabas.world.pacing import complete_inline
-from tests.wire.test_records import varint
+from tests.wire.raw_records import varint
 
 NOW_MS = 1_700_000_000_000
 CODECS = list(Codec)

@@ -25,7 +25,7 @@ from barnabas.wire.records import (
     read_records,
 )
 from tests.wire.bombs import bomb, header_bomb, memory_below
-from tests.wire.test_records import raw_record
+from tests.wire.raw_records import raw_record
 
 NOW = 1_700_000_000_000
 HORIZON = NOW + 86_400_000

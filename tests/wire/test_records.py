@@ -32,17 +32,13 @@ from barnabas.wire.records import (
     read_records,
     stamp,
 )
-from barnabas.wire.topics import TopicPartition
 from barnabas.world.pacing import complete_inline
 from tests.wire.bombs import memory_below
+from tests.wire.raw_records import HERE, NOW_MS, raw_record, varint
 from tests.wire.topic_rules import LONG_MAX, Rules
 
-NOW_MS = 1_700_000_000_000
 CODECS = list(Codec)
 NAMES = ["uncompressed", "gzip", "snappy", "lz4", "zstd"]
-
-
-HERE = TopicPartition("t", 0)
 
 
 def check(data: bytes, rules: Rules | None = None, api_version: int = 9) -> Batch | RecordsRefused:
@@ -69,21 +65,6 @@ def accepted(data: bytes, rules: Rules | None = None) -> Batch:
 def code(data: bytes, rules: Rules | None = None, api_version: int = 9) -> int:
     refused = check(data, rules, api_version)
     return refused.code if isinstance(refused, RecordsRefused) else 0
-
-
-def varint(number: int) -> bytes:
-    value, encoded = (number << 1) ^ (number >> 63), b""
-    while value > 127:
-        value, encoded = value >> 7, encoded + bytes((value & 127 | 128,))
-    return encoded + bytes((value,))
-
-
-def raw_record(  # every field as a test wants it, also false ones
-    index=0, value=b"v", key=None, time=0, headers=b"\0", length=None
-) -> bytes:
-    fields = [varint(-1) if field is None else varint(len(field)) + field for field in (key, value)]
-    body = b"\0" + varint(time) + varint(index) + b"".join(fields) + headers
-    return varint(len(body) if length is None else length) + body
 
 
 ONE, TWO = raw_record(), raw_record() + raw_record(1, b"w" * 300, b"k", 7)

@@ -19,7 +19,7 @@ from compat_tests.differential.asking_sasl import (
 )
 from compat_tests.differential.sasl_side import Ask, Frame, Pipelined
 from compat_tests.differential.scenario import sasl_scenario
-from tests.broker.handlers.test_authorization import NEEDS
+from tests.broker.handlers.authorized import NEEDS
 
 SIZE_MAX = 524288  # sasl.server.max.receive.size
 SHA_256 = "SCRAM-SHA-256"

@@ -6,8 +6,8 @@ from barnabas.broker.fetching.plan import CONVERTED_BYTES_MAX, INLINE_TOTAL_BYTE
 from barnabas.storage.disk import FileSlice
 from barnabas.storage.memdisk import MemFile
 from barnabas.wire.errors import ErrorCode
-from tests.broker.handlers.test_fetch import with_records
-from tests.broker.handlers.test_fetch_in_sessions import Session
+from tests.broker.handlers.fetching import with_records
+from tests.broker.handlers.sessions import Session
 from tests.broker.replica_group import Group
 from tests.broker.requests import fetch_request, fetched, values_in
 

@@ -5,7 +5,6 @@ import logging
 import pytest
 import trio
 
-from barnabas.config.alter import Operation
 from barnabas.controller.admin.entity_configs import change_entity, read_entity
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import ConfigChange
@@ -13,67 +12,15 @@ from barnabas.controller.store.sqlitestore import SqliteStore
 from barnabas.controller.store.store import StoreUnavailable
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from tests.broker.handlers.altering import APPEND, BROKER, LOGGER, TOPIC, alter, altered, describe, replacing
 from tests.broker.harness import Machine
 from tests.broker.steps import StepMeter
 
-SET, DELETE, APPEND, SUBTRACT = Operation
-TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 INVALID, NO_TOPIC = ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def started(nursery) -> Machine:
     return await Machine(nursery, broker_id="1").start()
-
-
-def changing(*resources, validate_only=False) -> m.IncrementalAlterConfigsRequest:
-    """Resources as (type, name, {property: text, or None to delete, or (operation, text)})."""
-    request = m.IncrementalAlterConfigsRequest
-    return request(
-        resources=[
-            request.AlterConfigsResource(
-                resource_type=resource_type,
-                resource_name=name,
-                configs=[
-                    request.AlterableConfig(name=key, config_operation=each[0], value=each[1])
-                    for key, each in ((key, spelled(text)) for key, text in texts.items())
-                ],
-            )
-            for resource_type, name, texts in resources
-        ],
-        validate_only=validate_only,
-    )
-
-
-def spelled(text):
-    if isinstance(text, tuple):
-        return text
-    return (DELETE, None) if text is None else (SET, text)
-
-
-def replacing(resource_type, name, texts, *, validate_only=False) -> m.AlterConfigsRequest:
-    request = m.AlterConfigsRequest
-    configs = [request.AlterableConfig(name=key, value=text) for key, text in texts.items()]
-    resource = request.AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=configs)
-    return request(resources=[resource], validate_only=validate_only)
-
-
-async def alter(client, *resources, **options):
-    """The code and message of each resource."""
-    answer = await client.ask(changing(*resources, **options))
-    return [(row.error_code, row.error_message) for row in answer.responses]
-
-
-async def altered(client, resource_type, name, **texts):
-    """Alter one resource, which must succeed; underscores are dots."""
-    dotted = {key.replace("_", "."): text for key, text in texts.items()}
-    assert await alter(client, (resource_type, name, dotted)) == [(0, None)]
-
-
-async def describe(client, resource_type, name, *keys, version=4, **options):
-    asked = m.DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=resource_type, resource_name=name, configuration_keys=list(keys) or None
-    )
-    return (await client.ask(m.DescribeConfigsRequest(resources=[asked], **options), version)).results[0]
 
 
 async def value_of(client, resource_type, name, key):

@@ -4,7 +4,7 @@ import pytest
 
 from barnabas.controller.admin.entity_configs import change_entity
 from barnabas.wire.errors import ErrorCode
-from tests.broker.handlers.test_configs import BROKER, alter
+from tests.broker.handlers.altering import BROKER, alter
 from tests.broker.harness import Machine
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"

@@ -20,30 +20,9 @@ from barnabas.wire.records import (
 )
 from barnabas.world.net import ConnectionLost, OsNet, SocketBuffers
 from tests.broker.clock import now_ms
+from tests.broker.handlers.fetching import only_row, with_records, with_topic
 from tests.broker.harness import Machine
-from tests.broker.requests import batch_of, fetch_request, fetched, produce_many, records_in, values_in
-
-
-async def with_topic(nursery, partitions=1, *, properties=None, **configs):
-    machine = await Machine(nursery, **(properties or {})).start()
-    client = await machine.connect()
-    topic_id = await client.create_topic("t", partitions, **configs)
-    return machine, client, topic_id
-
-
-async def with_records(nursery, count=3, size=100, partitions=1, **configs):
-    """`count` batches of one record in each partition, record n being n times over the byte n."""
-    machine, client, topic_id = await with_topic(nursery, partitions, **configs)
-    for number in range(count):
-        await client.ask(produce_many({("t", each): bytes([number]) * size for each in range(partitions)}))
-    return machine, client, topic_id
-
-
-def only_row(answer):
-    assert answer.error_code == 0
-    ((_, row),) = fetched(answer)
-    return row
-
+from tests.broker.requests import batch_of, fetch_request, fetched, records_in, values_in
 
 # -- what is answered
 

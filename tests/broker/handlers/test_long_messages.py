@@ -4,8 +4,8 @@ import pytest
 
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
-from tests.broker.handlers.test_authorization import make
-from tests.broker.handlers.test_configs import BROKER, TOPIC, changing
+from tests.broker.handlers.altering import BROKER, TOPIC, changing
+from tests.broker.handlers.authorized import make
 from tests.broker.harness import Machine
 from tests.broker.requests import new_topics
 

@@ -9,7 +9,7 @@ from barnabas.config.parse import ConfigError
 from barnabas.controller.admin.entity_configs import change_entity, read_entity
 from barnabas.security.encoder import Encoding, decode, encode
 from barnabas.wire.errors import ErrorCode
-from tests.broker.handlers.test_configs import BROKER, alter, describe, replacing
+from tests.broker.handlers.altering import BROKER, alter, describe, replacing
 from tests.broker.harness import Machine
 
 SECRET = "burgel"

@@ -6,13 +6,11 @@ once and copied, or whose broker property is forgotten, fails here. `ELSEWHERE` 
 an observation, `WITHOUT_EFFECT` what does not act.
 """
 
-import random
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import trio
 
 from barnabas.config.property import Effect, Update
 from barnabas.config.table import BROKER_TABLE, TOPIC_TABLE
@@ -20,37 +18,27 @@ from barnabas.controller.store import paths
 from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_reader import read_all_records
-from barnabas.wire.record_writer import build_batch
 from tests.broker.clock import now_ms
-from tests.broker.handlers.test_configs import BROKER, TOPIC, altered
-from tests.broker.harness import Client, Machine
+from tests.broker.handlers.altering import BROKER, TOPIC, altered
+from tests.broker.handlers.topic_properties import (
+    HOUR_MS,
+    LOG,
+    Scene,
+    dated,
+    error_of,
+    first_offset_left_of_what_is_two_hours_old,
+    survives_any_power_failure,
+)
+from tests.broker.harness import Machine
 from tests.broker.requests import fetch_request, fetched
 
-HOUR_MS = 3_600_000
-LOG = "/data/t-0"
 LETTERS = bytes(range(97, 123)) * 40 + bytes(range(65, 91)) * 40
-
-
-class Scene(NamedTuple):
-    """A broker with a topic `t`, configured one way or another."""
-
-    machine: Machine
-    client: Client
 
 
 Observe = Callable[[Scene], Awaitable[Any]]
 
 
 # -- observations
-
-
-async def error_of(scene: Scene, records, **fields) -> ErrorCode:
-    return ErrorCode((await scene.client.produce("t", records, **fields)).error_code)
-
-
-def dated(age_ms: int, size: int = 100) -> bytearray:
-    """One record with a time of the past."""
-    return bytearray(build_batch([(b"k", bytes(size))], timestamp_ms=now_ms() - age_ms).data)
 
 
 def files(scene: Scene, suffix: str) -> int:
@@ -87,21 +75,6 @@ async def index_bytes(scene: Scene) -> int:
         await scene.client.produce("t", b"x" * 100)
     await scene.machine.stop()
     return scene.machine.disk.size(f"{LOG}/{0:020}.index")
-
-
-async def first_offset_left_of_what_is_two_hours_old(scene: Scene) -> int:
-    for _ in range(3):
-        await scene.client.produce("t", dated(2 * HOUR_MS))
-    await trio.sleep(5)
-    return (await scene.client.list_offset("t", -2)).offset
-
-
-async def survives_any_power_failure(scene: Scene) -> bool:
-    for _ in range(3):
-        assert await error_of(scene, b"x" * 100) == 0
-    await trio.sleep(3)
-    disk, log = scene.machine.disk, f"{LOG}/{0:020}.log"
-    return all(disk.crash_machine(random.Random(seed)).read_file(log) == disk.read_file(log) for seed in range(10))
 
 
 async def deleted_files_left(scene: Scene) -> int:

@@ -23,7 +23,7 @@ from tests.broker.clock import now_ms
 from tests.broker.harness import Machine
 from tests.broker.requests import fetch_request, produce_request
 from tests.security.key_material import BOTH_VERSIONS, authority_pem, chain_pem, key_pem, leaf
-from tests.security.sasl.test_jwks import key_set, public, token
+from tests.security.sasl.signed_tokens import key_set, public, token
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"

@@ -7,7 +7,7 @@ from barnabas.controller.store import paths
 from barnabas.controller.store.paths import PartitionList, TopicAssignment
 from barnabas.controller.store.store import Create
 from barnabas.wire.topics import TopicPartition
-from tests.controller.test_controller import ORDERS, names
+from tests.controller.orders import ORDERS, names
 
 
 async def test_a_topic_that_is_deleted_leaves_nothing_behind(cluster):

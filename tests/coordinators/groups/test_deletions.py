@@ -9,7 +9,7 @@ from barnabas.coordinators.groups.shards import GROUPS_AT_A_TIME, PARTITIONS_AT_
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
-from tests.coordinators.groups.test_coordinator import commit, error_of, fetch, group_of, join, offsets_of
+from tests.coordinators.groups.asking import commit, error_of, fetch, group_of, join, offsets_of
 
 
 async def test_offsets_of_a_deleted_topic_are_not_read_while_they_are_removed(house, autojump_clock):

@@ -19,8 +19,8 @@ from barnabas.wire import messages as m
 from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
-from tests.coordinators.groups.test_coordinator import all_of, described, group_of, join, leave, member_of, sync
-from tests.coordinators.groups.test_shards import house_with_partitions, while_in_thread
+from tests.coordinators.groups.asking import all_of, described, group_of, join, leave, member_of, sync
+from tests.coordinators.groups.houses import house_with_partitions, while_in_thread
 
 T0 = TopicPartition("t", 0)
 MANY = RECORDS_INLINE_MAX + 20  # members

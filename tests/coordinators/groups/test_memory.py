@@ -7,7 +7,7 @@ import trio
 
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
-from tests.coordinators.groups.test_coordinator import beat, commit, error_of, join, sync
+from tests.coordinators.groups.asking import beat, commit, error_of, join, sync
 
 LIMIT = {"group.members.max.bytes": "1000000", "group.initial.rebalance.delay.ms": "0"}
 

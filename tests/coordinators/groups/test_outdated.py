@@ -9,9 +9,9 @@ from barnabas.coordinators.groups.records import Commit
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
+from tests.coordinators.groups.asking import commit, error_of, fetch, group_of, offsets_of
 from tests.coordinators.groups.conftest import TOPIC_ID
-from tests.coordinators.groups.test_coordinator import commit, error_of, fetch, group_of, offsets_of
-from tests.coordinators.groups.test_shards import while_in_thread
+from tests.coordinators.groups.houses import while_in_thread
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 OTHER_ID, THIRD_ID = bytes(15) + b"\x07", bytes(15) + b"\x08"

@@ -10,6 +10,7 @@ from barnabas.coordinators.groups.records import Commit
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
+from tests.coordinators.groups.houses import house_with_partitions, while_in_thread
 
 
 def commit_of(count, topic="t"):
@@ -40,33 +41,6 @@ async def everything(house):
     asked = m.OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=None)
     answer = await house.ask(m.OffsetFetchRequest(groups=[asked]))
     return {row.partition_index: row.committed_offset for topic in answer.groups[0].topics for row in topic.partitions}
-
-
-async def house_with_partitions(open_house, count, **options):
-    """A house with a topic of so many partitions, and a list of what goes into threads."""
-    house, threads = await open_house(**options), []
-    house.know_topic("t", count)
-    in_thread = house.world.in_request_thread
-
-    async def noting(function, *args):
-        threads.append(function)
-        return await in_thread(function, *args)
-
-    house.world.in_request_thread = noting
-    return house, threads
-
-
-def while_in_thread(house, happens):
-    """Let something happen while work is in a thread."""
-    in_thread = house.world.in_request_thread
-
-    async def interrupted(function, *args):
-        result = await in_thread(function, *args)
-        house.world.in_request_thread = in_thread
-        await happens()
-        return result
-
-    house.world.in_request_thread = interrupted
 
 
 async def after_a_restart(open_house, house):

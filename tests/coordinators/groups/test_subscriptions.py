@@ -10,7 +10,7 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.world.pacing import complete_inline
 from tests.broker.steps import StepMeter, outside_steps
-from tests.coordinators.groups.test_coordinator import beat, commit, error_of, fetch, group_of, join, offsets_of, sync
+from tests.coordinators.groups.asking import beat, commit, error_of, fetch, group_of, join, offsets_of, sync
 
 
 def subscription(*topics, user_data=None):

@@ -12,7 +12,7 @@ from barnabas.storage.checkpoint import (
 )
 from barnabas.storage.disk import StorageError
 from barnabas.storage.memdisk import MemDisk
-from tests.replication.logs.test_partition_logs import MINUTE, T0, T1, T2, TOPIC_ID, Scene
+from tests.replication.logs.logs_scene import MINUTE, T0, T1, T2, TOPIC_ID, Scene
 
 
 async def test_a_failed_directory_is_given_up_and_the_others_go_on(autojump_clock, nursery):

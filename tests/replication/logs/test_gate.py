@@ -15,7 +15,7 @@ from barnabas.world.world import request_threads, run_inline
 from tests.broker.clock import START_MS
 from tests.broker.replica_group import Group
 from tests.broker.requests import list_offsets_request
-from tests.replication.test_log_dir_moves import TEN, has_moved, move, with_directories
+from tests.replication.moving import TEN, has_moved, move, with_directories
 
 REFUSED = ErrorCode.NOT_LEADER_OR_FOLLOWER
 

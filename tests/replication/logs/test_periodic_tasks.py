@@ -5,7 +5,7 @@ import trio
 
 from barnabas.replication.logs.checkpoints import Checkpoints
 from barnabas.storage.checkpoint import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
-from tests.replication.logs.test_partition_logs import Scene
+from tests.replication.logs.logs_scene import Scene
 
 INTERVALS = {
     "log_flush_offset_checkpoint_interval_ms": RECOVERY_POINT_CHECKPOINT,

@@ -29,6 +29,7 @@ from tests.security.key_material import (
     self_signed,
     written,
 )
+from tests.security.tls.handshakes import shake_hands
 
 PASSWORD = "sortini"
 
@@ -40,21 +41,6 @@ def inline(key: str, chain: str, *trusted: str, key_password=None) -> TlsStores:
 
 def of_castle(name="castle", trusted="castle") -> TlsStores:
     return inline(key_pem(leaf(name)), chain_pem(leaf(name)), authority_pem(trusted))
-
-
-def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, host: str | None = None):
-    """Both sides after a handshake, and a byte from the client: TLS 1.3 tells a client late that it was refused."""
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ours = server.wrap_bio(to_server, to_client, server_side=True)
-    theirs = client.wrap_bio(to_client, to_server, server_hostname=host)
-    waiting = [theirs.do_handshake, ours.do_handshake]
-    while waiting:
-        step = waiting.pop(0)
-        try:
-            step()
-        except ssl.SSLWantReadError:
-            waiting.append(step)
-    return ours, theirs
 
 
 def proves(stores: TlsStores, *, auth="none", client: TlsStores | None = None) -> None:
