@@ -50,7 +50,7 @@ def enough(client: Client, request: bytes) -> int:
     """How many requests make a run of about two seconds."""
     began = time.perf_counter()
     for _ in range(5):
-        client.ask(request)
+        client.ask_frame(request)
     each = (time.perf_counter() - began) / 5
     return max(20, min(20_000, int(SECONDS_PER_CASE / each)))
 
@@ -70,7 +70,7 @@ def produce() -> None:
             bare_client, client = Client(loop.port), Client(served.port)
             create_topic(client, "bench")
             bare_request, request = bare_frame(0, batch), produce_frame("bench", batch)
-            check_produced(client.ask(request))
+            check_produced(client.ask_frame(request))
             count = enough(client, request)
             bare, ours = [], []
             for _ in range(RUNS):
@@ -90,7 +90,7 @@ def fetch() -> None:
         with bare_loop() as loop, broker() as served:
             bare_client, client = Client(loop.port), Client(served.port)
             create_topic(client, "bench")
-            bare_client.ask(bare_frame(0, batch))
+            bare_client.ask_frame(bare_frame(0, batch))
             batches = max(2, min(200, 50 * MIB // len(batch)))
             client.repeat([produce_frame("bench", batch)] * batches, served, len(batch))
             requests = [fetch_frame("bench", number * case.records, 1) for number in range(batches)]
@@ -141,7 +141,7 @@ def print_latencies(served: Measured, client: Client, small: bytes, name: str) -
     until = time.perf_counter() + 5.0
     while time.perf_counter() < until:
         began = time.perf_counter()
-        client.ask(small)
+        client.ask_frame(small)
         latencies.append((time.perf_counter() - began) * 1000)
     stop.set()
     if name != "none":
@@ -161,7 +161,7 @@ def read_on(served: Measured, stop: threading.Event, read_bytes: list[int], cold
     while not stop.is_set():
         if offset == 0 and cold:
             drop_pages(served)
-        answer = client.ask(fetch_frame("cold", offset, 4 * MIB))
+        answer = client.ask_frame(fetch_frame("cold", offset, 4 * MIB))
         row = m.decode(m.FetchResponse, FETCH_VERSION, answer, 5).responses[0].partitions[0]
         size = len(row.records or b"")
         read_bytes[0] += size
@@ -188,7 +188,7 @@ def idle_connections() -> None:
         before = served.resident_bytes()
         clients = [Client(served.port) for _ in range(1000)]
         for client in clients:
-            client.ask(frame(m.ApiVersionsRequest(), 0))
+            client.ask_frame(frame(m.ApiVersionsRequest(), 0))
         cpu = served.cpu_seconds()
         time.sleep(10)
         print("| connections | memory each KiB | CPU ms per second |")
@@ -270,7 +270,7 @@ def watch_quiet(port: int, partitions: int) -> None:
             topics=wanted,
         )
         try:
-            response = m.decode(m.FetchResponse, FETCH_VERSION, client.ask(frame(request, FETCH_VERSION)), 5)
+            response = m.decode(m.FetchResponse, FETCH_VERSION, client.ask_frame(frame(request, FETCH_VERSION)), 5)
         except OSError:
             return
         if response.error_code:
