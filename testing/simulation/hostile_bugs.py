@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from barnabas.broker.server import decoding, dispatch
+from barnabas.broker.server import connections, decoding, dispatch
 from barnabas.coordinators.groups.memory import GroupMemory
 from barnabas.world import memory, resting, turns
 
@@ -65,7 +65,11 @@ def _smallest_pays() -> list[Replacement]:
         owners = [owner for owners in self._classes.values() for owner in owners if owner.is_evictable]
         return min(owners, key=lambda owner: owner.held_bytes, default=None)
 
-    return [(memory.Account, "__init__", begin), (memory.Account, "worst", worst)]
+    return [
+        (memory.Account, "__init__", begin),
+        (memory.Account, "worst", worst),
+        (connections, "EVICTED_BYTES_MIN", 1),
+    ]
 
 
 def _refused_members() -> list[Replacement]:
