@@ -16,7 +16,7 @@ Not done: changes of listeners; client metrics (only KRaft clusters have them); 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.repeats import Repeats, counted
@@ -56,6 +56,8 @@ from barnabas.world.freeing import emptied
 from barnabas.world.pacing import paced
 
 logger = logging.getLogger(__name__)
+
+Row = TypeVar("Row")
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS = 2, 4, 8, 16
 DIGITS_MAX = 10  # digits of a broker id, an int32
@@ -197,15 +199,9 @@ async def alter_configs(broker: Broker, call: Call, request: m.AlterConfigsReque
         async for asked in paced(request.resources)
     ]
     replacing = _Alteration(broker, call, incremental=False, validate_only=request.validate_only)
-    outcomes = await replacing.carry_out(resources)
-    rows = [
-        m.AlterConfigsResponse.AlterConfigsResourceResponse(
-            error_code=code, error_message=message, resource_type=each.type, resource_name=each.name
-        )
-        async for each, (code, message) in paced(zip(resources, outcomes, strict=True))
-    ]
-    await emptied(resources)
-    await emptied(outcomes)
+    rows = await _answered(
+        m.AlterConfigsResponse.AlterConfigsResourceResponse, resources, await replacing.carry_out(resources)
+    )
     return m.AlterConfigsResponse(responses=rows)
 
 
@@ -222,16 +218,23 @@ async def incremental_alter_configs(
         async for asked in paced(request.resources)
     ]
     changing = _Alteration(broker, call, incremental=True, validate_only=request.validate_only)
-    outcomes = await changing.carry_out(resources)
+    rows = await _answered(
+        m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse, resources, await changing.carry_out(resources)
+    )
+    return m.IncrementalAlterConfigsResponse(responses=rows)
+
+
+async def _answered(
+    row: Callable[..., Row], resources: list[Resource], outcomes: list[tuple[ErrorCode, str | None]]
+) -> list[Row]:
+    """The rows of the response. Empties both lists in steps, as a request may name very many resources."""
     rows = [
-        m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
-            error_code=code, error_message=message, resource_type=each.type, resource_name=each.name
-        )
+        row(error_code=code, error_message=message, resource_type=each.type, resource_name=each.name)
         async for each, (code, message) in paced(zip(resources, outcomes, strict=True))
     ]
     await emptied(resources)
     await emptied(outcomes)
-    return m.IncrementalAlterConfigsResponse(responses=rows)
+    return rows
 
 
 def refuse_alter_configs(request: m.AlterConfigsRequest, version: int, code: ErrorCode) -> m.AlterConfigsResponse:
