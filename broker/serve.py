@@ -82,7 +82,7 @@ class Serving(NamedTuple):
     """The facts about a broker that serves."""
 
     ready_line: str
-    load: Callable[[], int]  # connections, partitions here, in fetch sessions, in the metadata and in the controller
+    load: Callable[[], int]  # connections, members, partitions here, in fetch sessions, metadata and the controller
     broker_id: int
     advertised: tuple[Endpoint, ...]
 
@@ -430,7 +430,8 @@ async def _serve_connections(
         here = len(broker.replicas) + broker.fetch_sessions.partition_count
 
         # Of the whole cluster: far more than this broker hosts, if there are many brokers.
-        return len(connections) + here + broker.metadata.partition_count + broker.candidate.replica_count
+        everywhere = broker.metadata.partition_count + broker.candidate.replica_count
+        return len(connections) + broker.groups.load + here + everywhere
 
     # Two nurseries: at a stop, accepting ends at once, while the accepted connections still get a deadline.
     async with trio.open_nursery() as accepted:

@@ -17,8 +17,11 @@ from typing import Generic, Protocol, TypeVar
 EVICTED_BYTES_MIN = 1 << 12
 # Owners that are looked at in one size class. Those in front that cannot be evicted now are being served.
 LOOKED_AT_MAX = 100
+CLASSES = 64  # of sizes, by powers of two
 # Added to the time that an owner has held its bytes, so that of owners that have just begun the largest is the worst.
 SOME_SECONDS = 0.01
+# Up to this multiple of the limit an owner stays while a worse one is being served, which is soon over.
+SPARED_FACTOR = 1.25
 
 # Shares of the machine's memory. A broker on a small machine must leave memory for the page cache; on a large one no
 # more than this is held for clients at any time.
@@ -61,7 +64,7 @@ class Account(Generic[Each]):
         self._evicted_bytes_min = evicted_bytes_min
         self.held_bytes = 0
         self._weighs_time = weighs_time
-        self._classes: dict[int, dict[Each, float]] = {}
+        self._classes: list[dict[Each, float]] = [{} for _ in range(CLASSES)]
 
     def hold(self, owner: Each, held_bytes: int, now: float) -> None:
         """Set what this owner holds; `now` is on trio's clock."""
@@ -77,16 +80,10 @@ class Account(Generic[Each]):
         before = self._class_of(before_bytes)
         after = self._class_of(held_bytes)
         if before != after:
-            self._leave(before, owner)
+            if before:
+                self._classes[before].pop(owner, None)
             if after:
-                self._classes.setdefault(after, {})[owner] = now
-
-    def _leave(self, number: int, owner: Each) -> None:
-        owners = self._classes.get(number)
-        if owners is not None and owner in owners:
-            del owners[owner]
-            if not owners:
-                del self._classes[number]
+                self._classes[after][owner] = now
 
     @property
     def is_above_limit(self) -> bool:
@@ -110,21 +107,27 @@ class Account(Generic[Each]):
         return held_bytes.bit_length() if held_bytes >= self._evicted_bytes_min else 0
 
     def _is_alone(self, owner: Each) -> bool:
-        return len(self._classes) == 1 and len(self._classes[self._class_of(owner.held_bytes)]) == 1
+        return sum(map(len, self._classes)) == len(self._classes[self._class_of(owner.held_bytes)]) == 1
 
     def worst(self, now: float) -> Each | None:
         """The owner that holds most and frees least, of those that may be evicted; None if there is none."""
         worst: Each | None = None
         highest = 0.0
-        for owners in self._classes.values():
+        highest_served = 0.0
+        for owners in self._classes:
             for owner, since in islice(owners.items(), LOOKED_AT_MAX):
-                if owner.is_evictable:
-                    cost = owner.held_bytes * (now - since + SOME_SECONDS if self._weighs_time else 1.0)
-                    if cost > highest:
-                        worst = owner
-                        highest = cost
-                    break
-        return worst
+                cost = owner.held_bytes * (now - since + SOME_SECONDS if self._weighs_time else 1.0)
+                if not owner.is_evictable:
+                    highest_served = max(highest_served, cost)
+                    continue
+                if cost > highest:
+                    worst = owner
+                    highest = cost
+                break
+
+        # Otherwise a well-behaved owner would pay while the attackers happen to be served.
+        is_spared = highest < highest_served and self.held_bytes <= self.limit_bytes * SPARED_FACTOR
+        return None if is_spared else worst
 
 
 def request_limit_bytes(configured_bytes: int, frame_bytes_max: int, machine_bytes: int) -> int:

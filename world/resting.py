@@ -1,7 +1,7 @@
-"""Requests that only wait: they may be cancelled without loss, and who ends their wait lets them go first.
+"""Requests that may be cancelled without loss; and who ends the wait of a request lets it go first.
 
 While a request rests (`resting`), its connection may be closed: by the sweep if its client has disconnected, or because
-it holds much memory (`memory.py`). A request that rests also gives back its turn (`turns.py`).
+it holds much memory (`memory.py`). A request that only waits also gives back its turn (`turns.py`).
 
 Code that wakes a request calls `release`. If it does so for another request, in whose task it runs, the connection of
 that one gives way (`server/connection.py`): those that were waiting are answered before its next request is handled.
@@ -35,14 +35,17 @@ asker: ContextVar[Asker | None] = ContextVar("asker", default=None)  # of the ru
 class _Resting:
     """A class, as a generator with `contextmanager` costs three times as much, and each long poll needs one."""
 
-    __slots__ = ("_asker",)
+    __slots__ = ("_asker", "_keeps_turn")
+
+    def __init__(self, keeps_turn: bool) -> None:
+        self._keeps_turn = keeps_turn
 
     def __enter__(self) -> None:
         self._asker = asker.get()
         if self._asker is not None:
             self._asker.rests += 1
             # It may wait for minutes, for other clients: others must not wait for it.
-            if self._asker.turn is not None:
+            if self._asker.turn is not None and not self._keeps_turn:
                 self._asker.turn.give_back()
                 self._asker.turn = None
 
@@ -59,7 +62,10 @@ def release(wake: Callable[[], object]) -> None:
     wake()
 
 
-def resting() -> AbstractContextManager[None]:
-    """Within this block the request only waits, so it may be cancelled when its client has disconnected."""
-    # Outside such blocks a request is never cancelled for that: half of its changes could remain.
-    return _Resting()
+def resting(*, keeps_turn: bool = False) -> AbstractContextManager[None]:
+    """Within this block the request may be cancelled: it only waits, has not begun, or has done all its changes.
+
+    `keeps_turn` if the work for it goes on meanwhile.
+    """
+    # Outside such blocks a request is never cancelled for its client: half of its changes could remain.
+    return _Resting(keeps_turn)

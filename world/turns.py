@@ -1,8 +1,9 @@
 """Who is next when work has to be done one after the other because each takes much memory (shell).
 
 Waiting for a turn is waiting for the processor, never for a client: a turn ends with the work, and a request that
-begins to wait for something else gives its turn back (`resting.py`). Of those that wait, the connection that has spent
-least is next. So one that sends such work again and again waits for itself, not others for it.
+begins to wait for something else gives its turn back (`resting.py`). A connection goes behind those that began to wait
+up to as much later as it has spent lately. So one that sends such work again and again waits for itself, not others for
+it; and nobody waits for ever, whoever comes.
 """
 
 from collections.abc import AsyncIterator
@@ -39,7 +40,7 @@ class Turns:
 
     def __init__(self, places: int) -> None:
         self._free = places
-        self._waiting: dict[trio.Event, Asker | None] = {}
+        self._waiting: dict[trio.Event, float] = {}  # with what they are ordered by
 
     async def take(self) -> Turn:
         """Wait for a turn, which the caller gives back. The running task's connection pays for it."""
@@ -48,13 +49,15 @@ class Turns:
             self._free -= 1
             return Turn(self, owner)
 
+        # The broker's own work has no connection and comes first. A connection waits as long as it has spent lately, or
+        # less: were new ones always first, those that come again and again with another connection would be.
         woken = trio.Event()
-        self._waiting[woken] = owner
+        self._waiting[woken] = -1.0 if owner is None else trio.current_time() + owner.spent_seconds
         try:
             await woken.wait()
         except BaseException:
             # Cancelled; if it had got the place at the same moment, another one gets it.
-            if self._waiting.pop(woken, self) is self:
+            if self._waiting.pop(woken, None) is None:
                 self.release()
             raise
         return Turn(self, owner)
@@ -80,18 +83,14 @@ class Turns:
                 connection.turn = None
 
     def release(self) -> None:
-        """Give a place to the one that has spent least, of those that wait; called by `Turn`."""
+        """Give a place to the next of those that wait; called by `Turn`."""
         if not self._waiting:
             self._free += 1
             return
-        # The broker's own work has no connection and comes first. Of equals the first that came is next.
-        woken = min(self._waiting, key=self._spent)
+        # Of equals the first that came is next.
+        woken = min(self._waiting, key=self._waiting.__getitem__)
         del self._waiting[woken]
         woken.set()
-
-    def _spent(self, woken: trio.Event) -> float:
-        owner = self._waiting[woken]
-        return -1.0 if owner is None else owner.spent_seconds
 
 
 LARGE_AT_A_TIME = 2  # handling a large request takes several times its own memory: rows of the response, tables

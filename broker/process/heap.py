@@ -11,6 +11,7 @@ the size of the process has changed, and after each full collection.
 import ctypes
 import gc
 import os
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -21,6 +22,7 @@ from barnabas.world.world import in_worker_thread
 LOOK_SECONDS = 10.0
 LOOKS_A_COLLECTION = 30  # five minutes
 FREEZE_LOAD_MIN = 500  # below it the collector has few objects to visit
+FREEZE_COLLECTION_SECONDS = 0.01  # a collection that takes longer has visited many long-lived objects
 YOUNG_A_MIDDLE_COLLECTION = 4  # with the usual ten, one of 7,000 objects takes up to 5 ms
 NO_FULL_COLLECTION = (1 << 31) - 1  # so many collections of the middle generation would start one of the oldest
 TRIM_CHANGED_BYTES = 4 << 20
@@ -65,7 +67,7 @@ def freeze_heap() -> None:
 async def keep_small(load: Callable[[], int]) -> None:
     """Until cancelled: freeze whenever the load has doubled, collect every five minutes, and return freed memory.
 
-    `load()` is a measure of the long-lived objects: connections and partitions.
+    `load()` is a measure of the long-lived objects: connections, partitions and members of groups.
     """
     frozen_at = max(FREEZE_LOAD_MIN, load())
     trimmed_at_bytes = resident_bytes()
@@ -79,7 +81,14 @@ async def keep_small(load: Callable[[], int]) -> None:
             # Also when the process has become smaller: then more of what it had in use may be free.
             if abs(resident_bytes() - trimmed_at_bytes) > TRIM_CHANGED_BYTES:
                 trimmed_at_bytes = await _trimmed()
+        began = time.perf_counter()
         gc.collect()
+
+        # What is left is no garbage. Not after each collection: what is frozen while it is in use, and becomes part of a
+        # cycle, is never freed.
+        if time.perf_counter() - began > FREEZE_COLLECTION_SECONDS:
+            gc.freeze()
+
         # What was freed inside the heap since the last trim has not changed the size of the process.
         trimmed_at_bytes = await _trimmed()
 

@@ -261,12 +261,13 @@ class Connections:
 
     def _hold(self, connection: Connection) -> None:
         # What one holds that is being closed is about to be released.
-        if connection.is_leaving:
+        if connection.scope.cancel_called:
             return
+        account = connection.account
         held_bytes = connection.frame_bytes + connection.decoded_bytes + connection.answer_bytes
-        connection.account.hold(connection, held_bytes, trio.current_time())
-        if connection.account.is_above_limit:
-            self._evict(connection.account)
+        account.hold(connection, held_bytes, trio.current_time())
+        if account.held_bytes > account.limit_bytes:
+            self._evict(account)
 
     def _evict(self, account: Account[Connection]) -> None:
         for worst in account.to_evict(trio.current_time()):

@@ -9,7 +9,7 @@ LARGE_BYTES are decoded and handled a few at a time (`turns.py`), and count as m
 """
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 import trio
@@ -19,6 +19,7 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.world.freeing import take_apart
 from barnabas.world.pacing import STEPS_AT_A_TIME, complete
+from barnabas.world.resting import resting
 from barnabas.world.turns import Turns
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Charged(NamedTuple):
 class Decoding:
     """A request that is being decoded."""
 
-    __slots__ = ("_bytes_max", "_steps", "decoded_bytes", "is_whole", "message")
+    __slots__ = ("_steps", "decoded_bytes", "is_control", "is_whole", "message")
 
     def __init__(
         self, message: m.Message, version: int, frame: memoryview, position: int, *, is_control: bool = False
@@ -71,7 +72,7 @@ class Decoding:
         self.is_whole = False
         self.decoded_bytes = 0
         self._steps = m.decode_steps(message, version, frame, position)
-        self._bytes_max = CONTROLLER_BYTES_MAX if is_control else DECODED_BYTES_MAX
+        self.is_control = is_control  # a controller may have sent it
 
     @property
     def needs_account(self) -> bool:
@@ -89,8 +90,14 @@ class Decoding:
             self.is_whole = True
             self.decoded_bytes = stop.value
         # One check for all steps: each step is bounded, so they cannot exceed the limit by much.
-        if self.decoded_bytes > self._bytes_max:
-            raise ProtocolViolation(f"a request becomes more than {self._bytes_max} bytes of objects")
+        bytes_max = CONTROLLER_BYTES_MAX if self.is_control else DECODED_BYTES_MAX
+        if self.decoded_bytes > bytes_max:
+            raise ProtocolViolation(f"a request becomes more than {bytes_max} bytes of objects")
+
+    def unbegun(self) -> AbstractContextManager[None]:
+        """Within this block the request has not begun: its connection may be closed, unless a controller's."""
+        # Frames of clients that wait for a thread may be most of all memory.
+        return nullcontext() if self.is_control else resting(keeps_turn=True)
 
     async def end(self, charged: Charged, in_thread: InThread) -> None:
         """Free the message, after its response is made or when it gets none."""
@@ -112,17 +119,19 @@ async def decoded(decoding: Decoding, charged: Charged, in_thread: InThread) -> 
     ProtocolViolation when the frame is malformed, or becomes more objects than the limit.
     """
     try:
-        while not decoding.is_whole and decoding.decoded_bytes < LARGE_BYTES:
-            await in_thread(decoding.advance, STEPS_AT_A_TIME)
+        with decoding.unbegun():
+            while not decoding.is_whole and decoding.decoded_bytes < LARGE_BYTES:
+                await in_thread(decoding.advance, STEPS_AT_A_TIME)
         charged.hold(decoding.decoded_bytes)
         if decoding.is_whole:
             yield decoding.message
             return
 
         async with charged.turns.turn():
-            while not decoding.is_whole:
-                await in_thread(decoding.advance, STEPS_AT_A_TIME)
-                charged.hold(decoding.decoded_bytes)
+            with decoding.unbegun():
+                while not decoding.is_whole:
+                    await in_thread(decoding.advance, STEPS_AT_A_TIME)
+                    charged.hold(decoding.decoded_bytes)
 
             yield decoding.message
     finally:

@@ -58,6 +58,7 @@ from barnabas.wire.records import Steps
 from barnabas.world.encoded import Encoded
 from barnabas.world.freeing import take_apart
 from barnabas.world.pacing import complete
+from barnabas.world.resting import resting
 from barnabas.world.time_spent import TimeSpent, time_spent
 from barnabas.world.waiting import DelayedResponse, Pieces
 
@@ -410,8 +411,12 @@ async def _encode_on(broker: Broker, call: Call, response: m.Message, begun: Ste
             with trio.CancelScope(shield=True):
                 size_bytes = await complete(begun, in_thread, enters_rooms=False)
         # A controller does not wait while clients are sent large responses.
+        elif _is_control(call):
+            size_bytes = await complete(begun, in_thread, enters_rooms=False)
+        # Everything is done: the connection may be closed for the memory of the response.
         else:
-            size_bytes = await complete(begun, in_thread, enters_rooms=not _is_control(call))
+            with resting(keeps_turn=True):
+                size_bytes = await complete(begun, in_thread)
     finally:
         # The interpreter would free many rows in one step.
         if call.api_key in NOT_KEPT_KEYS:

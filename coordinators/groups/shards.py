@@ -121,6 +121,11 @@ class GroupShards:
         if group.state is not GroupState.DEAD:
             self._memory.count(shard, group)
 
+    @property
+    def load(self) -> int:
+        """About how many members all groups have."""
+        return self._memory.held_bytes // MEMBER_BYTES
+
     def make_room(self, group: Group | None, grown_bytes: int, group_id: str) -> bool:
         """Whether a group may grow by so many bytes; other groups lose members for it. None is one to be created."""
         if group is None:

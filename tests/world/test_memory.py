@@ -139,3 +139,23 @@ def test_the_limit_of_requests_admits_the_largest_frame():
 )
 def test_the_limit_of_members_is_a_share_of_memory_or_configured(configured, machine, expected):
     assert members_limit_bytes(configured, machine) == expected
+
+
+def test_while_the_worst_is_served_none_is_evicted_in_its_place_unless_far_too_much_is_held(owners):
+    account = Account(4 * MIB)
+    account.hold(owners[0], 4 * MIB, 0.0)
+    owners[0].is_evictable = False
+    account.hold(owners[1], MIB // 2, 1.0)
+    assert evicted(account, 1.0) == ""
+
+    # It waits for its client now.
+    owners[0].is_evictable = True
+    assert evicted(account, 1.0) == "a"
+
+
+def test_above_a_quarter_more_than_the_limit_others_are_evicted_while_the_worst_is_served(owners):
+    account = Account(4 * MIB)
+    account.hold(owners[0], 4 * MIB, 0.0)
+    owners[0].is_evictable = False
+    account.hold(owners[1], 2 * MIB, 1.0)
+    assert evicted(account, 1.0) == "b"

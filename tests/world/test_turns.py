@@ -59,6 +59,18 @@ async def test_the_connection_that_has_spent_least_is_next(scene, autojump_clock
     assert busy.spent_seconds == pytest.approx(1.0, abs=0.1)
 
 
+async def test_connections_that_are_always_new_do_not_keep_another_one_waiting(scene, autojump_clock):
+    waits = connection()
+    waits.spent_seconds = 2.0
+    await scene.begin("first", connection())
+    await scene.begin("waits", waits)
+    for number in range(6):
+        await scene.begin(f"new {number}", connection())
+        await trio.sleep(0.9)
+    assert "waits" in scene.order
+    assert scene.order.index("waits") <= 4
+
+
 async def test_the_work_of_the_broker_itself_is_next(scene, autojump_clock):
     for name in "abc":
         await scene.begin(name, connection())

@@ -1,10 +1,12 @@
 """What is done for the heap while a broker serves."""
 
 import gc
+import itertools
 import re
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -30,6 +32,20 @@ async def test_what_lives_is_frozen_when_it_has_doubled_and_collected_now_and_th
     assert done == ["frozen"]
     await trio.sleep(heap.LOOKS_A_COLLECTION * heap.LOOK_SECONDS)
     assert done == ["frozen", "collected"]
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(0.001, []), (0.1, ["frozen"])])
+async def test_what_made_a_collection_long_is_frozen_after_it(
+    nursery, autojump_clock, monkeypatch, seconds, expected
+):
+    done, clock = [], itertools.count()
+    monkeypatch.setattr(gc, "freeze", lambda: done.append("frozen"))
+    monkeypatch.setattr(gc, "collect", lambda: None)
+    monkeypatch.setattr(heap, "resident_bytes", lambda: 0)
+    monkeypatch.setattr(heap, "time", SimpleNamespace(perf_counter=lambda: seconds * next(clock)))
+    nursery.start_soon(heap.keep_small, lambda: 0)
+    await trio.sleep((heap.LOOKS_A_COLLECTION + 0.5) * heap.LOOK_SECONDS)
+    assert done == expected
 
 
 @pytest.mark.parametrize("sign", [1, -1])

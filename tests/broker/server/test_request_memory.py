@@ -15,8 +15,10 @@ from barnabas.config.live import BrokerConfig
 from barnabas.storage.disk import FileSlice
 from barnabas.wire import compression
 from barnabas.wire import messages as m
+from barnabas.wire.frame import read_request_header
 from barnabas.world.net import ConnectionLost
-from barnabas.world.turns import LARGE_AT_A_TIME
+from barnabas.world.resting import asker
+from barnabas.world.turns import LARGE_AT_A_TIME, Turns
 from tests.broker.harness import Machine
 from tests.broker.memnet import MemStream, Pipe
 from tests.broker.requests import fetch_request, produce_request
@@ -214,6 +216,25 @@ async def test_a_large_request_that_only_waits_is_closed_when_memory_is_used_up(
     assert await waiting.is_closed(within_seconds=1)
     assert await half_sent.is_quiet(1)
     assert await patient.is_quiet(1)
+
+
+@pytest.mark.parametrize(("is_control", "rests"), [(False, {1}), (True, {0})])
+async def test_a_connection_may_be_closed_while_its_request_waits_for_its_decoding(is_control, rests):
+    connection = SimpleNamespace(rests=0, turn=None, spent_seconds=0.0)
+    asker.set(connection)
+    frame = memoryview(metadata_of(100_000))
+    begun = decoding.Decoding(m.MetadataRequest(), 9, frame, read_request_header(frame).position, is_control=is_control)
+    charged = decoding.Charged(SimpleNamespace(hold_decoded=lambda *_: None), connection, Turns(1))
+    seen = set()
+
+    async def in_thread(function, *arguments):
+        seen.add(connection.rests)
+        return function(*arguments)
+
+    async with decoding.decoded(begun, charged, in_thread) as request:
+        assert seen == rests
+        assert len(request.topics) == 100_000
+        assert connection.rests == 0, "its handler may change something"
 
 
 # -- decompressing
