@@ -105,6 +105,11 @@ class GroupCoordinator:
         """Load groups, fire their timers and remove expired offsets, until cancelled."""
         await self._groups.run(task_status)
 
+    @property
+    def load(self) -> int:
+        """About how many members all groups have."""
+        return self._groups.load
+
     # -- requests
 
     async def join(self, group_id: str, join: Join) -> JoinAnswer:

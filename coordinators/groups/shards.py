@@ -34,7 +34,14 @@ from barnabas.coordinators.groups.outdated import Outdated, ReadTopicIds
 from barnabas.coordinators.groups.ports import GroupConfig, GroupWorld
 from barnabas.coordinators.groups.replay import Groups, replay_all, replay_marker
 from barnabas.coordinators.groups.sessions import apply_unloaded
-from barnabas.coordinators.groups.state import GROUP_BYTES, Group, GroupState, subscribed_topics, text_bytes
+from barnabas.coordinators.groups.state import (
+    GROUP_BYTES,
+    MEMBER_BYTES,
+    Group,
+    GroupState,
+    subscribed_topics,
+    text_bytes,
+)
 from barnabas.coordinators.groups.subscriptions import reading
 from barnabas.coordinators.groups.timers import Timers
 from barnabas.coordinators.runtime.placement import Placement

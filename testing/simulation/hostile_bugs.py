@@ -62,7 +62,7 @@ def _smallest_pays() -> list[Replacement]:
 
     def worst(self: "memory.Account[memory.Each]", now: float) -> "memory.Each | None":
         """The one that holds least."""
-        owners = [owner for owners in self._classes.values() for owner in owners if owner.is_evictable]
+        owners = [owner for owners in self._classes for owner in owners if owner.is_evictable]
         return min(owners, key=lambda owner: owner.held_bytes, default=None)
 
     return [

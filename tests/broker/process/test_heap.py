@@ -35,9 +35,7 @@ async def test_what_lives_is_frozen_when_it_has_doubled_and_collected_now_and_th
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(0.001, []), (0.1, ["frozen"])])
-async def test_what_made_a_collection_long_is_frozen_after_it(
-    nursery, autojump_clock, monkeypatch, seconds, expected
-):
+async def test_what_made_a_collection_long_is_frozen_after_it(nursery, autojump_clock, monkeypatch, seconds, expected):
     done, clock = [], itertools.count()
     monkeypatch.setattr(gc, "freeze", lambda: done.append("frozen"))
     monkeypatch.setattr(gc, "collect", lambda: None)
