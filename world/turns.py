@@ -3,7 +3,7 @@
 Waiting for a turn is waiting for the processor, never for a client: a turn ends with the work, and a request that
 begins to wait for something else gives its turn back (`resting.py`). A connection goes behind those that began to wait
 up to as much later as it has spent lately. So one that sends such work again and again waits for itself, not others for
-it; and nobody waits for ever, whoever comes.
+it; and connections that are always new do not keep another one waiting.
 """
 
 from collections.abc import AsyncIterator

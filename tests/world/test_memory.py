@@ -141,7 +141,7 @@ def test_the_limit_of_members_is_a_share_of_memory_or_configured(configured, mac
     assert members_limit_bytes(configured, machine) == expected
 
 
-def test_while_the_worst_is_served_none_is_evicted_in_its_place_unless_far_too_much_is_held(owners):
+def test_none_is_evicted_in_place_of_a_worse_one_that_is_served(owners):
     account = Account(4 * MIB)
     account.hold(owners[0], 4 * MIB, 0.0)
     owners[0].is_evictable = False
@@ -153,7 +153,7 @@ def test_while_the_worst_is_served_none_is_evicted_in_its_place_unless_far_too_m
     assert evicted(account, 1.0) == "a"
 
 
-def test_above_a_quarter_more_than_the_limit_others_are_evicted_while_the_worst_is_served(owners):
+def test_far_above_the_limit_others_are_evicted_while_the_worst_is_served(owners):
     account = Account(4 * MIB)
     account.hold(owners[0], 4 * MIB, 0.0)
     owners[0].is_evictable = False
