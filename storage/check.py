@@ -375,7 +375,7 @@ class _IndexCheck:
         finally:
             file.release()
         self.entries = list(self.ENTRY.iter_unpack(data))
-        # Both columns of an index rise strictly; searches bisect the first one.
+        # Searches bisect the first column of an index, so both columns rise strictly.
         for number, (before, after) in enumerate(pairwise(self.entries), start=1):
             if before[0] >= after[0] or before[1] >= after[1]:
                 yield Finding(self.path, number * self.ENTRY.size, f"entry {after} does not rise after {before}")

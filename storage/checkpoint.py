@@ -134,7 +134,7 @@ def parse_partition_metadata(text: str) -> bytes:
         topic_id = topic_id_from_text(value.strip())
     except ValueError as error:
         raise Malformed(2, str(error)) from None
-    # On the wire zero means "no topic id": a log with it would look like a log without a topic id.
+    # A zero on the wire means "no topic id": a log with it would look like a log without a topic id.
     if topic_id == ZERO_TOPIC_ID:
         raise Malformed(2, "the topic id is zero")
     return topic_id

@@ -70,7 +70,8 @@ class Replacement:
         # A truncation may have removed the newer record for which an older one was dropped.
         if segments.generation != self._cleaning.generation:
             return False
-        # Set before the first rename: from here on the files belong to the log, whether the rest succeeds or not.
+        # This is set before the first rename: from here on the files belong to the log, whether the rest succeeds or
+        # not.
         self.is_begun = True
         segments.replace(self._old, self._clean, now_ms, log.config.file_delete_delay_ms)
         self._cleaning.generation = segments.generation  # this change is the pass's own one
@@ -269,7 +270,7 @@ class Cleaning:
         clean.finish()
         clean.sync(_next_base(last))
         store.disk.set_modified_ms(clean.path, store.disk.modified_ms(last.path))  # retention.ms without timestamps
-        # In any order: as long as one .cleaned file is left, a restart removes them all (`recovery.sweep`).
+        # The order is free: as long as one .cleaned file is left, a restart removes them all (`recovery.sweep`).
         for suffix in SWAPPED_SUFFIXES:
             path = store.path(clean.base_offset, suffix)
             if store.disk.exists(path + CLEANED):

@@ -243,10 +243,10 @@ class Compaction:
         if header.base_offset > self.offsets.latest_offset:
             return None
 
-        # With a delete horizon, the base timestamp field holds it (KIP-534).
+        # A batch with a delete horizon holds it in the base timestamp field (KIP-534).
         has_horizon = header.attributes & DELETE_HORIZON != 0
 
-        # Over: consumers have had delete.retention.ms to see the tombstones of this batch.
+        # Once it is over, consumers have had delete.retention.ms to see the tombstones of this batch.
         is_over = has_horizon and header.base_timestamp <= self._now_ms and not self._keeps_tombstones
         newest = self.offsets.newest
         try:

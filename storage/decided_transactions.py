@@ -70,7 +70,7 @@ class DecidedTransactions:
             self._committing.discard(producer_id)
             return not has_data, None
 
-        # Of a newer format; what it ends is not known.
+        # A newer format has other types, so it is unknown what this marker ends: it stays.
         return False, None
 
     def _begin_up_to(self, offset: int) -> None:

@@ -67,7 +67,8 @@ def _find(segments: "list[Segment]", fingerprint: bytes, before: int) -> Steps[D
                 # them.
                 window = file.read(start, end - start + BATCH_OVERHEAD_BYTES - 1)
 
-                # From byte 16 on: the header of a match before that begins in the next window, which overlaps this one.
+                # The search begins at byte 16: the header of an earlier match begins in the next window, which overlaps
+                # this one.
                 at = window.find(fingerprint, MAGIC_POSITION)
                 while at >= 0 and likenesses:
                     header = read_batch_header(window, at - MAGIC_POSITION)

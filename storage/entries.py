@@ -125,8 +125,8 @@ def find_entry(file: File, position: int, end_position: int, offset: int) -> Ent
     window = b""
     start = position
 
-    # Not `span_at`: every fetch that misses the remembered positions runs this loop, over all the batches that lie
-    # between two index entries.
+    # This loop does not call `span_at`: every fetch that misses the remembered positions runs it, over all the batches
+    # that lie between two index entries.
     unpack = _WALK.unpack_from
     while position < end_position:
         at = position - start

@@ -43,7 +43,8 @@ class OpenFiles:
     def __init__(self, disk: Disk, limit: int = OPEN_FILES_LIMIT) -> None:
         self.limit = limit
         self._disk = disk
-        # By directory, so that the close of one log among 10,000 costs no search through the files of all.
+        # Files are grouped by directory, so that the close of one log among 10,000 costs no search through the files of
+        # all.
         self._pinned: dict[str, dict[str, File]] = {}  # directory -> path -> file
         self._recent: OrderedDict[str, File] = OrderedDict()  # least recently used first
 

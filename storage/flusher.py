@@ -172,7 +172,8 @@ class Flusher:
                 try:
                     await self._flush_round(directory, current)
                 finally:
-                    # Set even after an error or a cancellation: `flush` and `forget` in other tasks wait for it.
+                    # The event is set even after an error or a cancellation: `flush` and `forget` in other tasks wait
+                    # for it.
                     directory.running = None
                     current.done.set()
         finally:

@@ -227,7 +227,7 @@ class OffsetIndex(_GrowingIndex):
 
     def cut_at(self, position: int) -> None:
         """Remove the entries that point to this file position or behind it."""
-        # From the end, one by one: a truncation usually removes little.
+        # Entries are counted from the end, one by one, because a truncation usually removes few.
         count = len(self.entries) // 8
         while count and OFFSET_ENTRY.unpack_from(self.entries, (count - 1) * 8)[1] >= position:
             count -= 1
@@ -309,7 +309,7 @@ class TransactionIndex:
 
     def save(self, file: "File") -> None:
         """Write the unsaved entries and trim the file. Blocking: short. Durable: no."""
-        # As the other indexes: append only, then trim what a truncation has left.
+        # This file, like the other indexes, is append-only, and then trimmed of what a truncation has left.
         size = len(self.entries) * TRANSACTION_ENTRY.size
         unsaved = self.entries[self.saved_count :]
         if unsaved:

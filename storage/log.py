@@ -613,7 +613,7 @@ class PartitionLog:
         if self.is_blank:
             self.abandon()
             return
-        # With a snapshot at the log end, a clean start replays no records.
+        # A clean start that finds a snapshot at the log end replays no records.
         store.save(store.path(self.log_end_offset, SNAPSHOT), encode_snapshot(self.producers.entries()))
         self.sync_everything()
         self.abandon()

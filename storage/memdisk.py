@@ -111,7 +111,7 @@ class MemFile:
         self._check_writable("write")
         fault = self._disk.take_fault("write", self.path)
         if fault is not None:
-            # As in `OsFile.write`: the truncation after a failed write failed as well, so a part of the data stays.
+            # A part of the data stays, as in `OsFile.write` if the truncation after a failed write fails as well.
             if fault.left_bytes:
                 self._put(position, memoryview(data)[: fault.left_bytes])
                 raise HalfDone(StorageError(self.path, "write", fault.cause), "a part of it")
@@ -168,7 +168,8 @@ class MemFile:
             self._failed_sync = error.cause
             self._content.sync_failed = True
             raise
-        # As in Linux: after a failed sync a later one, by another handle, succeeds without saving the old changes.
+        # Linux does the same: after a failed sync a later one, by another handle, succeeds without saving the old
+        # changes.
         if not self._content.sync_failed:
             self._content.unsynced.clear()
 
@@ -223,7 +224,7 @@ class MemLock:
         self._disk: MemDisk | None = disk
 
     def release(self) -> None:
-        # Once only: after the first release another holder may have the lock.
+        # A second release does nothing: after the first one another holder may have the lock.
         if self._disk is not None:
             self._disk.unlock(self.path)
             self._disk = None
@@ -307,7 +308,7 @@ class MemDisk:
 
     def reclaim(self, content: _Content) -> None:
         """Free the space of a file if it has neither a name nor a handle."""
-        # As in POSIX: a removed file keeps its space until its last handle is closed.
+        # POSIX keeps the space of a removed file until its last handle is closed.
         if not content.is_linked and content.open_count == 0:
             self.used_bytes -= len(content.data)
 

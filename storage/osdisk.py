@@ -72,7 +72,7 @@ class OsFile:
             kept = self._cut_back()
             raise (failed if kept is None else HalfDone(failed, f"a part of it (truncate: {kept})")) from error
         end = position + size
-        # Only now: until then a reader in another thread must not see the new end.
+        # The size changes only now, because a reader in another thread must not see the new end before.
         self._size = end if end > self._size else self._size
 
     def _write_rest(self, position: int, data: BytesLike, written: int) -> None:
@@ -117,7 +117,7 @@ class OsFile:
             os.ftruncate(self._descriptor, size_bytes)
         except OSError as error:
             raise self._error("truncate", error) from error
-        # After the call: if it fails, the file still has its old size.
+        # The size changes after the call: if that fails, the file still has its old size.
         self._size = size_bytes
 
     def sync(self) -> None:
@@ -193,7 +193,7 @@ class OsFile:
         return None if position + size_read < self._size else data[:size_read]
 
     def will_need(self, position: int, size_bytes: int) -> None:
-        # Only a hint; macOS lacks it.
+        # This is only a hint, and macOS lacks it.
         if hasattr(os, "posix_fadvise"):
             try:
                 os.posix_fadvise(self._descriptor, position, size_bytes, os.POSIX_FADV_WILLNEED)
@@ -321,8 +321,8 @@ class OsDisk:
         temporary = path + TEMPORARY_SUFFIX
         parent = parent_of(path)
         with _Mapped(path, "replace"):
-            # First, so that a lack of descriptors changes nothing: after such an error the caller goes on, and takes
-            # the old content for what is there.
+            # The directory is opened first, so that a lack of descriptors changes nothing: after such an error the
+            # caller goes on, and takes the old content for what is there.
             directory = _open_directory(parent)
             try:
                 # The new content must be durable before the rename, or a power failure could leave an empty file.
@@ -360,8 +360,8 @@ class OsDisk:
             return OsLock(path, descriptor, key)
 
     def _refuse_if_held(self, path: str) -> None:
-        # By device and inode: the same file may have several paths. A file that does not exist yet is held by no
-        # broker.
+        # Device and inode are compared, because the same file may have several paths. A file that does not exist yet is
+        # held by no broker.
         if self.exists(path):
             status = os.stat(path)
             if (status.st_dev, status.st_ino) in _held_locks:

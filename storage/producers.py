@@ -133,8 +133,8 @@ class ProducerStates:
     def __init__(self) -> None:
         self._entries = PackedTable(_ENTRY)
         self._batches: dict[int, bytes] = {}  # of the current epoch, oldest first, at most five
-        # First offset -> producer id. Insertion order is offset order, because the log only grows: the first key is the
-        # oldest open transaction.
+        # This maps first offset -> producer id. Insertion order is offset order, because the log only grows: the first
+        # key is the oldest open transaction.
         self._open_transactions: dict[int, int] = {}
         self._completed: list[tuple[int, int]] = []  # heap of (first offset, marker's offset), marker not replicated
         self._verifications = Verifications()

@@ -144,7 +144,7 @@ def _replay_segment(
 
 def remove_snapshots(store: SegmentStore, snapshots: Iterable[int], unwanted: Sequence[int]) -> list[int]:
     """Remove the snapshots at these offsets; returns the others."""
-    # Not synced here: callers sync the directory where a snapshot must not come back.
+    # The directory is not synced here; callers do that where a snapshot must not come back.
     for offset in unwanted:
         store.disk.remove(store.path(offset, SNAPSHOT))
     return [offset for offset in snapshots if offset not in unwanted]

@@ -372,8 +372,8 @@ class ActiveSegment(Segment):
         if self.size_bytes > rules.segment_bytes - incoming_bytes:
             return True
 
-        # As in Kafka (KIP-33), segment.ms is measured between the timestamps of the first batch and of the incoming
-        # one; the clock decides only where the first batch has no timestamp.
+        # Kafka measures segment.ms between the timestamps of the first batch and of the incoming one (KIP-33); the
+        # clock decides only where the first batch has no timestamp.
         waited_ms = max_timestamp - self.first_timestamp if self.first_timestamp >= 0 else now_ms - self.created_ms
         limit_ms = rules.segment_ms
         jitter_ms = rules.segment_jitter_ms
@@ -401,7 +401,7 @@ class ActiveSegment(Segment):
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
-        # As in Kafka (reference D.4) the batch is counted after this check: the first batch never gets an entry, and an
+        # Kafka counts the batch after this check, too (reference D.4): the first batch never gets an entry, and an
         # entry points to the first batch after more than index.interval.bytes.
         if self.bytes_since_entry > index_interval_bytes:
             self.offsets.append(last_offset, position)
@@ -528,7 +528,7 @@ class ActiveSegment(Segment):
 
 def _first_timestamp(file: File) -> int:
     """The max timestamp of the first entry of a file; -1 if it has none or is damaged."""
-    # Up to the record count: the header is enough (`max_timestamp_of`).
+    # The header up to the record count is enough (`max_timestamp_of`).
     head = file.read(0, RECORD_COUNT_AT + 4)
     # Called for any segment, also one that was never scanned; so a malformed head must not raise.
     span = span_at(head, 0, 0) if len(head) >= SMALLEST_ENTRY_BYTES else None

@@ -130,7 +130,7 @@ class LogSegments:
             if entry_bytes == UNKNOWN_SIZE:
                 segment, position, entry_bytes = self._locate(offset)
 
-            # Not a part of the first entry (KIP-74): a client that gets only a part of it could not go on.
+            # The first entry is given whole (KIP-74): a client that gets only a part of it could not go on.
             fitting_bytes = max_bytes if entry_bytes <= max_bytes else 0
             size_bytes = max(fitting_bytes, entry_bytes) if at_least_one else fitting_bytes
 
