@@ -104,6 +104,6 @@ class _Coders(dict[int, Callable[..., Any]]):
         names = {**self._classes, **emitter.names}
         _run(f"<{schema.name} v{version} {emitter.verb}>", lines, names)
         function: Callable[..., Any] = names[emitter.verb]
-        # Without a lock: two threads may generate the same function, and either one is right.
+        # No lock is needed: two threads may generate the same function, and either one is right.
         self[version] = function
         return function

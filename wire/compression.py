@@ -536,11 +536,11 @@ def _largest_zstd_window(data: memoryview) -> Generator[None, None, int]:
 def _zstd_window_bytes(data: memoryview, position: int) -> int:
     """The window of the frame whose descriptor is at `position`: how far its blocks may refer back."""
     descriptor = data[position]
-    # Without the single segment flag a byte follows: five bits of exponent, three of mantissa.
+    # If the single segment flag is clear, a byte follows: five bits of exponent, three of mantissa.
     if not descriptor & 0x20:
         window = data[position + 1]
         return (8 + (window & 7)) << (window >> 3) + 7
-    # With it the window is the whole content, whose size follows the id of the dictionary.
+    # If it is set, the window is the whole content, whose size follows the id of the dictionary.
     start = position + 1 + (0, 1, 2, 4)[descriptor & 3]
     return int.from_bytes(data[start : start + (1, 2, 4, 8)[descriptor >> 6]], "little")
 

@@ -82,7 +82,7 @@ class _SnappyCompressor:
         return b"".join(pieces)
 
     def flush(self) -> bytes:
-        # Without any data the header alone: an empty stream.
+        # An empty stream is the header alone.
         return self._take(len(self._block)) if self._block else self._take_header()
 
     def _take(self, size_bytes: int) -> bytes:

@@ -17,8 +17,8 @@ from barnabas.wire.compression import CHUNK_BYTES, BeyondLimits, CorruptRecords,
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_runs import earlier_rows
 
-# Of a batch, decompressed. It is above socket.request.max.bytes (100 MiB), so it refuses no batch that could be sent
-# uncompressed, and it is small enough that one batch cannot exhaust the machine.
+# The limit is for a decompressed batch. It is above socket.request.max.bytes (100 MiB), so it refuses no batch that
+# could be sent uncompressed, and it is small enough that one batch cannot exhaust the machine.
 RECORDS_MAX_BYTES: Final = 128 << 20
 HEADERS_MAX: Final = 65_536  # of one record; producers in use attach some dozens
 

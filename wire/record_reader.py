@@ -44,7 +44,7 @@ from barnabas.wire.record_cursor import (
 from barnabas.wire.sentinels import NO_TIMESTAMP
 
 RECORD_MAX_BYTES = RECORDS_MAX_BYTES  # a produced batch may consist of one record of this size
-# In the units of a `Meter`: to read the head of a record, and to pass one in a search by time.
+# The costs are in units of a `Meter`: to read the head of a record, and to pass one in a search by time.
 _HEAD_COST, _PASS_COST = 16, 3
 
 _ENTRY_START = struct.Struct(">qi")
@@ -182,7 +182,7 @@ def find_largest_timestamp(entry_bytes: memoryview, upper_bound: int, start_offs
     found = yield from find_time(entry_bytes, NO_TIMESTAMP, start_offset)
     if found is None:
         return NO_TIMESTAMP
-    # By halving: the records are read 64 times at most, whatever their timestamps are.
+    # The search halves the range, so the records are read 64 times at most, whatever their timestamps are.
     largest = found[1]
     while largest < upper_bound:
         middle = (largest + upper_bound + 1) // 2
@@ -305,7 +305,7 @@ def _parse_record(header: BatchHeader, body: bytes, with_headers: bool) -> Recor
                 if header_key is None:
                     raise null_header_key()
 
-                # As in Java: text that is not UTF-8 gets U+FFFD instead of an error.
+                # Java replaces text that is not UTF-8 by U+FFFD, and raises no error.
                 headers.append((header_key.decode("utf-8", "replace"), header_value))
     except IndexError:
         raise invalid_records("a length within a record leads out of it") from None
@@ -377,7 +377,7 @@ def _read_inner_entries(
     while not cursor.is_at_end():
         start = cursor.read_bytes(LENGTH_OVERHEAD_BYTES)
         offset, length = _ENTRY_START.unpack(start)
-        # Both checks precede the read: the length is only a claim.
+        # The length is only a claim, so both checks precede the read.
         if length < 0:
             raise CorruptRecords(f"a message of {length} bytes inside the one at offset {offset}")
         if length > message_max_bytes:

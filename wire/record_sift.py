@@ -461,7 +461,7 @@ class _Times:
     def __init__(self, header: BatchHeader, horizon_ms: int | None) -> None:
         self._old_base = header.base_timestamp
         self._append_time = header.max_timestamp if header.uses_log_append_time else None
-        # With a delete horizon, the base timestamp field holds it, and the deltas refer to it (KIP-534).
+        # A batch with a delete horizon holds it in the base timestamp field, and the deltas refer to it (KIP-534).
         self._base = header.base_timestamp if header.attributes & DELETE_HORIZON else horizon_ms
         self.largest = NO_TIMESTAMP if self._append_time is None else self._append_time
 
@@ -473,7 +473,7 @@ class _Times:
     def rebased(self, records: bytes) -> bytes:
         """These records, with timestamp deltas from the new base."""
         base = self._base
-        # Without a horizon the first remaining record gives the base, as in Kafka.
+        # If there is no horizon, the first remaining record gives the base, as in Kafka.
         if base is None:
             base = self._base = self._first_timestamp(records) if self._append_time is None else self._append_time
         # Factor 0: with LogAppendTime all records have one timestamp, whatever their old deltas were.
@@ -514,7 +514,7 @@ def _with_deltas(records: bytes, factor: int, shift: int) -> bytes:
         delta, position = read_varlong(records, position + 1)
         new_delta = encode_varint(wrap_timestamp(delta * factor + shift))
         rest = records[position:record_end]
-        # Not `len(rest)`: of a long record only the head is in `records`.
+        # The length is not `len(rest)`, because of a long record only the head is in `records`.
         length = 1 + len(new_delta) + record_end - position
         rewritten += encode_varint(length), _NO_ATTRIBUTES, new_delta, rest
         position = record_end

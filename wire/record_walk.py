@@ -221,7 +221,7 @@ def _walk_singly(buffer: bytes | memoryview, position: int, walk: Walk, stop: in
             else:
                 offset, position = read_long_varint(buffer, position + 1)
                 position += 1
-            # Not refused here: whether Kafka accepts it depends on the codec (`records._corrected`).
+            # The record is not refused here: whether Kafka accepts it depends on the codec (`records._corrected`).
             if offset != expected_offset:
                 walk.is_in_order = False
             if (length := buffer[position]) > 127:

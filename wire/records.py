@@ -274,7 +274,7 @@ def _open(records: memoryview, rules: RecordRules, api_version: int) -> tuple[Ba
 
 def _only_batch(records: memoryview) -> memoryview:
     """The bytes of the one format 2 batch. CorruptRecords unless there is exactly one."""
-    # As in Kafka 3.9.1, a part of a second batch is cut off, and the first one is stored.
+    # A part of a second batch is cut off, and the first one is stored, as Kafka 3.9.1 does.
     entries = walk_entries(records)
     first = next(entries, None)
     if first is None:
@@ -293,7 +293,7 @@ def _check_header(
     header: BatchHeader, records: memoryview, rules: RecordRules, api_version: int
 ) -> RecordsRefused | None:
     """The checks before the records: None if all pass, a refusal, or CorruptRecords."""
-    # In Kafka's order: the first fault gives the error code.
+    # The checks go in Kafka's order, because the first fault gives the error code.
     (base_offset, _, _, _, crc, attributes, last_delta, _, _, producer_id, _, base_sequence, count) = header
     if attributes & CODEC_MASK == Codec.ZSTD and api_version < _ZSTD_SINCE_PRODUCE_VERSION:
         return RecordsRefused(
@@ -317,7 +317,7 @@ def _check_header(
     if attributes & CONTROL:
         raise invalid_records("a client may not write control batches")
 
-    # Without a sequence the broker could not recognise a retry.
+    # A batch without a sequence is refused, because the broker could not recognise a retry of it.
     if base_sequence < 0 and producer_id > NO_PRODUCER_ID:
         raise invalid_records(f"the batch of producer {producer_id} has the sequence number {base_sequence}")
     return None
@@ -412,7 +412,7 @@ def _corrected(
 
 def fitting_segment(batch: Batch, rules: RecordRules) -> Checked:
     """The batch, or its refusal if it does not fit into a segment."""
-    # Only now, as in Kafka: a rebuilt batch has another size than the one that was sent.
+    # Kafka checks this at the end, too: a rebuilt batch has another size than the one that was sent.
     if len(batch.data) <= rules.segment_bytes:
         return batch
     return RecordsRefused(

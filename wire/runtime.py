@@ -48,7 +48,8 @@ class Struct:
     ARRAYS: ClassVar[tuple[str, ...]] = ()  # the fields that are arrays
 
     def __eq__(self, other: object) -> bool:
-        # By the field tuple instead of the class: a shared default has a class of its own (`shared_default`).
+        # The field tuples are compared instead of the classes: a shared default has a class of its own
+        # (`shared_default`).
         if not isinstance(other, Struct) or other.FIELDS is not self.FIELDS:
             return NotImplemented
         return all(_same(getattr(self, name), getattr(other, name)) for name in self.FIELDS)
@@ -93,7 +94,7 @@ def shared_default(cls: type[Struct]) -> Struct:
     shared = cls()
     guarded = type(cls.__name__, (cls,), {"__slots__": (), "__setattr__": _refuse_change})
     guarded.__qualname__ = cls.__qualname__
-    # After its creation: `__init__` has to assign the fields.
+    # The class is exchanged after the creation, because `__init__` has to assign the fields.
     shared.__class__ = guarded
     return shared
 
@@ -212,7 +213,7 @@ class _Varints(dict[int, bytes]):
     """Value -> encoded varint. The values below 1024 are in the dictionary, the others are computed."""
 
     def __missing__(self, value: int) -> bytes:
-        # Not kept: lengths come from clients, and there are 2^31 of them.
+        # The result is not kept: lengths come from clients, and there are 2^31 of them.
         return varint(value)
 
 
@@ -351,7 +352,7 @@ def encode_steps(message: Message, version: int, out: list[Any]) -> int | Genera
     parts: list[Any] = []
     marks: list[int] = []
     steps = message.ENCODE_STEPS[version](message, parts, marks)
-    # Nearly all messages need one step: then the loop body never runs, and no generator is needed.
+    # One step is enough for nearly all messages: then the loop body never runs, and no generator is needed.
     try:
         for _ in steps:
             return _encode_on(message, version, out, parts, marks, steps)

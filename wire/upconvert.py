@@ -94,7 +94,7 @@ def check_old_produced(
 
     A batch of format 2 is stored as it is, like in Produce 3.
     """
-    # As in `check_produced`: one call of a codec takes time in proportion to the size.
+    # One call of a codec takes time in proportion to the size, as in `check_produced`.
     if len(records) > SMALL_BYTES_MAX:
         yield None
     meter = Meter(RECORDS_MAX_BYTES)
