@@ -136,7 +136,7 @@ class Candidate:
                 if term is None:
                     on_started()
 
-                    # Set by the watch of the race, or by the end of the session.
+                    # The watch of the race sets this event, and so does the end of the session.
                     await self._node_changed.wait()
                 else:
                     await self._serve(term, on_started)
@@ -160,8 +160,8 @@ class Candidate:
                 if term is not None:
                     return term
             elif found.owner == self._store.session_id:
-                # Of a term of ours that failed and could not remove its node. It cannot be continued: its image is
-                # gone, and only an election gives a new epoch.
+                # The node is of a term of ours that failed and could not remove it. That term cannot be continued: its
+                # image is gone, and only an election gives a new epoch.
                 await self._remove_node()
             else:
                 return None
@@ -246,7 +246,7 @@ class Candidate:
             # A bug of ours, anywhere in the controller. It costs the term, not the broker.
             end = mistake
         finally:
-            # Before the callback, which finds `is_active` False then.
+            # The callback must find `is_active` False, so the controller goes first.
             self._controller = None
             self._on_resigned()
 
@@ -268,12 +268,12 @@ class Candidate:
             while True:
                 self._node_changed = trio.Event()
                 found = await self._store.exists(paths.CONTROLLER, self._node_changed.set)
-                # By czxid, not by owner or broker id: those are the same in a later term of this session.
+                # The czxid is compared, because owner and broker id are the same in a later term of this session.
                 if found is None or found.czxid != term.czxid:
                     self._term_scope.cancel()
                 await self._node_changed.wait()
         except StoreError:
-            # Not raised here: the next race meets the same error, and `run` logs it.
+            # The error is not raised here: the next race meets the same one, and `run` logs it.
             self._term_scope.cancel()
 
     async def _resign(self, term: Term) -> None:
@@ -297,7 +297,7 @@ class Candidate:
     async def _begin_session(self) -> None:
         """Open a new session and register this broker in it. StoreError; other errors of `register` end the broker."""
         await self._store.renew()
-        # Before registering: if this session expires meanwhile, `_on_expired` sets it again.
+        # This is reset before registering: if the session expires meanwhile, `_on_expired` sets it again.
         self._session_is_over = False
         try:
             if self._register is not None:

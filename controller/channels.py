@@ -132,7 +132,7 @@ class _Sender:
         # say what the state is, not what has changed, so one that is carried out twice does no harm.
         while True:
             try:
-                # Read at each attempt: `change` may have replaced the peer.
+                # The peer is read at each attempt, because `change` may have replaced it.
                 response = await self.peer.ask(request, self._request_timeout_ms())
             except PeerLost as error:
                 failures += 1

@@ -160,7 +160,8 @@ class ControllerContext:
         fenced = [(fence, *item) for item in items]
         if not fenced:
             return []
-        # Before the write: if it is cancelled or its answer is lost, it may have been carried out.
+        # The change is counted before the write: if that is cancelled or its answer is lost, it may have been carried
+        # out.
         self.changes += 1
         outcomes = await self.store.batch(fenced)
         for outcome in outcomes:
@@ -246,7 +247,8 @@ class ControllerContext:
         self, pending: list[TopicPartition], decision: Decision, choose: Choose, *, tell_brokers: bool
     ) -> None:
         while True:
-            # Read again for each attempt: which topics matter depends on the states that were read meanwhile.
+            # The rules are read again for each attempt: which topics matter depends on the states that were read
+            # meanwhile.
             rules = await self.leader_rules(pending)
             decision.extend(await self.decide(partial(_choose, choose, rules), pending))
             refused = await self.commit(decision, tell_brokers=tell_brokers)

@@ -74,7 +74,8 @@ class Controller:
                 nursery, self._deps.peer_for, self._answered, lambda: config.controller_socket_timeout_ms
             )
             try:
-                # Not through the queue: watches that fire while the cluster is read queue events behind this one.
+                # The first event skips the queue, because watches that fire while the cluster is read queue events
+                # behind this one.
                 await self._handle(events.Startup())
                 nursery.start_soon(self._rebalance)
                 on_started()
@@ -84,7 +85,7 @@ class Controller:
                 # Returned, not raised: the nursery would wrap it in an exception group.
                 return error
             finally:
-                # On every way out, cancellation included: a question must not wait for a term that is over.
+                # Questions are refused on every way out, cancellation included: none may wait for a term that is over.
                 self._refuse_questions()
                 nursery.cancel_scope.cancel()
 
@@ -103,10 +104,11 @@ class Controller:
             if not isinstance(event, events.Request):
                 raise
             if isinstance(event, events.Asked):
-                # Not NOT_CONTROLLER: with that code the client looks for the controller and sends the request again.
+                # The code is not NOT_CONTROLLER, with which the client looks for the controller and sends the request
+                # again.
                 event.answer(ErrorCode.UNKNOWN_SERVER_ERROR)
 
-            # Compared before the write below, which counts as a change itself.
+            # The counts are compared before the write below, which is itself a change.
             nothing_done = self._context.changes == changes
             if event.node is not None:
                 # Even if the term ends: the next controller handles this node at its start, and would fail as well.

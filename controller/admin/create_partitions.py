@@ -43,7 +43,7 @@ def plan_new_partitions(
     name = new.name
     old_count = len(existing.partitions)
 
-    # As in Kafka. The write relies on it: it has no replicas that are being added or removed.
+    # Kafka refuses it, too, and the write relies on it: it has no replicas that are being added or removed.
     if existing.adding or existing.removing:
         message = f"A partition reassignment is in progress for the topic '{name}'."
         return TopicRefused(ErrorCode.REASSIGNMENT_IN_PROGRESS, message)

@@ -143,8 +143,8 @@ def _place(
 def _check_assignment(assignment: Mapping[int, Sequence[int]]) -> TopicRefused | None:
     if len({len(replicas) for replicas in assignment.values()}) != 1:
         return bad_assignment("All partitions should have the same number of replicas")
-    # As in KRaft mode: a partition without replicas could never have a leader. In ZooKeeper mode Kafka accepts it, and
-    # also replicas on brokers that do not exist, as is done here.
+    # A partition without replicas could never have a leader, so it is refused as in KRaft mode. In ZooKeeper mode Kafka
+    # accepts it, and also replicas on brokers that do not exist, as is done here.
     if not all(assignment.values()):
         return bad_assignment("The manual partition assignment includes an empty replica list.")
     if any(len(replicas) != len(set(replicas)) for replicas in assignment.values()):

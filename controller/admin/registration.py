@@ -50,8 +50,8 @@ async def register_broker(
             if stat is None:
                 continue
 
-            # Of this session: the response to an earlier attempt was lost, or this is the second call. The registration
-            # keeps its epoch, which the controller may have read already.
+            # A node of this session exists if the response to an earlier attempt was lost, or if this is the second
+            # call. The registration keeps its epoch, which the controller may have read already.
             if stat.owner == store.session_id:
                 return stat.czxid
 
@@ -61,7 +61,8 @@ async def register_broker(
             else:
                 await _outlive(store, broker_id, registration, deadline)
         else:
-            # Not the stat of the created node, which some versions of ZooKeeper leave out of the result.
+            # The stat is read by itself, because some versions of ZooKeeper leave the one of the created node out of
+            # the result.
             assert isinstance(written, Stat), written
             return written.czxid
 

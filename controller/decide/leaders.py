@@ -42,7 +42,7 @@ NONE_DISTRUSTED: Mapping[TopicPartition, Mapping[int, None]] = {}
 Choose = Callable[[ClusterImage, Iterable[TopicPartition], LeaderRules], Decision]
 
 
-# Without a request -----------------------------------------------------------------------------------------------
+# -- without a request
 
 
 def decide_leaders(
@@ -64,7 +64,7 @@ def decide_leaders(
             continue
         leadership = image.partition(topic_partition).leadership
         if leadership is None:
-            # Without a live replica the partition stays New until a broker with one joins.
+            # A partition without a live replica stays New until a broker with one joins.
             online = image.online_replicas(topic_partition)
             if online:
                 parents[paths.partitions(topic_partition.topic)] = None
@@ -77,7 +77,7 @@ def decide_leaders(
             if step is not None:
                 decision.steps.append(step)
 
-    # Once for all partitions of a topic. That a parent exists already is no error of `prepare`.
+    # The nodes are created once for all partitions of a topic. That a parent exists already is no error of `prepare`.
     decision.prepare += [(Create(path),) for path in parents]
     return decision
 
@@ -193,7 +193,7 @@ def next_epoch(
     )
 
 
-# On request ------------------------------------------------------------------------------------------------------
+# -- on request
 
 
 def decide_preferred_leaders(
@@ -266,7 +266,7 @@ class Balance:
         return found
 
 
-# Controlled shutdown ---------------------------------------------------------------------------------------------
+# -- controlled shutdown
 
 
 def partitions_to_act_on(image: ClusterImage, topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
@@ -360,8 +360,8 @@ def _remove_from_isr(
 ) -> Step | None:
     """Remove the broker from the ISR, unless it is the only member: then only it has every acknowledged record."""
     state = leadership.state
-    # By the controller, at once: the leader would notice only after `replica.lag.time.max.ms`, and until then no record
-    # would be acknowledged to a producer with acks=all.
+    # The controller does this at once: the leader would notice only after `replica.lag.time.max.ms`, and until then no
+    # record would be acknowledged to a producer with acks=all.
     isr = tuple(replica for replica in state.isr if replica != broker_id)
     if not isr or isr == state.isr:
         return None
@@ -370,7 +370,7 @@ def _remove_from_isr(
     return next_epoch(topic_partition, leadership, state._replace(isr=isr), rules, tells)
 
 
-# Reassignment ----------------------------------------------------------------------------------------------------
+# -- reassignment
 
 
 def decide_moved_leaders(
@@ -389,7 +389,7 @@ def decide_moved_leaders(
         replicas = partition.replicas
         leader = state.leader
 
-        # Never empty: if no assigned replica is in sync, the former members stay, and are not deleted
+        # The ISR is never empty: if no assigned replica is in sync, the former members stay, and are not deleted
         # (`decide_dropped_replicas`).
         isr = tuple(replica for replica in state.isr if replica in replicas) or state.isr
         if leader not in image.reachable_replicas(topic_partition):

@@ -111,7 +111,7 @@ def is_complete(image: ClusterImage, topic_partition: TopicPartition) -> bool:
     return set(target) <= set(isr) and any(image.is_online(topic_partition, broker_id) for broker_id in target)
 
 
-# Steps -----------------------------------------------------------------------------------------------------------
+# -- steps
 
 
 def decide_assignments(

@@ -27,7 +27,7 @@ PARTITIONS_LOOKED_AT = 1000  # at a time, for the progress of a deletion
 Replica = tuple[TopicPartition, int]
 
 
-# Brokers ---------------------------------------------------------------------------------------------------------
+# -- brokers
 
 
 class BrokerDifferences(NamedTuple):
@@ -102,7 +102,7 @@ def decide_replicas_of_new_partitions(image: ClusterImage, topic_partitions: Ite
     return decision
 
 
-# Deletion of topics ----------------------------------------------------------------------------------------------
+# -- deletion of topics
 
 
 def decide_deletions(image: ClusterImage) -> Iterator[Decision]:

@@ -111,7 +111,7 @@ class ControlBatch:
                     yield broker_id, stop
 
 
-# LeaderAndIsr ----------------------------------------------------------------------------------------------------
+# -- LeaderAndIsr
 
 
 def _leader_and_isr(
@@ -187,7 +187,7 @@ def _live_leaders(
     return live
 
 
-# UpdateMetadata --------------------------------------------------------------------------------------------------
+# -- UpdateMetadata
 
 
 class _Metadata:
@@ -271,7 +271,7 @@ def _security_protocol(registration: BrokerRegistration, listener: str) -> int:
     return SECURITY_PROTOCOLS.get(registration.security_protocols.get(listener, listener), 0)
 
 
-# StopReplica -----------------------------------------------------------------------------------------------------
+# -- StopReplica
 
 
 def _stop_replica(

@@ -78,7 +78,7 @@ async def registration_touched(context: ControllerContext, event: RegistrationTo
     except NoNode:
         return
 
-    # Compared once more: the node may have been replaced between the two reads.
+    # The epochs are compared once more, because the node may have been replaced between the two reads.
     broker = loading.live_broker(event.broker_id, data, stat)
     if broker is None or broker.epoch != known.epoch or broker == known:
         return
@@ -130,7 +130,7 @@ async def _replicas_back(
         # Elected in the same batch as the replicas start: they may be the only ones that can lead these partitions.
         waiting = [topic_partition for topic_partition, _ in part if topic_partition in context.image.leaderless]
         await context.elect(dict.fromkeys(waiting), await context.decide(decide_replicas_online, part))
-    # As in Kafka, also the partitions that these brokers do not hold.
+    # Kafka also elects leaders of the partitions that these brokers do not hold.
     await context.elect(partitions_without_leader(context.image), Decision())
     # Reassignments to a dead broker or disk, and deletions of its replicas, have waited for it.
     await resume_moves(context, broker_ids)

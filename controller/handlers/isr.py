@@ -86,7 +86,7 @@ def _answer(
 
 async def isr_change_notifications_touched(context: ControllerContext, event: IsrChangeNotificationsTouched) -> None:
     """Read the states that leaders wrote themselves."""
-    # At every metadata version: in a rolling upgrade some brokers still have the older one.
+    # The notifications are read at every metadata version: in a rolling upgrade some brokers still have the older one.
     names = await context.store.children(paths.ISR_CHANGES, context.watch(event))
     # The watch also fires when this controller removes the notifications.
     if not names:
@@ -100,7 +100,7 @@ async def isr_change_notifications_touched(context: ControllerContext, event: Is
     announcement.add_metadata(changed)
     await context.tell(announcement)
     await complete_moves(context, changed)
-    # Last: if this controller fails before, the next one reads every state, and removes the notifications itself.
+    # They are removed last: if this controller fails before, the next one reads every state, and removes them itself.
     await context.write([[Delete(f"{paths.ISR_CHANGES}/{name}")] for name in names])
 
 

@@ -25,7 +25,7 @@ async def producer_ids_asked(context: ControllerContext, event: ProducerIdsAsked
     broker = context.image.brokers.get(event.broker_id)
     if broker is None:
         event.answer(ErrorCode.BROKER_ID_NOT_REGISTERED)
-    # Of an earlier registration: its process may be gone, and the block would never be used.
+    # A request of an earlier registration is refused: its process may be gone, and the block would never be used.
     elif broker.epoch != event.broker_epoch:
         event.answer(ErrorCode.STALE_BROKER_EPOCH)
     else:
@@ -39,7 +39,7 @@ async def _claim_producer_ids(context: ControllerContext, broker_id: int) -> Pro
         # The node is created without data, at the start of the first broker: then no block has been allocated.
         if data is not None:
             previous = loading.parse(ProducerIdBlock.decode, data, paths.PRODUCER_ID_BLOCK)
-            # Not block 0 for a malformed node: its ids have been given out long ago.
+            # A malformed node does not begin with block 0 again: its ids have been given out long ago.
             if previous is None or previous.last > PRODUCER_ID_MAX - PRODUCER_ID_BLOCK_SIZE:
                 logger.error("no producer ids are left in %s: %r", paths.PRODUCER_ID_BLOCK, data)
                 return ErrorCode.UNKNOWN_SERVER_ERROR

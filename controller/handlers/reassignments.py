@@ -54,7 +54,7 @@ async def reassignments_asked(context: ControllerContext, event: ReassignmentsAs
             else:
                 planned[topic_partition] = plan
         await trio.lowlevel.checkpoint()
-    # As in Kafka, the latest request takes precedence. The entries in the store are removed first: if this controller
+    # The latest request takes precedence, as in Kafka. The entries in the store are removed first: if this controller
     # failed in between, the next one would find the older target there, and replace the new one by it.
     await _withdraw(context, lambda topic_partition, target: topic_partition in planned)
     outcomes |= await _move(context, planned)
@@ -178,7 +178,8 @@ async def go_on_moving(context: ControllerContext, topic_partitions: Iterable[To
     wanted = [each for each in topic_partitions if not image.is_deleting(each.topic)]
     ongoing = await _select(wanted, lambda each: each in image.moving and not is_complete(image, each))
     await context.elect(ongoing, Decision(), choose=decide_moved_leaders)
-    # After the elections: the replicas of a former target are deleted here, and one of them may have been the leader.
+    # This follows the elections: the replicas of a former target are deleted here, and one of them may have been the
+    # leader.
     await context.commit(await context.decide(decide_dropped_replicas, ongoing))
     # Determined now: the elections may have read an ISR that completes a reassignment. One that is not in `moving` only
     # has another order of replicas, or the same.
@@ -238,15 +239,16 @@ async def _complete(context: ControllerContext, finished: Planned) -> Outcomes:
         context.replay(AssignmentsChanged(topic, assignments))
         await trio.lowlevel.checkpoint()
 
-    # Before the deletion: a removed replica may be the leader, and has to leave the ISR before its log is gone.
+    # The elections precede the deletion: a removed replica may be the leader, and has to leave the ISR before its log
+    # is gone.
     await context.elect(topic_partitions, Decision(), choose=decide_moved_leaders)
     await context.commit(await context.decide(decide_dropped_replicas, topic_partitions))
     outcomes = await _write_assignments(context, was_moving)
     for topic_partition, assignment in finished.items():
         logger.info("%s is on brokers %s now", topic_partition, ", ".join(map(str, assignment.replicas)))
 
-    # After the topic's node: if this controller fails in between, the next one finds an entry that is completed
-    # already, and removes it. An entry with another target is a later request, and stays.
+    # The entry goes after the topic's node is written: if this controller fails in between, the next one finds an entry
+    # that is completed already, and removes it. An entry with another target is a later request, and stays.
     await _withdraw(context, lambda each, target: each in finished and finished[each].replicas == tuple(target))
     return outcomes
 

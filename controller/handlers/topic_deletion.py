@@ -103,7 +103,7 @@ async def _remove_by_reading(context: ControllerContext, topic: str) -> None:
     found = (await loading.read_topics(context.store, [topic], None)).get(topic)
     is_another = found and (found.assignment.topic_id or ZERO_TOPIC_ID) != context.image.topics[topic].topic_id
     if not is_another:
-        # As long as the marker exists no broker creates the topic, so each removal checks the marker: a topic that was
+        # No broker creates the topic as long as the marker exists, so each removal checks the marker: a topic that was
         # created again after these reads keeps its nodes.
         is_marked = await context.store.exists(marker) is not None
         guard = [Check(marker, ANY_VERSION)] if is_marked else []

@@ -62,7 +62,7 @@ async def topic_touched(context: ControllerContext, event: TopicTouched) -> None
         await _serve_new_partitions(context, await _adopt_topics(context, found))
         return
 
-    # Only partitions that the image lacks. Other assignments of known ones are this controller's own writes, which are
+    # Partitions that the image has are left out. Other assignments of them are this controller's own writes, which are
     # in the image already; a change that was made by hand counts from the next term on.
     partitions = loading.appeared_partitions(event.topic, assignment)
     added = [each for each in partitions if each.topic_partition.partition not in known.partitions]
@@ -108,7 +108,7 @@ async def _adopt_topics(context: ControllerContext, found: dict[str, loading.Fou
                 partitions += [each.topic_partition for each in appeared]
         refused = [name for name in lacking if name not in ids]
 
-        # Without a watch: that of the first read has fired, and its event sets another.
+        # No watch is set: that of the first read has fired, and its event sets another.
         found = await loading.read_topics(context.store, refused, None)
 
     return partitions

@@ -193,7 +193,7 @@ async def read_nodes(
 
     await read_each(wanted, read)
 
-    # Not in the order of arrival: what is decided must not depend on the timing of reads.
+    # The results are put into the order of `wanted`: what is decided must not depend on the timing of reads.
     ordered: dict[Key, Value] = {}
     for index, key in enumerate(wanted):
         if key in found:
@@ -214,7 +214,7 @@ async def read_each(keys: Collection[Key], read: Callable[[Key], Awaitable[None]
         for key in remaining:
             try:
                 await read(key)
-            # Not raised here: the nursery would wrap it in an exception group, which no caller catches.
+            # It is not raised here: the nursery would wrap it in an exception group, which no caller catches.
             except StoreError as error:
                 failures.append(error)
                 return

@@ -80,10 +80,11 @@ class Assignment(NamedTuple):
 
     def moved_to(self, target: Iterable[int]) -> "Assignment":
         """The assignment during a reassignment to these replicas."""
-        # From the origin, not from the present replicas: a target that is replaced by another leaves nothing behind.
+        # The change starts from the origin, not from the present replicas: a target that is replaced by another leaves
+        # nothing behind.
         target = tuple(target)
         origin = self.origin
-        # As in Kafka, the target comes first: its order of preference holds from the start.
+        # The target comes first, as in Kafka: its order of preference holds from the start.
         replicas = tuple(dict.fromkeys((*target, *origin)))
         adding = tuple(each for each in replicas if each not in origin)
         return Assignment(replicas, adding, tuple(each for each in replicas if each not in target))
@@ -354,7 +355,7 @@ def _broker_leaving(image: ClusterImage, record: BrokerLeaving) -> None:
 def _broker_left(image: ClusterImage, record: BrokerLeft) -> None:
     # Partitions that it led stay Online until another state is written for them.
     del image.brokers[record.broker_id]
-    # Both belong to this registration: a broker that returns is not stopping, and reports its disks again.
+    # These two belong to this registration: a broker that returns is not stopping, and reports its disks again.
     image.shutting_down.pop(record.broker_id, None)
     image.failed_disks.pop(record.broker_id, None)
 

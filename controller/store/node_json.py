@@ -22,7 +22,7 @@ def to_json(value: dict[str, object]) -> bytes:
 
 def is_int32(value: object) -> TypeGuard[int]:
     """Whether this is a number that an int32 field of a request can carry."""
-    # Not isinstance: JSON's true and false are ints in Python.
+    # The type is compared, because JSON's true and false are ints in Python and pass isinstance.
     return type(value) is int and -INT32_MAX <= value <= INT32_MAX
 
 
@@ -92,7 +92,7 @@ class Fields(NamedTuple):
 
     def array(self, key: str, kind: type[Element], expected: str) -> list[Element]:
         value = self.value.get(key)
-        # Not isinstance, for the same reason as in `is_int32`.
+        # The type is compared for the same reason as in `is_int32`.
         if not isinstance(value, list) or not all(type(each) is kind for each in value):
             self.wrong(key, expected)
         return value
@@ -127,7 +127,7 @@ class Fields(NamedTuple):
     def replicas(self, key: str) -> dict[int, list[int]]:
         """Broker ids of each partition, by partition index, ascending."""
         fields = self.object(key)
-        # Only canonical numbers: "01" and "1" would be two entries of one partition.
+        # The numbers must be canonical: "01" and "1" would be two entries of one partition.
         if not all(_PARTITION_NUMBER.fullmatch(name) and is_int32(int(name)) for name in fields.value):
             self.wrong(key, "an object keyed by partition numbers")
         return {index: fields.integers(str(index)) for index in sorted(map(int, fields.value))}

@@ -341,7 +341,7 @@ class PartitionState(NamedTuple):
 
     def encode(self) -> bytes:
         value: dict[str, object] = {"controller_epoch": self.controller_epoch, "leader": self.leader, "version": 1}
-        # As in Kafka, an absent key means RECOVERED.
+        # An absent key means RECOVERED, as in Kafka.
         if self.leader_recovery_state != RECOVERED:
             value["leader_recovery_state"] = self.leader_recovery_state
         return to_json(value | {"leader_epoch": self.leader_epoch, "isr": list(self.isr)})

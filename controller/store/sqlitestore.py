@@ -292,7 +292,7 @@ class SqliteDatabase:
             call.failure = failure
             if failure is None:
                 self._settle(call, due)
-        # Only now: what a watch does must find all the calls settled.
+        # The watches come last: what they do must find all the calls settled.
         for watch in due:
             watch()
 
@@ -313,7 +313,8 @@ class SqliteDatabase:
 
 def _create_private(path: str) -> None:
     """Create the file, if it is not there, so that only its owner may read it."""
-    # Not an existing one: to close it again would end the locks of this process on it. An error is left to SQLite.
+    # An existing file is not opened: to close it again would end the locks of this process on it. An error is left to
+    # SQLite.
     with suppress(OSError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE))
 
@@ -367,7 +368,7 @@ class _Tree(Nodes):
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = FULL")
 
-        # In one transaction: a crash leaves a file without tables, or one that is complete.
+        # One transaction creates all tables: a crash leaves a file without tables, or one that is complete.
         execute("BEGIN IMMEDIATE")
         if execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
             for statement in _SCHEMA:
@@ -421,7 +422,7 @@ class _Tree(Nodes):
                 self._final_failure = _explain(error)
             return _explain(error)
 
-        # Not before the commit: had it failed, the sessions would still own their nodes.
+        # The sessions end after the commit: had it failed, they would still own their nodes.
         self._ended.update(self._ending)
         return None
 
@@ -430,7 +431,8 @@ class _Tree(Nodes):
         try:
             for call in calls:
                 self._carry_out(call)
-            # Once for all writes of the transaction. Reads alone begin none, and so cost no sync.
+            # The counter is written once for all writes of the transaction. Reads alone begin none, and so cost no
+            # sync.
             if self._zxid != zxid:
                 self._connection.execute("UPDATE counters SET zxid = ?", (self._zxid,))
             self._connection.commit()
@@ -439,7 +441,7 @@ class _Tree(Nodes):
                 self._connection.rollback()
 
     def _carry_out(self, call: _Call) -> None:
-        # Also if an earlier call of this transaction ends the session: calls are carried out in order.
+        # An earlier call of this transaction may have ended the session, because calls are carried out in order.
         if call.session_id in self._ended or call.session_id in self._ending:
             call.error = SessionExpired(call.session_id)
             return
@@ -531,7 +533,7 @@ class _Tree(Nodes):
         row = (parent, name, op.data, stat.version, stat.czxid, stat.mzxid, stat.owner, stat.ctime_ms, 0)
         self._connection.execute("INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
-        # Never lowered: a sequential node must not get the number of one that was deleted.
+        # This number never falls: a sequential node must not get the number of one that was deleted.
         self._connection.execute(
             f"UPDATE nodes SET children_created = children_created + 1 WHERE {_THIS}", _split(parent)
         )

@@ -150,7 +150,7 @@ class Session:
         self._access = access
         self._advice = advice
 
-        # Without a limit of attempts: the caller limits the wait for the first connection, ZooKeeper the session.
+        # The attempts have no limit: the caller limits the wait for the first connection, ZooKeeper the session.
         retry = KazooRetry(max_tries=-1, delay=RECONNECT_FIRST_SECONDS, max_delay=RECONNECT_MAX_SECONDS)
         self._client = KazooClient(
             hosts,
@@ -255,7 +255,7 @@ class Session:
         for call in calls:
             call.settled.set()
         self._connected_once.set()
-        # In a thread of its own, as stopping waits for kazoo's threads, and kazoo for the server.
+        # Kazoo is stopped in a thread of its own, because the stop waits for kazoo's threads, and kazoo for the server.
         self._client.handler.spawn(self._stop)
 
     async def stopped(self) -> None:
@@ -381,7 +381,7 @@ class Session:
         if state == KazooState.CONNECTED:
             self._tell(self._begin, self._client.client_id[0], self._connections_lost)
         elif state == KazooState.SUSPENDED:
-            # Counted here and not on the loop, so that `_serialize` sees it before kazoo connects again.
+            # The loss is counted here and not on the loop, so that `_serialize` sees it before kazoo connects again.
             self._connections_lost += 1
             self._tell(self._suspend, self._connections_lost)
         else:
@@ -443,7 +443,8 @@ class Multi:
     type = serialization.Transaction.type
 
     def __init__(self, ops: Sequence[Op], root: str, access: ZooKeeperAccess = PLAIN) -> None:
-        # Not made here, for a controller queues a thousand multis in one step; kazoo's thread calls it to send one.
+        # The bytes are not made here, because a controller queues a thousand multis in one step; kazoo's thread calls
+        # it to send one.
         self.serialize: Serialize = lambda: _serialize_multi([_request_of(op, root, access) for op in ops])
         self._root_length = len(root)
 

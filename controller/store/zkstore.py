@@ -65,7 +65,7 @@ async def open_zookeeper_store(
     store = ZooKeeperStore(config, in_thread, answer_seconds)
     try:
         await store.open(make_chroot=make_chroot)
-    # Also when cancelled: kazoo's threads would go on without the store.
+    # A cancelled start closes the store, too: kazoo's threads would go on without it.
     except BaseException:
         with trio.CancelScope(shield=True):
             await store.close()
@@ -148,7 +148,7 @@ class ZooKeeperStore(MetadataStore):
 
     async def close(self) -> None:
         self._closed = True
-        # From here on calls raise SessionExpired; `end` gives up those that wait.
+        # Calls raise SessionExpired from here on; `end` gives up those that wait.
         session = self._session
         self._session = None
         if session is not None:
@@ -198,7 +198,7 @@ class ZooKeeperStore(MetadataStore):
         # A session that ended before it was in use has no callers; `_begin` reports it.
         if session is not self._session:
             return
-        # Before the callbacks: what they call must see that there is no session.
+        # The session goes before the callbacks: what they call must see that there is none.
         self._session = None
         for callback in list(self._on_expired):
             callback()
