@@ -45,7 +45,7 @@ class OwnLogin:
         try:
             after_seconds = await self._log_in(ask)
         except LoginFailed as failure:
-            # Once, not at each of the attempts that follow.
+            # The failure is logged once, not at each of the attempts that follow.
             if self._failures.get(peer) != str(failure):
                 logger.warning("cannot log in at %s: %s", peer, failure, extra={"peer": peer})
             self._failures[peer] = str(failure)

@@ -193,7 +193,7 @@ def refuse_password(why: str, *, broker_name: str) -> ConfigRefused:
 
 def is_stored_password(name: str) -> bool:
     """Whether the value of a broker property is encoded in the metadata store."""
-    # By the end of the name, as in Kafka: before it is a listener, perhaps with a mechanism.
+    # The end of the name decides, as in Kafka: before it is a listener, perhaps with a mechanism.
     return name.endswith(STORED_PASSWORDS)
 
 
@@ -273,7 +273,8 @@ def _is_one_brokers(name: str) -> bool:
     listener_property = LISTENER_PROPERTY.fullmatch(name)
     if listener_property:
         return listener_property[1] not in LISTENER_LIMITS
-    # Of a mechanism, at all listeners. This broker cannot check it for others, whose next start could fail.
+    # These are properties of a mechanism at all listeners. This broker cannot check them for others, whose next start
+    # could fail.
     if name.partition(".")[2] in OF_MECHANISM and not is_stored_password(name):
         return True
     return name in BROKER_TABLE and BROKER_TABLE[name].update is Update.PER_BROKER

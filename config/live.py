@@ -134,7 +134,8 @@ class BrokerConfig(BrokerAttributes):
 
     def is_brokers_own(self, listener: str) -> bool:
         """Whether brokers have this listener to themselves, beside others for clients."""
-        # With one listener alone, brokers cannot be distinguished from clients: there is no authentication.
+        # Limits count a connection before anyone logs in at it, so brokers that share one listener with clients look
+        # like them.
         return listener == self.inter_broker_listener and len(self.listener_endpoints) > 1
 
     def connections_max(self, listener: str) -> int:

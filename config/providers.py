@@ -48,7 +48,7 @@ def resolve(settings: Sequence[Setting], environment: Mapping[str, str]) -> list
 
     ConfigError has all problems and their places. The origin of a replaced setting names its references.
     """
-    # Of several settings of a name the last one applies.
+    # The last one of several settings of a name applies.
     texts = {each.name: each.text for each in settings}
     origins = {each.name: each.origin for each in settings}
     if PROVIDERS not in texts:

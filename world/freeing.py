@@ -73,7 +73,7 @@ async def emptied(*tables: dict[Key, Value] | list[Value]) -> None:
 
 async def emptied_by_topic(tables: dict[Key, dict[Inner, Value]]) -> None:
     """Empty a table of tables (topic -> partition -> value, say), with checkpoints."""
-    # Counted across the inner tables: many of them may be small.
+    # The count goes across the inner tables, because many of them may be small.
     left = ENTRIES_AT_A_TIME
     while tables:
         _, of_topic = tables.popitem()

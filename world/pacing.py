@@ -45,8 +45,8 @@ class Pace:
 
     def __init__(self) -> None:
         self.rows = 0
-        # Both belong to `watchdog.py`. Without it, as in virtual time, no time passes: the rows alone count, and a run
-        # is repeatable.
+        # The clock belongs to `watchdog.py`. In virtual time there is none, and no time passes: the rows alone count,
+        # and a run is repeatable.
         self.began = 0.0
         self.now: Callable[[], float] = float
 
@@ -82,7 +82,7 @@ async def paced(rows: Iterable[Each]) -> AsyncIterator[Each]:
     pace = pace_of_run()
     for row in rows:
         yield row
-        # As `is_over`, without the call: most rows take a microsecond.
+        # These lines are `is_over` without the call, because most rows take a microsecond.
         pace.rows += 1
         if pace.rows >= ROWS_AT_A_TIME or pace.now() - pace.began > TURN_SECONDS:
             await pace.give_way()
