@@ -12,6 +12,7 @@ from barnabas.broker.cluster.deleted_topics import (
 from barnabas.broker.cluster.dynamic_config import BrokerConfigs, DynamicConfig
 from barnabas.broker.cluster.registration import Registration
 from barnabas.broker.cluster.topics import Topics
+from barnabas.broker.interception import Interception
 from barnabas.broker.logins import allow_logins, token_store
 from barnabas.broker.peers.controller_peer import ControllerPeer
 from barnabas.broker.peers.peer import Peers, SelfPeer
@@ -64,6 +65,7 @@ def build(
     logs: Logs,
     flusher: Flusher,
     configs: Configs,
+    interception: Interception | None,
 ) -> Broker:
     """The broker's live parts, in the order in which they need each other."""
     me = identity.broker_id
@@ -110,6 +112,7 @@ def build(
         tokens=cache(partial(token_store, store, config, world)),
         secured=configs.secured,
         authorization=_authorization(store, config, world),
+        interception=interception,
     )
     allow_logins(broker)
     return broker

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from barnabas.broker.cluster.registration import Registration
     from barnabas.broker.cluster.token_store import TokenStore
     from barnabas.broker.cluster.topics import Topics
+    from barnabas.broker.interception import Interception
     from barnabas.broker.peers.controller_peer import ControllerPeer
     from barnabas.broker.peers.peer import Peers
     from barnabas.broker.quotas.quotas import Quotas
@@ -92,6 +93,7 @@ class Broker:
     quotas: "Quotas"
     secured: "SecuredListeners | None" = None  # None if every listener is of PLAINTEXT
     authorization: "Authorization | None" = None  # None without `authorizer.class.name`
+    interception: "Interception | None" = None  # None outside tests
     marker_senders: SenderConnections = field(default_factory=SenderConnections)
     # The producers of TxnOffsetCommit.
     committers: "LatestConnections[Producer]" = field(default_factory=lambda: LatestConnections(COMMITTERS_MAX))

@@ -13,7 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import trio
 
@@ -28,6 +28,7 @@ from barnabas.broker.cluster.deleted_topics import (
 )
 from barnabas.broker.cluster.dynamic_config import BrokerConfigs
 from barnabas.broker.cluster.identity import IdentityConflict, settle_identity
+from barnabas.broker.interception import Interception
 from barnabas.broker.logins import secured_listeners, token_secret
 from barnabas.broker.server.connection import serve_connection
 from barnabas.broker.server.connections import Connections
@@ -54,9 +55,6 @@ from barnabas.world.net import Listener, machine_host_name, resolves
 from barnabas.world.pacing import pace_of_run
 from barnabas.world.watchdog import Watchdog
 from barnabas.world.world import World
-
-if TYPE_CHECKING:
-    pass
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +85,13 @@ class Serving(NamedTuple):
     advertised: tuple[Endpoint, ...]
 
 
+class _Callers(NamedTuple):
+    """What the caller of `serve` wants to hear."""
+
+    on_built: Callable[[Broker], None]
+    interception: Interception | None
+
+
 async def serve(
     config: BrokerConfig,
     *,
@@ -94,16 +99,18 @@ async def serve(
     stop: trio.Event,
     task_status: TaskStatus,
     on_built: Callable[[Broker], None] = lambda broker: None,
+    interception: Interception | None = None,
 ) -> None:
     """Run one broker until `stop` is set, or a part of it fails for good.
 
-    `on_built` gets the live parts when they are made, before any of them runs.
+    `on_built` gets the live parts when they are made, before any of them runs. `interception`, in tests, is asked about
+    each request of a client.
 
     Raises what prevented the start or ended the broker: MISCONFIGURED, UNFIT_ENVIRONMENT, OSError; anything else is a
     bug.
     """
     try:
-        await _serve(config, world, stop, task_status, on_built)
+        await _serve(config, world, stop, task_status, _Callers(on_built, interception))
     # The caller's cancellation must reach Trio.
     except* trio.Cancelled:
         raise
@@ -120,7 +127,7 @@ def _first_cause(failures: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 async def _serve(
-    config: BrokerConfig, world: World, stop: trio.Event, task_status: TaskStatus, on_built: Callable[[Broker], None]
+    config: BrokerConfig, world: World, stop: trio.Event, task_status: TaskStatus, callers: "_Callers"
 ) -> None:
     flusher = Flusher(world.in_thread)
     logs = Logs(config, world, flusher)
@@ -142,7 +149,7 @@ async def _serve(
         topic_configs = TopicConfigs(config, store)
         await _load_logs(logs, identity, store, broker_configs, topic_configs)
         configs = Configs(broker_configs, topic_configs, secured)
-        broker = build(config, world, identity, store, logs, flusher, configs)
+        broker = build(config, world, identity, store, logs, flusher, configs, callers.interception)
 
         # From the store: metadata arrives in pieces, and a group's partition depends on the number of all of them.
         # In a new session, if the load has taken longer than the old one lasted.
@@ -151,7 +158,7 @@ async def _serve(
             (TRANSACTION_TOPIC, broker.transactions.placement),
         ):
             placement.expect_partitions(await in_a_session(store, partial(partition_count, store, topic)))
-        on_built(broker)
+        callers.on_built(broker)
 
         # Bound before the registration, so that a taken port fails the start and port 0 can be advertised. Connections
         # of clients wait in the backlog until the broker accepts.

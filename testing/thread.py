@@ -15,6 +15,7 @@ from contextlib import suppress
 import outcome
 import trio
 
+from barnabas.broker.interception import Interception
 from barnabas.broker.serve import MISCONFIGURED, UNFIT_ENVIRONMENT, Serving, serve
 from barnabas.config.live import BrokerConfig
 from barnabas.testing.errors import LocalBrokerError
@@ -32,9 +33,10 @@ END_SECONDS = 30.0  # a clean stop gives requests in hand five, and closes every
 class BrokerThread:
     """A broker from its start to its end; another life is another object on the same machine."""
 
-    def __init__(self, config: BrokerConfig, machine: Machine) -> None:
+    def __init__(self, config: BrokerConfig, machine: Machine, interception: Interception | None = None) -> None:
         self._config = config
         self._machine = machine
+        self._interception = interception
         self._scope = trio.CancelScope()
         self._stop = trio.Event()
         self._token: trio.lowlevel.TrioToken | None = None
@@ -103,7 +105,7 @@ class BrokerThread:
         for warning in self._config.warnings():
             logger.warning("%s", warning)
         with self._scope:
-            await serve(self._config, world=world, stop=self._stop, task_status=self)
+            await serve(self._config, world=world, stop=self._stop, task_status=self, interception=self._interception)
 
     def started(self, value: Serving) -> None:
         """For `serve`: connections are accepted from now on."""

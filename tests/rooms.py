@@ -59,6 +59,7 @@ ROOM_OF_FILE = {
         "build": "serve",
         "logins": "serve",
         "call": "call",
+        "interception": "call",
         "repeats": "call",
     },
     "security": {"secured": "secured", "zookeeper": "secured", "listener_security": "settings"},

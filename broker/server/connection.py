@@ -8,10 +8,12 @@ before the first request (`entry.py`).
 """
 
 import logging
+from contextlib import suppress
 
 import trio
 
 from barnabas.broker.call import Broker, Call
+from barnabas.broker.interception import Dropped
 from barnabas.broker.server.connections import Connection, Connections
 from barnabas.broker.server.decoding import Charged
 from barnabas.broker.server.dispatch import answer_unsupported, respond, respond_timed
@@ -54,13 +56,16 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
             with connection.scope:
                 try:
                     await _serve_requests(broker, connections, connection)
-                except ProtocolViolation:
+                except (ProtocolViolation, Dropped):
                     await _answer_those_before(connections, connection)
                     raise
         except ConnectionLost:
             logger.debug("%s went away", connection.address)
         except StorageError as error:  # of a file that was being sent
             broker.replicas.file_failed(error)
+        except Dropped as dropped:
+            with suppress(ConnectionLost):
+                connection.stream.send_now(dropped.sent)
         except ProtocolViolation as violation:
             about = {"peer": connection.address}
             logger.warning("closing the connection of %s: %s", connection.address, violation, extra=about)

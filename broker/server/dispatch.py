@@ -40,6 +40,7 @@ from barnabas.broker.handlers import (
     transactions,
     versions,
 )
+from barnabas.broker.interception import Answered, Dropped, Interception
 from barnabas.broker.server.decoding import (
     CONTROLLER_KEYS,
     NOT_KEPT_KEYS,
@@ -206,7 +207,10 @@ async def respond_timed(
 async def _respond_to(
     broker: Broker, call: Call, header: RequestHeader, request: m.Message, request_bytes: int
 ) -> Pieces | DelayedResponse:
-    response = await _handle(broker, call, request, request_bytes)
+    if broker.interception is None:
+        response = await _handle(broker, call, request, request_bytes)
+    else:
+        response = await _intercepted(broker, broker.interception, call, header.correlation_id, request, request_bytes)
     if broker.quotas.is_active:
         response = _note_use(broker, call, response, request_bytes)
     if isinstance(response, DelayedResponse):
@@ -218,6 +222,34 @@ async def _respond_to(
     if response is None:
         return []
     return await _encode(broker, call, header.correlation_id, response)
+
+
+async def _intercepted(
+    broker: Broker,
+    interception: Interception,
+    call: Call,
+    correlation_id: int,
+    request: m.Message,
+    request_bytes: int,
+) -> m.Message | None:
+    """As `_handle`, of a broker in a test. Dropped if the connection is closed in place of the response."""
+    try:
+        asked = await interception.before(call, request)
+        if isinstance(asked, Answered):
+            response = asked.response
+        else:
+            # A Produce is waited for, and none behind it is handled meanwhile: as in Kafka.
+            response = await answer(broker, call, asked, request_bytes)
+        return await interception.after(call, request, response)
+    except Dropped as dropped:
+        if dropped.response is not None:
+            dropped.sent = _first_half(await _encode(broker, call, correlation_id, dropped.response))
+        raise
+
+
+def _first_half(pieces: Pieces) -> bytes:
+    whole = b"".join(piece.read() if isinstance(piece, FileSlice) else piece for piece in pieces)
+    return whole[: len(whole) // 2]
 
 
 def _note_use(

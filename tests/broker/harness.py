@@ -26,6 +26,7 @@ import trio
 import trio.testing
 
 from barnabas.broker.call import Broker
+from barnabas.broker.interception import Interception
 from barnabas.broker.serve import serve
 from barnabas.client.connection import Connection
 from barnabas.config.live import BrokerConfig
@@ -89,8 +90,10 @@ class Machine:
         net: Net | None = None,
         database: SqliteDatabase | None = None,
         seed: int = 0,
+        interception: Interception | None = None,
         **properties: str,
     ) -> None:
+        self.interception = interception
         self.disk = disk or MemDisk(now_ms=now_ms)
         self.net = net or MemNet()
         self.properties = {
@@ -220,7 +223,14 @@ class Machine:
         try:
             with self._scope:
                 status = SimpleNamespace(started=started)
-                await serve(config, world=world, stop=self._stop, task_status=status, on_built=self._built)
+                await serve(
+                    config,
+                    world=world,
+                    stop=self._stop,
+                    task_status=status,
+                    on_built=self._built,
+                    interception=self.interception,
+                )
         except Exception as error:
             self.failure = error
         finally:
