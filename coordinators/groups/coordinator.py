@@ -163,7 +163,7 @@ class GroupCoordinator:
         # The group has expired, or was lost in a fail-over before it was stored. The client joins again without an id.
         if group is None and join.member_id != "":
             return JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id)
-        # As at a fail-over, the client waits a little and joins again. A member keeps its place meanwhile.
+        # The client waits a little and joins again, as after a fail-over. A member keeps its place meanwhile.
         if not self._groups.make_room(group, grown_bytes(group, join), group_id):
             return JoinAnswer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, join.member_id)
         if group is None:
@@ -238,7 +238,7 @@ class GroupCoordinator:
 
         def act(shard: GroupShard) -> LeaveAnswer:
             group = shard.state.by_id.get(group_id)
-            # As in Kafka an error of the members and not of the request.
+            # This is an error of the members and not of the request, as in Kafka.
             if group is None:
                 return LeaveAnswer(ErrorCode.NONE, (ErrorCode.UNKNOWN_MEMBER_ID,) * len(leave.members))
             self._groups.happen(shard, group, leave)
@@ -319,7 +319,7 @@ class GroupCoordinator:
 
         group = shard.state.by_id.get(group_id)
 
-        # As in Kafka it stays, whatever follows. It is removed when offsets are checked for their expiry.
+        # The group stays, whatever follows, as in Kafka. It is removed when offsets are checked for their expiry.
         if group is None:
             if not self._groups.make_room(None, 0, group_id):
                 return Outcome(CommitAnswer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
@@ -359,7 +359,7 @@ class GroupCoordinator:
         group = shard.state.by_id.get(group_id)
 
         # With an old answer a consumer would read records again that its group has committed, in a transaction too.
-        # So the answer rests on memory.
+        # The answer depends on memory alone, so it is confirmed that no other broker leads.
         if group is None:
             return Outcome(NO_OFFSETS, NO_OFFSET, rests_on_memory=True)
 
@@ -478,7 +478,7 @@ class GroupCoordinator:
     async def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> DeletionAnswer:
         """OffsetDelete: removes the offsets of topics to which no member subscribes, in portions."""
         codes: dict[TopicPartition, ErrorCode] = {}
-        # Once also without partitions: the group's own error is an answer, too.
+        # A request without partitions takes one turn, because the group's own error is an answer, too.
         at_a_time = tombstones_at_a_time(group_id, DELETED_AT_A_TIME)
         for start in range(0, max(len(partitions), 1), at_a_time):
             answer = await self._delete_offsets(group_id, partitions[start : start + at_a_time])
@@ -569,14 +569,14 @@ def _refuse_join(member_id: str, error: ErrorCode) -> JoinAnswer:
 
 
 def _refuse_sync(error: ErrorCode) -> SyncAnswer:
-    # As in Kafka: the rebalance was lost with the former coordinator, and old clients do not handle
-    # COORDINATOR_LOAD_IN_PROGRESS here.
+    # The rebalance was lost with the former coordinator, and old clients do not handle COORDINATOR_LOAD_IN_PROGRESS
+    # here. Kafka answers so, too.
     is_loading = error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS if is_loading else error)
 
 
 def _refuse_heartbeat(error: ErrorCode) -> ErrorCode:
-    # As in Kafka: sessions begin only after the load, so the member loses nothing.
+    # Sessions begin only after the load, so the member loses nothing. Kafka answers so, too.
     return ErrorCode.NONE if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else error
 
 

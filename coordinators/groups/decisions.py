@@ -125,7 +125,7 @@ def decide(group: Group, event: Event, now_ms: int, rng: random.Random) -> Decis
 def apply_stored(group: Group, intent: Intent, last_offset: int, now_ms: int) -> Decision:
     """What follows once the records of a decision are appended and replayed; the last one is at `last_offset`."""
     decision = Decision()
-    # Of StoreEmptiness nothing follows: the group became Empty when the decision was made.
+    # Nothing follows from StoreEmptiness: the group became Empty when the decision was made.
     match intent:
         case StoreOffsets():
             decision.reply(intent.waiting, CommitAnswer(ErrorCode.NONE, intent.too_large), last_offset)
@@ -154,7 +154,7 @@ def apply_refused(group: Group, intent: Intent, error: ErrorCode, now_ms: int) -
             if group.state is not GroupState.DEAD:
                 apply_assignment_refused(group, GROUP_NOT_STORED.get(error, error), now_ms, decision)
         case StoreReplacement():
-            # Also in a Dead group: this request does not wait in `joins`, so the unloading has not answered it.
+            # A Dead group answers this request, too: it does not wait in `joins`, so the unloading has not answered it.
             decision.reply(intent.join.waiting, _not_replaced(group, GROUP_NOT_STORED.get(error, error)))
         case StoreGroupDeletion():
             decision.reply(intent.waiting, OFFSETS_NOT_STORED.get(error, error))

@@ -61,7 +61,7 @@ def decide_expiry(group: Group, event: Expire, now_ms: int, decision: Decision) 
 
 def decide_partitions_deleted(group: Group, event: PartitionsDeleted, decision: Decision) -> None:
     """Remove the offsets of deleted partitions, and the group if nothing is left of it."""
-    # Also for topics to which members subscribe: a topic that is created again begins at offset 0.
+    # The offsets of topics to which members subscribe go, too: a topic that is created again begins at offset 0.
     newest = group.recorded.newest_record
     forgotten = [key for key, end_offset in event.deleted.items() if NO_OFFSET < newest(key) < end_offset]
     _forget_unasked(group, forgotten, decision)
@@ -72,7 +72,7 @@ def decide_group_deletion(group: Group, event: DeleteGroup, decision: Decision) 
     if group.state is not GroupState.EMPTY:
         decision.reply(event.waiting, ErrorCode.NON_EMPTY_GROUP)
         return
-    # As in Kafka also with an open transaction: its COMMIT finds nothing.
+    # An open transaction does not keep the group, as in Kafka: its COMMIT finds nothing.
     decision.store(deletion_records(group), StoreGroupDeletion(event.waiting), event.made)
 
 
@@ -88,7 +88,7 @@ def decide_offset_deletion(group: Group, event: DeleteOffsets, decision: Decisio
     """
     in_use = NOTHING
     if group.state is not GroupState.EMPTY:
-        # Only the metadata of consumers say what they read.
+        # The metadata of consumers alone say what they read.
         if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
             decision.reply(event.waiting, DeletionAnswer(ErrorCode.NON_EMPTY_GROUP, {}))
             return
@@ -122,13 +122,14 @@ def _is_blank_without(group: Group, forgotten: int) -> bool:
     """Whether nothing is left of the group once `forgotten` (a number) of its partitions have no offset any more."""
     offsets = group.recorded.offsets
     pending = group.recorded.pending
-    # Not `partitions()`, as this runs for each portion of a large group.
+    # The count does without `partitions()`, because it is made for each portion of a large group.
     return group.state is GroupState.EMPTY and forgotten == len(offsets) + sum(key not in offsets for key in pending)
 
 
 def _tombstones(group: Group, forgotten: Iterable[TopicPartition], *, dies: bool) -> list[GroupRecord]:
     records: list[GroupRecord] = [OffsetRecord(group.group_id, key, None) for key in forgotten]
-    # Last, and in the same batch: the group is never loaded without its metadata but with its offsets.
+    # This record is the last one of the same batch: the group is never loaded without its metadata but with its
+    # offsets.
     if dies and group.recorded.metadata is not None:
         records.append(GroupMetadataRecord(group.group_id, None))
     return records
@@ -140,7 +141,7 @@ def _expired(group: Group, event: Expire, now_ms: int) -> list[TopicPartition]:
     in_use = NOTHING
     since_ms: int | None = None  # the begin of the retention, ms; None: the time of each commit
 
-    # Without a protocol type the group never had members: its offsets come from simple commits.
+    # A group without a protocol type never had members: its offsets come from simple commits.
     if group.protocol_type is not None:
         if group.state is GroupState.EMPTY:
             since_ms = group.state_timestamp_ms
@@ -163,7 +164,7 @@ def _expired(group: Group, event: Expire, now_ms: int) -> list[TopicPartition]:
 
 
 def _is_over(commit: Commit, since_ms: int | None, now_ms: int, retention_ms: int) -> bool:
-    # As in Kafka, the client's own time counts alone, even if the group became Empty later.
+    # The client's own time counts alone, even if the group became Empty later, as in Kafka.
     if commit.expire_timestamp_ms != NO_EXPIRY:
         return now_ms >= commit.expire_timestamp_ms
     return now_ms - (commit.commit_timestamp_ms if since_ms is None else since_ms) >= retention_ms
@@ -171,7 +172,7 @@ def _is_over(commit: Commit, since_ms: int | None, now_ms: int, retention_ms: in
 
 def apply_expired(group: Group, *, dies: bool, now_ms: int) -> None:
     """The tombstones are replayed: the group becomes Dead if nothing is left of it."""
-    # Only now: if the append failed, the group must stay. `GroupShards._follow` removes a Dead group.
+    # The group ends only now, because it must stay if the append failed. `GroupShards._follow` removes a Dead group.
     if dies:
         apply_transition(group, GroupState.DEAD, now_ms)
 

@@ -53,7 +53,7 @@ def decide_join(group: Group, join: Join, now_ms: int, rng: random.Random, decis
     FENCED_INSTANCE_ID, UNKNOWN_SERVER_ERROR.
     """
     if not _has_room(group, join.member_id):
-        # As in Kafka it loses its place, too: otherwise the round would wait for it.
+        # It loses its place, too, as in Kafka: otherwise the round would wait for it.
         if join.member_id in group.members:
             remove(group, join.member_id, f"has no room for {join.member_id}, which joins again", now_ms, decision)
         else:
@@ -187,7 +187,7 @@ def new_member_id(join: Join, rng: random.Random) -> str:
 
 def random_uuid(rng: random.Random) -> str:
     """A random UUID (version 4), as text."""
-    # Not `uuid.uuid4`: the simulator needs the same ids for the same seed.
+    # `uuid.uuid4` would be simpler, but the simulator needs the same ids for the same seed.
     bits = rng.getrandbits(128) & ~(0xF << 76) & ~(0x3 << 62) | (0x4 << 76) | (0x2 << 62)
     digits = f"{bits:032x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
@@ -279,7 +279,7 @@ def _replace(group: Group, join: Join, old_member_id: str, new_member_id: str, d
 
 def apply_replacement_stored(group: Group, intent: StoreReplacement, decision: Decision) -> None:
     """The new member id of a static member is stored: replace the old one and answer, without a rebalance."""
-    # Before `_replace`, which gives the leadership to the new member id.
+    # The leader is read before `_replace`, which gives the leadership to the new member id.
     former_leader_id = group.leader_id or ""
     join = intent.join
     member_id = intent.new_member_id

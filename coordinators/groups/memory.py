@@ -1,8 +1,8 @@
 """What the members of all groups take in memory, by group (shell).
 
 Members, pending member ids, and groups of which the log has nothing yet are memory that clients choose. When all groups
-together would take more than `group.members.max.bytes`, the largest group pays: it loses pending ids, the oldest first,
-then its newest members. A group that is the largest itself is refused until there is memory, with an error that clients
+together would take more than `group.members.max.bytes`, the largest group loses pending ids, the oldest first, then
+its newest members. A group that is the largest itself is refused until there is memory, with an error that clients
 retry. Members that are loaded from the log count, but nothing is refused or removed at a load.
 """
 

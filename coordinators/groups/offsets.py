@@ -57,7 +57,7 @@ def decide_commit(group: Group, event: CommitOffsets, decision: Decision) -> Non
     if refused:
         decision.reply(event.waiting, CommitAnswer(refused))
         return
-    # As in Kafka a commit restarts the session like a heartbeat.
+    # A commit restarts the session like a heartbeat, as in Kafka.
     member = group.members.get(event.member_id)
     if member is not None:
         decision.timers[Timer(TimerKind.MEMBER, event.member_id)] = member.session_timeout_ms
@@ -135,7 +135,7 @@ def _refusal_in_transaction(group: Group, event: CommitOffsetsInTransaction) -> 
     refused = refusal_of_member(group, event.member_id, event.instance_id)
     if refused:
         return refused
-    # As in Kafka also in CompletingRebalance, unlike a commit outside of transactions.
+    # The state CompletingRebalance is allowed, as in Kafka, unlike for a commit outside of transactions.
     return ErrorCode.NONE if event.generation == group.generation else ErrorCode.ILLEGAL_GENERATION
 
 

@@ -1,4 +1,4 @@
-"""Sessions (pure): Heartbeat, LeaveGroup and timers, and what happens when a group is loaded or unloaded.
+"""Sessions (pure): Heartbeat, LeaveGroup and timers, and what follows when a group is loaded or unloaded.
 
 Each member has a session timer, which each of its requests restarts. The JOIN timer ends the first round of a
 rebalance. The SYNC timer removes members that have not sent SyncGroup in time.
@@ -49,7 +49,7 @@ def decide_heartbeat(group: Group, heartbeat: Heartbeat, decision: Decision) -> 
     if not error:
         member = group.members[heartbeat.member_id]
         restart_session(member, decision)
-        # Not in CompletingRebalance: that member has rejoined already, and waits for its assignment.
+        # A member in CompletingRebalance gets no error: it has rejoined already, and waits for its assignment.
         if group.state is GroupState.PREPARING_REBALANCE:
             error = ErrorCode.REBALANCE_IN_PROGRESS
     decision.reply(heartbeat.waiting, error)

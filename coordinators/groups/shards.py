@@ -277,7 +277,7 @@ class GroupShards:
 
     def remove_blank(self, shard: GroupShard, group: Group) -> None:
         """Remove a group that was created for a commit of which nothing was stored."""
-        # Otherwise a client could make any number of them: they stay until offsets are checked for their expiry.
+        # A client could make any number of such groups, which would stay until offsets are checked for their expiry.
         if group.recorded.is_blank:
             self._remove(shard, group)
 
@@ -398,7 +398,7 @@ def _expiry_of(retention_ms: int, _: Group, some: Sequence[TopicPartition]) -> E
 
 
 def _log(group: Group, notes: Sequence[str]) -> None:
-    """Log what happened to a group, in NOTES_MAX lines at most: a LeaveGroup may name many members."""
+    """Log the notes of a group, in NOTES_MAX lines at most: a LeaveGroup may name many members."""
     for note in notes[:NOTES_MAX]:
         logger.info("group %s %s", _printable(group.group_id), _printable(note))
     if len(notes) > NOTES_MAX:

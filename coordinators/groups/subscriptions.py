@@ -16,8 +16,8 @@ from barnabas.wire.records import Steps
 
 # A subscription begins with an int16 version. Later versions only add fields at the end, so all are read as version 0.
 VERSION_BYTES = 2
-# Of the different subscriptions of a group. More do not fit into its record, by default; and a group may have more for
-# a moment, before its assignments are refused for that.
+# These limits are for the different subscriptions of a group. More do not fit into its record, by default; and a group
+# may have more for a moment, before its assignments are refused for that.
 BYTES_MAX = 1 << 20
 TOPICS_MAX = 20_000
 STEP_BYTES = 1 << 14  # of subscriptions that are compared, in a step

@@ -79,7 +79,7 @@ def _refusal_of_sync(group: Group, sync: Sync) -> ErrorCode:
         return refused
     if sync.generation != group.generation:
         return ErrorCode.ILLEGAL_GENERATION
-    # Before SyncGroup v5 clients send neither type nor name (KIP-559).
+    # Clients send neither type nor name before SyncGroup v5 (KIP-559).
     if sync.protocol_type is not None and sync.protocol_type != group.protocol_type:
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if sync.protocol_name is not None and sync.protocol_name != group.protocol_name:

@@ -1,8 +1,8 @@
 """The way of a request to the state of a coordinator, the same for every coordinator (shell).
 
-As in Kafka's CoordinatorRuntime a coordinator hands in what is decided, and the runtime does the
-rest: it finds the shard, appends, replays, and holds the answer until what it rests on is
-committed. There is no lock: a step is synchronous, so nothing changes within it.
+As in Kafka's CoordinatorRuntime a coordinator hands in what is decided, and the runtime does
+everything else: it finds the shard, appends, replays, and holds the answer until the records on
+which it depends are committed. There is no lock: a step is synchronous, so nothing changes within it.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -74,7 +74,7 @@ class Runtime(Shards[State]):
         act: Step[State, Made, Answer],
         refuse: Callable[[ErrorCode], Answer],
     ) -> Answer:
-        """Apply `act` to the shard of `key`, and answer when what the answer rests on is committed.
+        """Apply `act` to the shard of `key`, and answer when the records on which the answer depends are committed.
 
         `refuse` makes an answer of an error: those of `find`, `await_confirmed`, `await_committed`.
         """

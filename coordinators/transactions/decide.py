@@ -158,7 +158,7 @@ def _next(known: TransactionalId, event: InitProducer, now_ms: int) -> Decision:
     if event.fresh_id is None:
         return Decision(NEEDS_PRODUCER_ID)
 
-    # As in Kafka's record the start of the last transaction stays.
+    # The start of the last transaction stays, as in Kafka's record.
     return _give(empty._replace(producer_id=event.fresh_id, producer_epoch=0, start_ms=recorded.start_ms), previous)
 
 

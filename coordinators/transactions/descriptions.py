@@ -52,5 +52,5 @@ def is_listed(known: TransactionalId, filters: Filters, now_ms: int) -> bool:
         return False
     if filters.producer_ids and recorded.producer_id not in filters.producer_ids:
         return False
-    # As in Kafka an id without a transaction passes: its start, NO_TIME, is long ago.
+    # An id without a transaction passes, as in Kafka: its start, NO_TIME, is long ago.
     return filters.duration_ms < 0 or now_ms - recorded.start_ms > filters.duration_ms

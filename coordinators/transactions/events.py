@@ -2,7 +2,7 @@
 
 An event is a request of a producer, the end of a timeout, or the last confirmed marker. `decide` (`decide.py`) turns
 it into a `Decision`: the answer, and the record to store, if any. An answer is sent when the newest record of the id is
-committed, because it rests on that record.
+committed, because it depends on that record.
 """
 
 from collections.abc import Mapping

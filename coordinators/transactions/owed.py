@@ -1,7 +1,8 @@
-"""Which markers are owed to whom, and what an answer to them means (reference transactions, T.11).
+"""The pending markers of decided transactions, and what an answer to them means (reference transactions, T.11).
 
-A committed decision owes a marker to each partition of its transaction: a `Debt`. Markers are sent to the partitions'
-leaders, everything that is owed to a broker in one request. A partition has its marker when its leader says so; until
+A committed decision has to write a marker into each partition of its transaction: a `Debt` is its pending markers, and
+`Owed` is the queue of all of them, as Kafka's TxnMarkerQueue. Markers are sent to the partitions' leaders, all pending
+ones of a broker in one request. A partition has its marker when its leader says so; until
 then the marker is sent again, for ever: the decision cannot be reversed, and readers wait behind the open transaction.
 """
 
@@ -27,7 +28,7 @@ MarkerTopic = m.WriteTxnMarkersRequest.WritableTxnMarkerTopic
 
 
 class Debt:
-    """The markers of one decision."""
+    """The pending markers of one decision."""
 
     __slots__ = ("attempts", "known", "offset", "shard", "was_reported")
 
@@ -58,7 +59,7 @@ Taken = list[tuple[Debt, Sequence[TopicPartition]]]
 
 
 class Settled(NamedTuple):
-    """What follows from an answer: partitions to try again soon, those to try later, and debts without any left."""
+    """An answer's result: partitions to try again soon, those to try later, and what has no pending marker left."""
 
     again: dict[Debt, Partitions]
     later: dict[Debt, Partitions]
@@ -96,14 +97,14 @@ class Owed:
 
     def take(self, broker_id: int) -> Taken:
         """The next markers for this broker, of at most SENT_AT_A_TIME partitions. None may be taken although some wait:
-        the rest of very many that are not owed any more."""
+        very many may have become obsolete since they were queued."""
         waiting = self._by_broker.get(broker_id, OrderedDict())
         taken: Taken = []
         left = SENT_AT_A_TIME
         while waiting and left > 0:
             debt, partitions = waiting.popitem(last=False)
 
-            # It was paid or dropped since: another coordinator sends the markers now.
+            # Its markers are all written, or another coordinator sends them now.
             if not debt.is_open:
                 left -= 1
                 continue
@@ -121,7 +122,7 @@ class Owed:
 
 
 def request_of(taken: Taken) -> m.WriteTxnMarkersRequest:
-    """One marker for each debt: an id has one decision at a time, so no producer id is there twice."""
+    """One marker for each decision: an id has one decision at a time, so no producer id is there twice."""
     markers = []
     for debt, partitions in taken:
         topics: dict[str, list[int]] = {}
@@ -156,7 +157,7 @@ def settle(taken: Taken, errors: Mapping[int, Mapping[TopicPartition, ErrorCode]
     """Take the confirmed partitions off `unmarked`. What the answer does not name is tried again."""
     settled = Settled({}, {}, [])
     for debt, partitions in taken:
-        # The answer is to an older decision, or this broker has resigned: the partitions are others' business.
+        # The answer is to an older decision, or this broker has resigned: another one sends the markers.
         if not debt.is_open:
             continue
         of_producer = errors.get(debt.known.recorded.producer_id, {})

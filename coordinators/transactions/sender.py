@@ -34,7 +34,7 @@ Deleted = Callable[[Collection[TopicPartition]], Awaitable[set[TopicPartition]]]
 
 
 class MarkerSender:
-    """The markers that this broker owes. `paid(debt)` is called when each partition has confirmed its marker."""
+    """The markers that this broker has to send. `paid(debt)` is called when each partition has confirmed its marker."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class MarkerSender:
         self._owed = Owed()
         self._senders = Senders("markers of transactions", self._send_next)
         self._later: list[tuple[float, int, Debt, Partitions]] = []  # a heap, by trio's clock
-        self._numbers = count()  # orders entries of the same time, as debts cannot be compared
+        self._numbers = count()  # orders entries of the same time, as pending markers cannot be compared
         self._later_wanted = trio.Event()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -64,7 +64,7 @@ class MarkerSender:
             task_status.started()
 
     def owe(self, debt: Debt) -> None:
-        """Send the markers of this debt."""
+        """Send the markers of a committed decision."""
         unmarked = debt.known.unmarked
         if len(unmarked) > QUEUED_INLINE_MAX:
             self._put_off(debt, unmarked, 0.0)
@@ -72,7 +72,7 @@ class MarkerSender:
             self._queue(debt, list(unmarked))
 
     def try_later(self, debt: Debt, partitions: Iterable[TopicPartition] = (), *, fenced: bool = False) -> None:
-        """Send these markers again after a pause; without partitions, only report again that the debt is paid."""
+        """Send these markers again after a pause; without partitions, only report again that all are written."""
         pause = FENCED_PAUSE_SECONDS if fenced else min(PAUSE_SECONDS * 2**debt.attempts, PAUSE_SECONDS_MAX)
         debt.attempts = min(debt.attempts + 1, 10)
         self._put_off(debt, partitions, max(pause, PAUSE_SECONDS_EACH * len(self._later)))
@@ -118,14 +118,15 @@ class MarkerSender:
         if not taken:
             if not self._owed.is_owed(broker_id):
                 return False
-            # Very many are not owed any more.
+            # `take` has passed many obsolete markers, and there may be more.
             await trio.lowlevel.checkpoint()
             return True
         is_settled = False
         try:
             is_settled = await self._send(broker_id, taken)
         finally:
-            # No answer, or a bug: nothing may be lost. Leaders are looked up again, as another broker may lead now.
+            # No marker may be lost if there is no answer, or a bug. Leaders are looked up again, as another broker may
+            # lead now.
             if not is_settled:
                 for debt, partitions in taken:
                     self.try_later(debt, partitions)
@@ -154,7 +155,8 @@ class MarkerSender:
         return True
 
     def _report(self, debt: Debt, partitions: Partitions) -> None:
-        # Once, for an operator: the id stays as it is until an administrator ends the transaction in those partitions.
+        # An operator reads this once: the id stays as it is until an administrator ends the transaction in those
+        # partitions.
         if not debt.was_reported:
             debt.was_reported = True
             named = ", ".join(map(str, list(partitions)[:10]))
@@ -176,8 +178,8 @@ class MarkerSender:
                 await self._begin(debt, list(partitions))
 
     async def _begin(self, debt: Debt, partitions: Sequence[TopicPartition]) -> None:
-        """Queue these markers, in several steps; without partitions, report again that the debt is paid."""
-        # One portion at least: `_queue` reports a debt that is paid.
+        """Queue these markers, in several steps; without partitions, report again that all are written."""
+        # One portion is needed even if it is empty: `_queue` reports that all markers are written.
         for start in range(0, max(len(partitions), 1), QUEUED_INLINE_MAX):
             if debt.is_open:
                 some = partitions[start : start + QUEUED_INLINE_MAX]

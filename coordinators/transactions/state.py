@@ -47,7 +47,7 @@ EPOCH_MAX = (1 << 15) - 1
 EXHAUSTED_EPOCH = EPOCH_MAX - 1  # from it on, InitProducerId gives a new producer id
 
 Partitions = Mapping[TopicPartition, None]  # a value: never changed in place
-# One for all ids that have none: at rest, an id would have two empty dicts of 64 bytes.
+# All ids that have none share this one: otherwise each idle id would have two empty dicts of 64 bytes.
 NO_PARTITIONS: dict[TopicPartition, None] = {}
 
 
@@ -134,7 +134,7 @@ class TransactionalId:
         self.offset = offset  # of the newest record
         # The producer that the last InitProducerId named and replaced: it may repeat that request (KIP-360).
         self.previous = NO_PRODUCER
-        # In Prepare*: the partitions that have not confirmed their marker to this coordinator.
+        # These are the partitions that, in Prepare*, have not confirmed their marker to this coordinator.
         self.unmarked = NO_PARTITIONS
         self.connection = 0  # the latest connection that used this producer id and epoch (`connections.py`)
 
@@ -208,12 +208,12 @@ class TransactionalIds:
     """The ids by name, and those among them whose decision waits to be carried out."""
 
     by_name: dict[str, TransactionalId] = field(default_factory=dict)
-    # In Prepare*, oldest record first: that is the order in which the records are committed. The sender of the markers
-    # takes the ids out; a coordinator that loads the log finds all of them here.
-    # Ordered, because the first entry of a plain dict is found behind all those that were removed before it.
+    # These ids are in Prepare*, oldest record first: that is the order in which the records are committed. The sender
+    # of the markers takes the ids out; a coordinator that loads the log finds all of them here.
+    # The dict is ordered, because the first entry of a plain one is found behind all those that were removed before it.
     decided: OrderedDict[str, TransactionalId] = field(default_factory=OrderedDict)
     overdue: Overdue = field(default_factory=Overdue)
-    forgotten_offset: int = NO_OFFSET  # of the newest tombstone; that an id is unknown rests on it
+    forgotten_offset: int = NO_OFFSET  # of the newest tombstone; the answer that an id is unknown depends on it
 
 
 def replay(ids: TransactionalIds, record: TransactionRecord, offset: int) -> None:

@@ -128,7 +128,7 @@ class Verification:
         try:
             await self._ask(coordinator, questions)
         finally:
-            # Also after a bug or a cancellation: a request that waits for ever would hold its connection.
+            # A bug or a cancellation answers them, too: a request that waits for ever would hold its connection.
             for question in questions.values():
                 if not question.answered.is_set():
                     question.answer_all(ErrorCode.NETWORK_EXCEPTION)
@@ -141,7 +141,7 @@ class Verification:
         request = m.AddPartitionsToTxnRequest(transactions=[_row(name, each) for name, each in questions.items()])
         try:
             response = await peer.ask(request, self._timeout_ms(), version_min=VERIFYING_VERSION)
-        # As in Kafka: an older coordinator cannot be asked, so its transactions are not verified.
+        # An older coordinator cannot be asked, so its transactions are not verified, as in Kafka.
         except PeerTooOld:
             for question in questions.values():
                 question.answer_all(ErrorCode.NONE)
