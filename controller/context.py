@@ -264,15 +264,15 @@ class ControllerContext:
 
         Configurations are read only of topics that have no clean candidate for a leader: usually none at all.
         """
-        doubtful: dict[str, None] = {}
+        without_clean_leader: dict[str, None] = {}
         for part in in_slices(topic_partitions):
-            doubtful |= topics_without_clean_leader(self.image, part)
+            without_clean_leader |= topics_without_clean_leader(self.image, part)
             await trio.lowlevel.checkpoint()
         by_default = self.config.unclean_leader_election_enable
-        configs = await loading.read_topic_configs(self.store, doubtful)
+        configs = await loading.read_topic_configs(self.store, without_clean_leader)
         unclean = {
             topic: None
-            for topic in doubtful
+            for topic in without_clean_leader
             if _is_true(configs.get(topic, {}).get("unclean.leader.election.enable"), by_default)
         }
         return LeaderRules(self.term.epoch, unclean, self.metadata_version.marks_recovery)

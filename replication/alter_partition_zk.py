@@ -61,7 +61,7 @@ class AlterPartitionZk:
 
     async def run(self) -> None:
         """Announce the written changes to the controller; for ever."""
-        # As if there had been an announcement: otherwise the first change would not wait for others.
+        # The first change waits for others, too, as if there had been an announcement.
         self._announced_at = trio.current_time()
         while True:
             await trio.sleep(LOOK_SECONDS)

@@ -67,26 +67,26 @@ class _Question:
 class Confirmation(Waiter):
     """The questions that wait at one partition. It is woken in their place: there may be thousands of them."""
 
-    __slots__ = ("_leading_since", "_partition", "_questions", "doubt")
+    __slots__ = ("_leading_since", "_partition", "_questions", "awaited_mark")
 
     def __init__(self, partition: Confirmed) -> None:
         super().__init__()
         self._partition = partition
         self._leading_since = partition.leading_since
         self._questions: OrderedDict[int, _Question] = OrderedDict()  # by their marks, which count up
-        # The mark of the last question, 0 if a follower's next fetch need not come soon. It outlasts a question that
-        # waits no more: the next one is asked soon, and a follower that is silent leaves the ISR.
-        self.doubt = 0
+        # The mark of the newest question, 0 if no follower's fetch is awaited. It stays after a question timed out: the
+        # next one usually follows soon, and a follower that is silent leaves the ISR.
+        self.awaited_mark = 0
 
     def ask(self) -> _Question:
         """Begin to wait for the followers. `forget` ends it."""
-        if not self.doubt:
+        if not self.awaited_mark:
             self._leading_since = self._partition.leading_since
         question = _Question(self._partition.mark())
-        self.doubt, self._questions[question.mark] = question.mark, question
+        self.awaited_mark, self._questions[question.mark] = question.mark, question
         self.look()
         if not question.answered.is_set():
-            wake_followers(self._partition)  # their fetches that wait are answered (`is_doubted_before`)
+            wake_followers(self._partition)  # their fetches that wait are answered (`is_fetch_awaited`)
         return question
 
     def forget(self, question: _Question) -> None:
@@ -103,7 +103,7 @@ class Confirmation(Waiter):
     def look(self) -> None:
         """Answer the questions after which each follower has followed; all of them if the role is over."""
         # Called at each fetch of a follower.
-        if not self.doubt:
+        if not self.awaited_mark:
             return
         partition = self._partition
         questions = self._questions
@@ -113,12 +113,12 @@ class Confirmation(Waiter):
         followed = [
             each.followed_after for replica, each in partition.followers.items() if partition.is_in_maximal_isr(replica)
         ]
-        settled = min(followed, default=self.doubt + 1) if leads else self.doubt + 1
+        settled = min(followed, default=self.awaited_mark + 1) if leads else self.awaited_mark + 1
         while questions and next(iter(questions)) < settled:
             _, question = questions.popitem(last=False)
             question.answer(ErrorCode.NONE if leads else ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if self.doubt < settled:
-            self.doubt = 0
+        if self.awaited_mark < settled:
+            self.awaited_mark = 0
         else:
             partition.waiters[self] = None
 
@@ -153,13 +153,13 @@ async def confirm_all(partitions: Iterable[Leader], deadline: float) -> dict[Lea
     return outcomes
 
 
-def doubt_of(partition: Confirmed) -> int:
-    """The mark of the last question; 0 if no fetch of a follower is missing."""
-    return 0 if partition.confirmation is None else partition.confirmation.doubt
+def awaited_mark_of(partition: Confirmed) -> int:
+    """The mark of the newest question; 0 if no fetch of a follower is awaited."""
+    return 0 if partition.confirmation is None else partition.confirmation.awaited_mark
 
 
-def is_doubted_before(partition: Confirmed, replica_id: int) -> bool:
+def is_fetch_awaited(partition: Confirmed, replica_id: int) -> bool:
     """Whether `confirm` waits for another fetch of this follower, which is therefore answered at once."""
     follower = partition.followers.get(replica_id)
-    is_awaited = follower is not None and follower.followed_after < doubt_of(partition)
+    is_awaited = follower is not None and follower.followed_after < awaited_mark_of(partition)
     return is_awaited and partition.is_in_maximal_isr(replica_id)

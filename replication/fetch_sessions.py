@@ -107,7 +107,7 @@ class FetchSession:
     @property
     def value(self) -> tuple[bool, int]:
         """What the session is worth: the one with the lowest value is evicted first."""
-        # As in Kafka: followers' sessions are worth more than consumers', then sessions with more partitions.
+        # Followers' sessions are worth more than consumers', then sessions with more partitions, as in Kafka.
         return self.of_follower, self.partition_count
 
     def want_all(self, named: Named, count: int) -> None:
@@ -300,7 +300,7 @@ class FetchSessions:
             if not exposed:
                 return False
             victim = min(exposed, key=lambda each: each.value)
-            # Also at the same value: two clients would otherwise evict each other again and again.
+            # A session of the same value stays: two clients would otherwise evict each other again and again.
             if victim.value >= value:
                 return False
         self.close(victim.session_id)

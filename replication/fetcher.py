@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 
 PIECE_BYTES = 1 << 18  # appended between two checkpoints, unless one batch is larger: about a millisecond
 ROWS_AT_A_TIME = 100  # response rows handled between two checkpoints
-REST_SECONDS_AFTER_MISTAKE = 1.0  # a bug that fails every round must not keep the event loop busy
+DELAY_SECONDS_AFTER_MISTAKE = 1.0  # a bug that fails every round must not keep the event loop busy
 
 Answer = TypeVar("Answer", bound=m.Message)
 Arguments = TypeVarTuple("Arguments")
@@ -75,8 +75,8 @@ class Fetcher:
         self._session = FetchSession()
         self._following = Following(deps, leader_id)
         self._wake = trio.Event()
-        # Set while a Fetch waits, the only request that `interrupt` cancels: the leader may hold it back until records
-        # arrive, and answers the others at once.
+        # This is set while a Fetch waits, the only request that `interrupt` cancels: the leader may hold it back until
+        # records arrive, and answers the others at once.
         self._polling: trio.CancelScope | None = None
         self._count = deps.fetcher_count
         self._unsynced: dict[Followed, None] = {}  # their logs may wait for a demanded flush
@@ -119,8 +119,8 @@ class Fetcher:
                 # The round may have failed between a response and its evaluation, so the session is unknown.
                 if round_.failed:
                     self._session.lost()
-                    self._following.rest_all([each.key for each in self._following])
-                    await trio.sleep(REST_SECONDS_AFTER_MISTAKE)
+                    self._following.delay_all([each.key for each in self._following])
+                    await trio.sleep(DELAY_SECONDS_AFTER_MISTAKE)
         finally:
             self._peer.close()
             logger.info("fetcher %d follows broker %d no more", self.index, self.leader_id)
@@ -129,10 +129,10 @@ class Fetcher:
         # A new event comes first: an `interrupt` during the awaits below then ends `_sleep`.
         self._wake = trio.Event()
         self._move_away()
-        self._following.end_rests()
+        self._following.resume_delayed()
         # A fetch offset tells the leader that all records before it are durable, so the flush comes before the Fetch.
         await self._sync()
-        # Before `update`: a log that agrees with the leader's now is fetched in this round.
+        # Logs are truncated before `update`: one that agrees with the leader's now is fetched in this round.
         await self._truncate()
         self._following.update(self._session)
         if self._session.is_empty:
@@ -163,7 +163,7 @@ class Fetcher:
                 self._place(followed)
 
     async def _sleep(self) -> None:
-        # Only a rest ends with time. A failed partition waits for its next role, whose `add` interrupts.
+        # A delay ends with time. A failed partition waits for its next role, whose `add` interrupts.
         with trio.move_on_at(self._following.next_at):
             await self._wake.wait()
 
@@ -174,7 +174,7 @@ class Fetcher:
         session = self._session
         config = self._deps.config
 
-        # As in Kafka, one topic without an id makes the whole request use names, and so an older version.
+        # One topic without an id makes the whole request use names, and so an older version, as in Kafka.
         version = self._following.fetch_version
         by_id = version >= FETCH_TOPIC_ID_VERSION and session.all_have_ids
         if not by_id:
@@ -200,16 +200,16 @@ class Fetcher:
             # The leader may have handled the request, so its end of the session is unknown.
             session.lost()
             if not interrupted:
-                self._following.rest_all(asked.positions)
+                self._following.delay_all(asked.positions)
             return
 
         rows = session.take(asked, response)
         if isinstance(rows, str):
             logger.info("broker %d: an answer to Fetch cannot be used: %s", self.leader_id, rows, extra=self._extra)
 
-            # After a bad incremental response a full request follows at once. If that one fails too, there is a pause.
+            # A full request follows a bad incremental response at once. If that one fails too, there is a pause.
             if asked.is_full:
-                self._following.rest_all(asked.positions)
+                self._following.delay_all(asked.positions)
             return
 
         await self._take_rows(asked.positions, rows)
@@ -225,7 +225,7 @@ class Fetcher:
                 await self._contain(followed, self._take_row, positions[key], row, parted)
             if number % ROWS_AT_A_TIME == 0:
                 await trio.lowlevel.checkpoint()
-        # Last: truncations wait for threads and the disk, and must not delay the records of other partitions.
+        # Truncations come last: they wait for threads and the disk, and must not delay the records of other partitions.
         await self._part_all(parted)
 
     async def _take_row(
@@ -245,7 +245,7 @@ class Fetcher:
             case OutOfRange():
                 await self._come_into_range(followed)
             case Wait():
-                self._following.rest(followed, verdict.code)
+                self._following.delay(followed, verdict.code)
             case Fail():
                 self._following.fail(followed, verdict.code)
 
@@ -290,7 +290,7 @@ class Fetcher:
         except StorageError:
             # If the directory failed, the partition has left and this does nothing. If a file descriptor was lacking,
             # the next attempt may succeed.
-            self._following.rest(followed, ErrorCode.KAFKA_STORAGE_ERROR)
+            self._following.delay(followed, ErrorCode.KAFKA_STORAGE_ERROR)
             return False
         return True
 
@@ -330,8 +330,8 @@ class Fetcher:
         except StorageError as error:
             partition.fail_storage(error)
 
-            # As in `_leave_behind`: this has an effect only if a file descriptor was lacking.
-            self._following.rest(followed, ErrorCode.KAFKA_STORAGE_ERROR)
+            # This has an effect only if a file descriptor was lacking, as in `_leave_behind`.
+            self._following.delay(followed, ErrorCode.KAFKA_STORAGE_ERROR)
             return False
 
         self._following.touch(followed)
@@ -339,7 +339,7 @@ class Fetcher:
             # A damaged response may be intact the next time. Offsets that do not rise would come again (Kafka fails
             # the partition, too).
             if appended == ErrorCode.CORRUPT_MESSAGE:
-                self._following.rest(followed, appended)
+                self._following.delay(followed, appended)
             else:
                 self._following.fail(followed, appended)
             return False
@@ -388,13 +388,13 @@ class Fetcher:
         parted: list[tuple[Followed, Diverged]] = []
         for followed in self._following.truncating:
             log = followed.partition.log
-            if log is None or followed.failed or self._following.is_resting(followed):
+            if log is None or followed.failed or self._following.is_delayed(followed):
                 continue
             if log.epochs.latest_epoch is None:
                 parted.append((followed, OF_UNKNOWN_EPOCHS))
             else:
                 position = position_of(followed, log, self._following.fetch_version)
-                # In the versions that need this question, `position_of` leaves the epoch out.
+                # The versions that need this question are those for which `position_of` leaves the epoch out.
                 asking[followed.key] = position._replace(last_fetched_epoch=log.epochs.latest_epoch)
 
         await self._part_all(parted)
@@ -404,7 +404,7 @@ class Fetcher:
     async def _ask_epoch_ends(self, asking: dict[TopicPartition, Position]) -> None:
         response = await self._ask(epochs_request(asking, self._deps.broker_id), m.OffsetForLeaderEpochResponse)
         if response is None:
-            self._following.rest_all(asking)
+            self._following.delay_all(asking)
             return
         parted: list[tuple[Followed, Diverged]] = []
         for key, row in epoch_ends(response):
@@ -414,14 +414,14 @@ class Fetcher:
             if asked is not None and followed in self._following.truncating:
                 await self._contain(followed, self._take_epoch_end, asked, row, parted)
         # What remains in `asking` was missing in the response: a pause comes before the next question.
-        self._following.rest_all(asking)
+        self._following.delay_all(asking)
         await self._part_all(parted)
 
     async def _take_epoch_end(
         self, followed: Followed, asked: Position, row: EpochEnd, parted: list[tuple[Followed, Diverged]]
     ) -> None:
         log = followed.partition.log
-        # Not `Following.position`, which is None while a log is in `_truncating`.
+        # `Following.position` would be None here, because the log is in `truncating`.
         now = None if log is None else position_of(followed, log, self._following.fetch_version)
         await self._carry_out(followed, judge_epoch_end(asked, now, row), parted)
 
@@ -448,7 +448,7 @@ class Fetcher:
             self._following.is_in_line(followed)
         # An unchanged log would bring the same request and the same response at once.
         elif before == (log.log_end_offset, log.epochs.latest_epoch):
-            self._following.rest(followed, ErrorCode.NONE)
+            self._following.delay(followed, ErrorCode.NONE)
         # The next round asks about the new end of the log; it must not sleep before.
         else:
             self._wake.set()
@@ -503,7 +503,7 @@ class Fetcher:
             await self._cut(followed, start_offset, start_over=True)
         # The leader's log includes the offset by now. A pause keeps a repeated error from looping.
         else:
-            self._following.rest(followed, ErrorCode.OFFSET_OUT_OF_RANGE)
+            self._following.delay(followed, ErrorCode.OFFSET_OUT_OF_RANGE)
 
     async def _leader_offset(self, followed: Followed, timestamp: int) -> int | None:
         """The leader's log end (LATEST) or log start offset (EARLIEST). None after an error, which is handled here, or
@@ -519,7 +519,7 @@ class Fetcher:
         if error == ErrorCode.FENCED_LEADER_EPOCH:
             self._following.fail(followed, error)
         else:
-            self._following.rest(followed, error)
+            self._following.delay(followed, error)
         return None
 
     # -- errors

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from barnabas.world.world import World
 
 # After a leader election a follower often asks before the new leader has got its LeaderAndIsr, which then arrives soon.
-# So the first rest is short, and each further one is twice as long, up to replica.fetch.backoff.ms, until a Fetch
-# succeeds. In Kafka every rest has that length.
-FIRST_REST_SECONDS = 0.05
+# So the first delay is short, and each further one is twice as long, up to replica.fetch.backoff.ms, until a Fetch
+# succeeds. In Kafka every delay has that length.
+FIRST_DELAY_SECONDS = 0.05
 FETCH_KEY = 1  # the API key of Fetch
 
 
@@ -55,7 +55,7 @@ class Throttle(Protocol):
 
     def covers(self, config: "TopicConfig", partition: int) -> bool: ...
     def note(self, size_bytes: int) -> None: ...
-    def rest_seconds(self) -> float: ...
+    def throttle_seconds(self) -> float: ...
 
 
 class Followable(Protocol):
@@ -87,14 +87,14 @@ class Followed:
 
     __slots__ = (
         "cut_ended",
+        "delayed_until",
         "failed",
         "is_in_sync",
         "is_truncating",
         "key",
         "leader_epoch",
-        "next_rest_seconds",
+        "next_delay_seconds",
         "partition",
-        "rests_until",
     )
 
     def __init__(self, partition: Followable, *, is_truncating: bool) -> None:
@@ -104,20 +104,20 @@ class Followed:
         self.is_truncating = is_truncating  # the log's end must be compared with the leader's before the first Fetch
         # Whether the last response reached the leader's high watermark; never yet in this leader epoch at first.
         self.is_in_sync = False
-        self.rests_until = -math.inf  # trio's clock
-        self.next_rest_seconds = FIRST_REST_SECONDS
+        self.delayed_until = -math.inf  # trio's clock
+        self.next_delay_seconds = FIRST_DELAY_SECONDS
         self.failed = False  # not fetched until the next role
         self.cut_ended: trio.Event | None = None  # set when the running truncation ends; None while there is none
 
     def back_off(self, seconds_max: float, now: float) -> None:
-        """Rest from `now` on, twice as long as the last time, until a Fetch succeeds."""
-        seconds = min(self.next_rest_seconds, seconds_max)
-        self.next_rest_seconds = 2 * seconds
-        self.rests_until = now + seconds
+        """Delay the next Fetch, from `now` on, twice as long as the last time, until one succeeds."""
+        seconds = min(self.next_delay_seconds, seconds_max)
+        self.next_delay_seconds = 2 * seconds
+        self.delayed_until = now + seconds
 
     def has_fetched(self, log_end_offset: int, high_watermark: int) -> None:
         """A response was appended: the log ends here now, and the leader's high watermark is this."""
-        self.next_rest_seconds = FIRST_REST_SECONDS
+        self.next_delay_seconds = FIRST_DELAY_SECONDS
         self.is_in_sync = high_watermark <= log_end_offset
 
     def is_covered_by(self, throttle: Throttle) -> bool:
@@ -126,20 +126,20 @@ class Followed:
 
 
 def held_back(throttle: Throttle | None, followed: Iterable[Followed], now: float) -> Iterator[Followed]:
-    """The throttled replicas that rest now, out of sync, because more was received than the rate allows."""
-    seconds = 0.0 if throttle is None else throttle.rest_seconds()
-    # Nearly always: no replica is throttled.
+    """The throttled replicas that are delayed now, out of sync, because more was received than the rate allows."""
+    seconds = 0.0 if throttle is None else throttle.throttle_seconds()
+    # Throttling is rare, so usually no replica is looked at.
     if throttle is None or not seconds:
         return
     for each in followed:
         if not each.is_in_sync and each.is_covered_by(throttle):
-            each.rests_until = max(each.rests_until, now + seconds)
+            each.delayed_until = max(each.delayed_until, now + seconds)
             yield each
 
 
 def position_of(followed: Followed, log: "PartitionLog", fetch_version: int) -> Position:
     """The position from which to fetch the partition with this log."""
-    # With epoch -1 the leader compares nothing: the fetcher has made the logs agree, or this one is empty.
+    # The leader compares nothing with epoch -1: the fetcher has made the logs agree, or this one is empty.
     epoch = log.epochs.latest_epoch if fetch_version >= EPOCH_IN_FETCH_VERSION else None
     return Position(
         (log.topic_id if followed.partition.fetched_by_id else None) or ZERO_TOPIC_ID,
@@ -166,7 +166,7 @@ class FetcherDeps:
     @property
     def fetch_version(self) -> int:
         """The Fetch version for the configured inter.broker.protocol.version."""
-        # As in Kafka, brokers do not negotiate this version: all of them know the configured level.
+        # Brokers do not negotiate this version, as in Kafka: all of them know the configured level.
         return inter_broker_versions(self.config.inter_broker_protocol_version)[FETCH_KEY]
 
     @property

@@ -159,7 +159,7 @@ class FetchSession:
         """The rows of the last Fetch's response, by partition. Or the reason why it is unusable: the next Fetch is then
         a full one."""
         if response.error_code:
-            # After other errors the id stays: a full request that carries an id closes that session at the leader.
+            # The id stays after other errors: a full request that carries an id closes that session at the leader.
             if response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
                 self._session_id = NO_SESSION_ID
             self.lost()
@@ -338,7 +338,7 @@ class OutOfRange(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """A retriable error: the partition rests."""
+    """A retriable error: the partition is delayed."""
 
     code: int
 

@@ -1,7 +1,7 @@
 """The partitions that one fetcher follows, and which of them it may fetch now.
 
-A partition is not fetched while it rests after an error, while its log may differ from the leader's, or after it has
-failed. A round compares the positions of `touched` partitions only, so quiet ones cost nothing.
+A partition is not fetched while it is delayed after an error, while its log may differ from the leader's, or after it
+has failed. A round compares the positions of `touched` partitions only, so quiet ones cost nothing.
 """
 
 import logging
@@ -17,7 +17,7 @@ from barnabas.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-REST_SECONDS_MIN = 0.01  # replica.fetch.backoff.ms may be 0
+DELAY_SECONDS_MIN = 0.01  # replica.fetch.backoff.ms may be 0
 
 
 class Following:
@@ -26,11 +26,11 @@ class Following:
     def __init__(self, deps: FetcherDeps, leader_id: int) -> None:
         self._deps = deps
         self._leader_id = leader_id
-        # Read once, as the inter-broker protocol version changes with a restart only.
+        # The version is read once, because the inter-broker protocol version changes with a restart only.
         self.fetch_version = deps.fetch_version
         self._followed: dict[TopicPartition, Followed] = {}
         self._touched: dict[TopicPartition, None] = {}  # their positions may differ from those in the session
-        self._resting: dict[Followed, None] = {}
+        self._delayed: dict[Followed, None] = {}
         self.truncating: dict[Followed, None] = {}  # their logs may differ from the leader's
 
     def __iter__(self) -> Iterator[Followed]:
@@ -49,15 +49,15 @@ class Following:
         self._touched[followed.key] = None
         if followed.is_truncating:
             self.truncating[followed] = None
-        # A partition that comes from another fetcher continues its rest here.
-        if followed.rests_until > trio.current_time():
-            self._resting[followed] = None
+        # A partition that comes from another fetcher continues its delay here.
+        if followed.delayed_until > trio.current_time():
+            self._delayed[followed] = None
 
     def remove(self, key: TopicPartition) -> Followed:
         """Stop following this partition."""
         followed = self._followed.pop(key)
         self._touched[key] = None
-        self._resting.pop(followed, None)
+        self._delayed.pop(followed, None)
         self.truncating.pop(followed, None)
         return followed
 
@@ -65,14 +65,14 @@ class Following:
         """Whether it is still followed, under the same leader epoch."""
         return self._followed.get(followed.key) is followed and followed.partition.log is not None
 
-    def is_resting(self, followed: Followed) -> bool:
+    def is_delayed(self, followed: Followed) -> bool:
         """Whether it is not fetched for a while."""
-        return followed in self._resting
+        return followed in self._delayed
 
     def position(self, followed: Followed) -> Position | None:
         """The position from which to fetch this partition; None while it is not fetched."""
         log = followed.partition.log
-        if log is None or followed.failed or followed in self._resting or followed in self.truncating:
+        if log is None or followed.failed or followed in self._delayed or followed in self.truncating:
             return None
         # A Fetch from the log end would acknowledge records that still wait for a demanded flush (`flush.messages`).
         if log.acknowledgeable_offset < log.log_end_offset:
@@ -95,40 +95,40 @@ class Following:
                 session.want(key, position)
         self._touched.clear()
 
-    # -- rests and failures
+    # -- delays and failures
 
-    def rest(self, followed: Followed, code: int) -> None:
+    def delay(self, followed: Followed, code: int) -> None:
         """Do not fetch this partition for a while, because of this error."""
         if not self.is_current(followed):
             return
         why = error_name(code)
         logger.info("%s is not fetched from broker %d for a while: %s", followed.key, self._leader_id, why)
-        self.rest_all([followed.key])
+        self.delay_all([followed.key])
 
-    def rest_all(self, keys: Iterable[TopicPartition]) -> None:
+    def delay_all(self, keys: Iterable[TopicPartition]) -> None:
         """Do not fetch these partitions for a while, at most `replica.fetch.backoff.ms`."""
-        rest_seconds_max = max(self._deps.config.replica_fetch_backoff_ms / 1000, REST_SECONDS_MIN)
+        delay_seconds_max = max(self._deps.config.replica_fetch_backoff_ms / 1000, DELAY_SECONDS_MIN)
         for key in keys:
             followed = self._followed.get(key)
             if followed is not None:
-                followed.back_off(rest_seconds_max, trio.current_time())
-                self._resting[followed] = None
+                followed.back_off(delay_seconds_max, trio.current_time())
+                self._delayed[followed] = None
                 self._touched[key] = None
 
-    def end_rests(self) -> None:
-        """Fetch again what has rested long enough; let those rest that are throttled."""
+    def resume_delayed(self) -> None:
+        """Fetch again what was delayed long enough; delay those that are throttled."""
         now = trio.current_time()
         for followed in held_back(self._deps.throttle, self._followed.values(), now):
-            self._resting[followed] = None
+            self._delayed[followed] = None
             self._touched[followed.key] = None
-        for followed in [each for each in self._resting if each.rests_until <= now]:
-            del self._resting[followed]
+        for followed in [each for each in self._delayed if each.delayed_until <= now]:
+            del self._delayed[followed]
             self._touched[followed.key] = None
 
     @property
     def next_at(self) -> float:
-        """When the first rest ends, on trio's clock."""
-        return min((each.rests_until for each in self._resting), default=math.inf)
+        """When the first delay ends, on trio's clock."""
+        return min((each.delayed_until for each in self._delayed), default=math.inf)
 
     def fail(self, followed: Followed, code: int) -> None:
         """Do not fetch this partition until its next role, because of this error."""

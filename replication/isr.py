@@ -119,11 +119,13 @@ class LagLimits(NamedTuple):
     messages: int  # replica.lag.max.messages; 0: no limit
 
 
-def is_caught_up(follower: Follower, leader_end_offset: int, now_ms: float, limits: LagLimits, doubt: int = 0) -> bool:
-    """Whether a follower is in sync, by its last fetches. `doubt` is the mark of a question that waits for them."""
+def is_caught_up(
+    follower: Follower, leader_end_offset: int, now_ms: float, limits: LagLimits, awaited_mark: int = 0
+) -> bool:
+    """Whether a follower is in sync, by its last fetches. A question with `awaited_mark` waits for them."""
     # As in Kafka, a follower with the whole log stays in sync although it does not fetch: the ISR of a quiet partition
     # need not change. But a question would wait for it without end (`confirmation.py`).
-    if follower.log_end_offset == leader_end_offset and follower.followed_after >= doubt:
+    if follower.log_end_offset == leader_end_offset and follower.followed_after >= awaited_mark:
         return True
     # The limit is off by default. A burst of writes would put all followers out of sync for a moment, while the limit
     # on time does not depend on the load.
@@ -162,13 +164,13 @@ def decide_shrunk(
     leader_end_offset: int,
     now_ms: float,
     limits: LagLimits,
-    doubt: int,
+    awaited_mark: int,
 ) -> list[int]:
     """The in-sync replicas without the stuck and the slow ones. The leader is not in `followers` and stays."""
     return [
         each
         for each in in_sync
-        if each not in followers or is_caught_up(followers[each], leader_end_offset, now_ms, limits, doubt)
+        if each not in followers or is_caught_up(followers[each], leader_end_offset, now_ms, limits, awaited_mark)
     ]
 
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from barnabas.storage.log import PartitionLog
     from barnabas.world.world import World
 
-REST_SECONDS = 1.0  # the longest sleep: the rate may be reconfigured meanwhile
-NO_REST_SECONDS = 0.001  # a shorter wait is skipped: its excess stays and adds up
+THROTTLE_SECONDS_MAX = 1.0  # the longest sleep: the rate may be reconfigured meanwhile
+THROTTLE_SECONDS_MIN = 0.001  # a shorter wait is skipped: its excess stays and adds up
 
 
 class MoveConfig(Protocol):
@@ -52,18 +52,18 @@ class Pace:
 
     async def wait(self) -> None:
         """Return when reading is allowed."""
-        # Again after each sleep: the fetchers share the rate, and another one may have read meanwhile.
-        while (seconds := self._rest_seconds()) > NO_REST_SECONDS:
-            await trio.sleep(min(seconds, REST_SECONDS))
+        # The rate is asked again after each sleep: the fetchers share it, and another one may have read meanwhile.
+        while (seconds := self._throttle_seconds()) > THROTTLE_SECONDS_MIN:
+            await trio.sleep(min(seconds, THROTTLE_SECONDS_MAX))
 
     def spend(self, size_bytes: int) -> None:
         """Count bytes that were read."""
         # Called for its effect: it brings the excess up to the current time.
-        self._rest_seconds()
+        self._throttle_seconds()
         # The size is known only after the read. So a large read exceeds the rate at once, and the next wait is longer.
         self._excess_bytes += size_bytes
 
-    def _rest_seconds(self) -> float:
+    def _throttle_seconds(self) -> float:
         rate = self._config.alter_log_dirs_bytes_per_second
         now = trio.current_time()
         self._excess_bytes = max(self._excess_bytes - (now - self._excess_at) * rate, 0.0)
@@ -235,7 +235,7 @@ class LocalLeader:
                 found = self._log(topic.topic, asked.partition)
                 if isinstance(found, ErrorCode):
                     row.error_code = found
-                # As for every replica, the latest epoch ends at the log end offset, which uncommitted records reach.
+                # The latest epoch ends at the log end offset, which uncommitted records reach, as for every replica.
                 else:
                     log = found[1]
                     row.leader_epoch, row.end_offset = log.epochs.end_offset_for(asked.leader_epoch, log.log_end_offset)

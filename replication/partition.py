@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from barnabas.replication.confirmation import Confirmation, confirm, doubt_of
+from barnabas.replication.confirmation import Confirmation, awaited_mark_of, confirm
 from barnabas.replication.isr import (
     UNKNOWN_OFFSET,
     Arrival,
@@ -333,7 +333,7 @@ class Partition:
         """
         if self.log is None or not self.is_leader:
             return Deletion(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        # As in Kafka: a topic that is only compacted promises to keep the last value of each key.
+        # A topic that is only compacted promises to keep the last value of each key, so Kafka refuses, too.
         if not self.config.deletes:
             return Deletion(ErrorCode.POLICY_VIOLATION)
         if offset == TO_HIGH_WATERMARK:
@@ -349,8 +349,8 @@ class Partition:
         """The lowest log start offset of the live replicas; -1 without a log, or while a live follower's is unknown."""
         if self.log is None:
             return UNKNOWN_OFFSET
-        # As in Kafka: a dead replica would hold DeleteRecords until the timeout. When it is back it takes over the
-        # leader's log start offset.
+        # A dead replica would hold DeleteRecords until the timeout, so it does not count, as in Kafka. When it is back
+        # it takes over the leader's log start offset.
         live = [replica for replica in self.replicas if replica in live_brokers]
         return decide_low_watermark(self.log.log_start_offset, live, self.followers)
 
@@ -420,7 +420,7 @@ class Partition:
             # Without other in-sync replicas the records are committed at once.
             committed = self._advance_high_watermark()
 
-            # Without followers nothing stays outstanding.
+            # Nothing stays outstanding if there are no followers.
             more_expected = self.followers and self._outstanding.appended(appended.last_offset + 1)
             if self.waiters:
                 wake(self, committed=committed, expected=self._outstanding if more_expected else None)
@@ -556,8 +556,8 @@ class Partition:
         watch = self._watch
         in_sync = self.in_sync_replicas
         limits = watch.limits
-        doubt = doubt_of(self)
-        left = decide_shrunk(in_sync, self.followers, log.log_end_offset, watch.now_ms(), limits, doubt)
+        awaited_mark = awaited_mark_of(self)
+        left = decide_shrunk(in_sync, self.followers, log.log_end_offset, watch.now_ms(), limits, awaited_mark)
         if len(left) < len(in_sync):
             self._ask_isr(left)
 

@@ -90,7 +90,8 @@ class Replicas:
         self.broker_id = broker_id
         self.controller_epoch = 0
 
-        # By client id: another client with the epoch of the controller must not shut the controller out.
+        # The latest connections are kept by client id: another client with the epoch of the controller must not shut
+        # the controller out.
         self._controllers = LatestConnections[str | None](CONTROLLERS_MAX)
         self.broker_epoch = -1
         self.coordinators: dict[str, Coordinator] = {}
@@ -164,7 +165,7 @@ class Replicas:
                     if refused:
                         return refused
                     errors |= await self._apply({key: asked[key] for key in keys})
-        # After an expired session this broker registers again, and the controller then sends all roles again.
+        # This broker registers again after an expired session, and the controller then sends all roles again.
         except SessionExpired:
             return ErrorCode.STALE_BROKER_EPOCH
         except StoreError as error:
@@ -222,7 +223,7 @@ class Replicas:
         if refused:
             return refused
         deleted = self._metadata.apply(request)
-        # After `apply`: a leader that this broker waits for may be alive now.
+        # The fetchers come after `apply`: a leader that this broker waits for may be alive now.
         self._fetchers.metadata_changed()
         self._tell_deleted(deleted)
         # The controller sends no StopReplica for a replica that was reassigned while this broker had no session. A
@@ -486,7 +487,7 @@ class Replicas:
         if log.topic_id is not None:
             self._names[log.topic_id] = key.topic
 
-        # After `become`: both take over the new leader epoch.
+        # These two follow `become`, because both take over the new leader epoch.
         if not partition.is_leader:
             self._fetchers.follow(partition)
         self._moves.begin(partition)
@@ -532,7 +533,7 @@ class Replicas:
             return ErrorCode.FENCED_LEADER_EPOCH
         await self._leave([key])
 
-        # Only now: the directory may have failed during the await.
+        # The log is looked up only now, because the directory may have failed during the await.
         log = self.logs.get(key)
 
         # A follower that stops without deletion stays in the table: its leader epoch fences delayed requests. A leader

@@ -10,7 +10,7 @@ connection sends with `sendfile`.
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.fetching.preferred_replica import RACK_AWARE_SELECTOR, choose_replica
-from barnabas.replication.confirmation import is_doubted_before
+from barnabas.replication.confirmation import is_fetch_awaited
 from barnabas.replication.fetch_sessions import Wanted
 from barnabas.replication.isr import Pulse
 from barnabas.replication.partition import Partition
@@ -95,7 +95,7 @@ class FetchPlan:
         self.has_slices = False  # whether a row may carry a file slice
         self._sealed: set[Wanted] = set()  # partitions whose records are a slice of a sealed segment
         self.planned_bytes = 0
-        self.doubted: dict[Wanted, None] = {}  # partitions whose leader waits for the follower's next fetches
+        self.awaited: dict[Wanted, None] = {}  # partitions whose leader waits for the follower's next fetches
         self.urgent = False  # an error, a diverging epoch or a preferred replica: answer without waiting
 
         # Set by the handler before it plans changed partitions again. From then on the request's fetch offsets are old:
@@ -108,7 +108,7 @@ class FetchPlan:
         if before is not None:
             self._take_back(wanted)
             self.left_over.pop(wanted, None)
-            self.doubted.pop(wanted, None)
+            self.awaited.pop(wanted, None)
 
         # The follower's progress counts only from valid fetches; `_note_progress` sets it again if this one is.
         if wanted.follower is not None and not self.has_waited:
@@ -124,8 +124,8 @@ class FetchPlan:
             self._take_back(wanted)
             self._fail(wanted, partition.fail_storage(error))
 
-        if self.replica_id >= 0 and is_doubted_before(partition, self.replica_id):
-            self.doubted[wanted] = None
+        if self.replica_id >= 0 and is_fetch_awaited(partition, self.replica_id):
+            self.awaited[wanted] = None
         return partition
 
     def is_joining(self, wanted: Wanted) -> bool:
@@ -309,7 +309,7 @@ class FetchPlan:
         if not throttle.covers(partition.config, wanted.partition_index):
             return False
         self.throttled[wanted] = None
-        return self.replica_id not in partition.in_sync_replicas and throttle.rest_seconds() > 0
+        return self.replica_id not in partition.in_sync_replicas and throttle.throttle_seconds() > 0
 
     def note_throttled(self) -> None:
         """Count what is sent to throttled followers, those in the ISR included."""

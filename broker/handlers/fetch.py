@@ -366,7 +366,7 @@ async def _select_rows(plan: FetchPlan, session: FetchSession, *, incremental: b
         # a follower whose fetches confirm the leader, too.
         if has_news:
             served.append(wanted)
-        elif wanted in plan.left_over or wanted in plan.doubted or plan.is_joining(wanted):
+        elif wanted in plan.left_over or wanted in plan.awaited or plan.is_joining(wanted):
             session.due[wanted] = None
         offsets = row.high_watermark, row.log_start_offset
         if has_news or not incremental or offsets != (wanted.sent_high_watermark, wanted.sent_log_start_offset):
@@ -427,7 +427,7 @@ async def _fill(plan: FetchPlan, named: Named, request: m.FetchRequest) -> None:
 
 
 def _enough(plan: FetchPlan, request: m.FetchRequest) -> bool:
-    return plan.urgent or plan.planned_bytes >= plan.min_bytes or request.max_wait_ms <= 0 or bool(plan.doubted)
+    return plan.urgent or plan.planned_bytes >= plan.min_bytes or request.max_wait_ms <= 0 or bool(plan.awaited)
 
 
 # -- requests and rows

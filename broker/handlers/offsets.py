@@ -154,10 +154,10 @@ async def _fill(
     if isinstance(log, ErrorCode):
         row.error_code = log
         return
-    is_doubted = _needs_confirmation(request, asked) and confirmed.get(partition, NOT_LEADER)
+    may_be_outdated = _needs_confirmation(request, asked) and confirmed.get(partition, NOT_LEADER)
 
     # What the log holds is uncertain until the truncation ends; Fetch answers the same error.
-    if is_doubted or log.is_being_cut:
+    if may_be_outdated or log.is_being_cut:
         row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return
     end_offset = _end_offset(partition, log, request)

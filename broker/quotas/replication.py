@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from barnabas.config.live import TopicConfig
 
 ALL_REPLICAS = "*"
-REST_SECONDS_MAX = 1.0  # the rate, or the list of throttled replicas, may be changed meanwhile
+THROTTLE_SECONDS_MAX = 1.0  # the rate, or the list of throttled replicas, may be changed meanwhile
 
 
 class ReplicationThrottle:
@@ -48,9 +48,9 @@ class ReplicationThrottle:
         """Count bytes of throttled replicas, of those in sync, too."""
         self._rate.record(size_bytes, self._now_ms())
 
-    def rest_seconds(self) -> float:
+    def throttle_seconds(self) -> float:
         """How long nothing may pass for throttled replicas that are out of sync; 0 if the rate is not above the limit.
 
-        At most REST_SECONDS_MAX: then the caller asks again.
+        At most THROTTLE_SECONDS_MAX: then the caller asks again.
         """
-        return min(throttle_ms(self._rate, self._allowed(), self._now_ms()) / 1000, REST_SECONDS_MAX)
+        return min(throttle_ms(self._rate, self._allowed(), self._now_ms()) / 1000, THROTTLE_SECONDS_MAX)

@@ -64,7 +64,7 @@ class Outdated:
         # time.
         self._deleted: dict[TopicPartition, Mapping[GroupShard, int]] = {}
         self._deletion = trio.Event()
-        self._doubt = trio.Event()
+        self._look_wanted = trio.Event()
         self._compares = False  # whether all offsets are to be compared, and not only those that were loaded
 
     # -- what is known
@@ -82,12 +82,12 @@ class Outdated:
         """A shard was loaded."""
         if self._deleted:
             self._deletion.set()
-        self._doubt.set()
+        self._look_wanted.set()
 
     def look_again(self) -> None:
         """Compare all offsets with the topics that exist now."""
         self._compares = True
-        self._doubt.set()
+        self._look_wanted.set()
 
     def topic_id(self, topic: str) -> bytes:
         """The id that the topic has now; zero if it is unknown."""
@@ -165,8 +165,8 @@ class Outdated:
         """Look up the topics of offsets that were loaded, and remove the offsets whose topic has another id."""
         await self._metadata.is_complete.wait()
         while True:
-            await self._doubt.wait()
-            self._doubt = trio.Event()
+            await self._look_wanted.wait()
+            self._look_wanted = trio.Event()
             await self._look_up(forget)
             compares = self._compares
             self._compares = False

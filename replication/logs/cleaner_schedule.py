@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 BACK_OFF_SECONDS_MIN = 0.01  # the property may be 0, and a search without a pause would take all of the event loop
 DOUBLE_MAX = sys.float_info.max
-REST_SECONDS = 1.0  # the longest wait before the allowed rate is read again: it is a dynamic property
+THROTTLE_SECONDS_MAX = 1.0  # the longest wait before the allowed rate is read again: it is a dynamic property
 
 
 class CleanerConfig(Protocol):
@@ -80,7 +80,7 @@ class Permit:
         directories = self._directories
         return (
             not self.withdrawn.is_set()
-            # As in Kafka, a pass ends when `compact` leaves the policy: keyless records would be lost.
+            # A pass ends when `compact` leaves the policy, as in Kafka: keyless records would be lost.
             and log.config.compacted
             # A log that was deleted, or replaced by a move to another directory, is no longer the one in the table.
             and directories.get(log.topic_partition) is log
@@ -125,7 +125,7 @@ class LogCleaner:
         self._high_watermarks = high_watermarks
         async with trio.open_nursery() as nursery:
             while True:
-                # Before the search: a pass that ends during it must cut the back-off below short.
+                # The event is new before the search: a pass that ends during it must cut the back-off below short.
                 self._pass_ended = trio.Event()
                 while len(self._passes) < self._config.log_cleaner_threads:
                     found = await self._find_filthiest()
@@ -137,8 +137,9 @@ class LogCleaner:
                     found.log.is_being_cleaned = True
                     nursery.start_soon(self._clean, found, permit)
 
-                # Here, not in the retention task: both retention and a pass remove segments, and a log has only one of
-                # them at a time. For topics with both policies, and for records deleted by DeleteRecords.
+                # Old segments are deleted here, not in the retention task, for topics with both policies and for
+                # records deleted by DeleteRecords: both retention and a pass remove segments, and a log has only one of
+                # them at a time.
                 await self._delete_old_segments()
                 with trio.move_on_after(max(self._config.log_cleaner_backoff_ms / 1000, BACK_OFF_SECONDS_MIN)):
                     await self._pass_ended.wait()
@@ -282,7 +283,7 @@ class LogCleaner:
                 del self._passes[log]
                 permit.done.set()
 
-            # After an aborted pass the next search waits for the back-off: at once it would find the same log.
+            # An aborted pass does not cut the back-off short: the next search would find the same log at once.
             if is_clean:
                 self._pass_ended.set()
 
@@ -318,10 +319,10 @@ class LogCleaner:
                 self._deletion.segments_of(log)
             read_bytes += step.read_bytes
             size_bytes += step.written_bytes
-            await self._rest(step.read_bytes + step.written_bytes, permit)
+            await self._throttle(step.read_bytes + step.written_bytes, permit)
 
-        # Only a whole pass moves the checkpoint. An aborted one may have replaced segments already, which does no harm:
-        # the next pass reads them again. A crash before the checkpoint is written has the same effect.
+        # The checkpoint moves after a whole pass only. An aborted one may have replaced segments already, which does no
+        # harm: the next pass reads them again. A crash before the checkpoint is written has the same effect.
         log.first_dirty_offset = cleaning.end_offset
         await self._checkpoints.write_clean_offsets(log)
         seconds = trio.current_time() - started
@@ -333,7 +334,7 @@ class LogCleaner:
         with self._directories.directory_of(log).in_use():
             return await self._world.in_thread(next, steps, None)
 
-    async def _rest(self, work_bytes: int, permit: Permit) -> None:
+    async def _throttle(self, work_bytes: int, permit: Permit) -> None:
         """Wait until `log.cleaner.io.max.bytes.per.second` allows what all passes together have read and written.
 
         As in Kafka a rate of 0 stops all passes; a negative rate, or NaN, sets no limit.
@@ -344,7 +345,7 @@ class LogCleaner:
         # An aborted pass does not wait: a truncation or a deletion waits for its end.
         while self._excess_bytes > 0 and permit.holds():
             rate = self._rate
-            deadline = self._excess_at + min(self._excess_bytes / rate if rate else math.inf, REST_SECONDS)
+            deadline = self._excess_at + min(self._excess_bytes / rate if rate else math.inf, THROTTLE_SECONDS_MAX)
             # The wait is shorter than the clock's resolution.
             if deadline <= self._excess_at:
                 break
@@ -354,7 +355,7 @@ class LogCleaner:
 
     def _allow(self) -> None:
         """Subtract what the rate has allowed since the last call."""
-        # Not below 0: an idle cleaner saves up no allowance for a burst.
+        # The excess never falls below 0: an idle cleaner saves up no allowance for a burst.
         now = trio.current_time()
         self._excess_bytes = max(self._excess_bytes - (now - self._excess_at) * self._rate, 0.0)
         self._excess_at = now
@@ -367,7 +368,7 @@ class LogCleaner:
 
     async def _close(self, log: "PartitionLog", steps: Generator[Step, None, None]) -> None:
         """Close the generator of a pass, which removes files that it has not finished."""
-        # In a thread, like its steps: it waits for the disk. No step of this generator runs any more.
+        # The close runs in a thread, like the steps: it waits for the disk. No step of this generator runs any more.
         try:
             with self._directories.directory_of(log).in_use():
                 await self._world.in_thread(steps.close)

@@ -120,7 +120,8 @@ class FutureLogs:
         topic_id = await self._directories.run(directory, read_partition_metadata, self._world.disk, metadata)
         unique = self._world.rng.randbytes(16)
         if current is None or directory.holds(current) or topic_id not in (None, current.topic_id):
-            # Not deleted: its current log may have been lost with a directory that is not configured any more.
+            # The copy is put aside and not deleted: its current log may have been lost with a directory that is not
+            # configured any more.
             stray = join(directory.path, stray_name(key, unique))
             await self._directories.run(directory, rename_durably, self._world.disk, path, stray)
             logger.warning("%s is no copy of a log that is here; it is put aside as %s", path, stray)
@@ -192,8 +193,8 @@ class FutureLogs:
                             await self._settle(current, future, deleted)
         except StorageError:
             pass  # one of the two directories is offline now
-        # Also after a failed or late attempt, or requests with `flush.messages` would wait for ever. A log that left
-        # its table is abandoned, and a flush would open its files again.
+        # Flushes are released after a failed or late attempt, too, or requests with `flush.messages` would wait for
+        # ever. A log that left its table is abandoned, and a flush would open its files again.
         finally:
             self._gate.release_flushes(current, is_gone=has_flipped)
             self._gate.release_flushes(future, is_gone=not self._directories.directory_of(future).holds(future))
@@ -256,7 +257,7 @@ class FutureLogs:
         if (current.log_start_offset, current.topic_id) != (future.log_start_offset, future.topic_id):
             return False
 
-        # In one step with the rename: a record that is appended between the two would be lost.
+        # The tail is copied in one step with the rename: a record that is appended between the two would be lost.
         if not self._copy_tail(current, future):
             return False
 
@@ -310,8 +311,8 @@ class FutureLogs:
         source = directories.directory_of(current)
         target = directories.directory_of(future)
 
-        # First the old name goes durably, then the new one comes. In the other order a power failure could leave two
-        # logs of the partition, and the next start would refuse.
+        # The old name goes durably before the new one comes. In the other order a power failure could leave two logs of
+        # the partition, and the next start would refuse.
         try:
             await directories.insist(source, self._world.disk.sync_directory, source.path)
         except StorageError:
@@ -319,8 +320,8 @@ class FutureLogs:
             # name.
             deleted = ""
 
-        # On the event loop, the rename and the new path in memory in one step: a roll between the two would create its
-        # files under the old path.
+        # The rename on the disk and the new path in memory are one step on the event loop: a roll between the two would
+        # create its files under the old path.
         try:
             async with self._gate.without_searches(future):
                 future.segments.store.rename_directory(join(target.path, str(future.topic_partition)))

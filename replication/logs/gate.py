@@ -124,7 +124,8 @@ class Gate:
     @asynccontextmanager
     async def truncating(self, log: "PartitionLog") -> AsyncIterator[None]:
         """`async with gate.truncating(log):` the block may change the log, its files included, in a thread."""
-        # First: from now on reads, retention and flush plans are refused, so what is waited for below can only end.
+        # This is set first: from now on reads, retention and flush plans are refused, so what is waited for below can
+        # only end.
         log.is_being_cut = True
         try:
             async with self.renaming(log), self.without_searches(log):
@@ -224,6 +225,6 @@ class Gate:
         """Run a slice of a search in a request thread; then wake the tasks that wait in `without_searches`."""
         try:
             return await self._in_request_thread(function, *args)
-        # On the event loop: the thread itself must not wake tasks. Also after an error, which ends the step as well.
+        # The event loop wakes the tasks, because the thread itself must not. An error ends the slice as well.
         finally:
             self._slice_ended.unpark_all()

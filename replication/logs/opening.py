@@ -37,7 +37,8 @@ class LogOpener:
         self, directory: "LogDirectory", key: TopicPartition, config: LogConfig, clean: bool, name: str
     ) -> Callable[[], PartitionLog]:
         """A function for a worker thread that opens the log called `name`, with its offsets from the checkpoints."""
-        # Read here, on the event loop: a writer of checkpoints may replace the tables while the thread runs.
+        # The offsets are read here, on the event loop: a writer of checkpoints may replace the tables while the thread
+        # runs.
         recovery_point, log_start_offset, first_dirty_offset = (
             directory.written.get(file, {}).get(key)
             for file in (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, CLEANER_CHECKPOINT)

@@ -104,7 +104,7 @@ class Logs:
         self.directories = directories = LogDirectories(config.log_directories, world, flusher)
         self.placement = LogPlacement(directories)
         self.checkpoints = checkpoints = Checkpoints(directories, world)
-        # In the order in which they need each other; nothing runs before `run`.
+        # The parts are made in the order in which they need each other; nothing runs before `run`.
         self._deletion = deletion = DelayedDeletion(config, directories, world)
         self._retention = retention = Retention(directories, deletion, world)
         self.cleaner = LogCleaner(config, world, directories, checkpoints, deletion, retention)
@@ -176,7 +176,8 @@ class Logs:
                 swaps = complete_swaps, self._world.disk, contents, directory.path
                 await self.directories.at_start(directory, *swaps)
 
-            # At the same time: a directory is one device, so the start takes as long as the slowest of them.
+            # The directories load at the same time: each one is a device, so the start takes as long as the slowest of
+            # them.
             async with trio.open_nursery() as nursery:
                 for directory in self.directories.live():
                     found = contents[directory.path]
@@ -298,7 +299,7 @@ class Logs:
         await self.gate.earlier_ended(key)
         error: StorageError | None = None
         for directory in self.placement.candidates(key):
-            # Counted by `placement`: topics that are created at the same time spread over the directories.
+            # This count is for `placement`: topics that are created at the same time spread over the directories.
             directory.creating += 1
             try:
                 log = await self._opener.create_in(directory, key, topic_id, config, str(key))
@@ -365,7 +366,7 @@ class Logs:
                 log.abandon()
                 # `insist`, because the log has left the table: nothing else would try the deletion again.
                 await self.directories.insist(directory, self._world.disk.rename, log.directory, path)
-            # Without the sync a power failure could bring the old name back, and with it the deleted records.
+            # A power failure without this sync could bring the old name back, and with it the deleted records.
             await self.directories.insist(directory, self._world.disk.sync_directory, directory.path)
         return path
 
@@ -385,7 +386,8 @@ class Logs:
         `high_watermarks` returns those of the hosted partitions. `on_directory_failed` is called with the path and the
         error of each directory that fails from now on.
         """
-        # Before the first task: a directory that fails in it must take the roles of its partitions with it.
+        # The callbacks are set before the first task: a directory that fails in it must take the roles of its
+        # partitions with it.
         self.checkpoints.high_watermarks = high_watermarks
         self.directories.on_failed = on_directory_failed
         async with trio.open_nursery() as nursery:
@@ -417,7 +419,7 @@ class Logs:
         # Java's Long.MAX_VALUE, the default of `log.flush.scheduler.interval.ms`.
         if interval_ms >= NEVER_MS:
             return
-        # As in Kafka: the first run comes soon after the start, whatever the interval is.
+        # The first run comes soon after the start, whatever the interval is, as in Kafka.
         await trio.sleep(max(min(interval_ms, self._config.log_initial_task_delay_ms), 0) / 1000)
         while True:
             # A bug that one log provokes must not end the task for all logs, nor the broker.

@@ -60,7 +60,7 @@ class Truncation:
         try:
             with self._directories.directory_of(log).in_use():
                 await self._world.in_thread(cut, offset)
-            # Before the checkpoints: the high watermark must fall to the new log end before it is written.
+            # The high watermark must fall to the new log end before it is written to its checkpoint.
             on_cut()
             await self._checkpoints.write_all_of(log)
         except StorageError as error:

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import trio
 
-from barnabas.replication.confirmation import is_doubted_before
+from barnabas.replication.confirmation import is_fetch_awaited
 from barnabas.wire.errors import ErrorCode
 from tests.broker.steps import StepMeter
 from tests.replication.partition_scene import ME, OTHER, THIRD, Scene
@@ -41,10 +41,10 @@ async def test_a_fetch_that_was_under_way_proves_nothing(autojump_clock):
     scene.caught_up(OTHER, 0)
     # It arrives after the question, and may have been sent before it.
     assert await confirmed(scene, partial(scene.caught_up, OTHER, 0)) == ErrorCode.REQUEST_TIMED_OUT
-    assert is_doubted_before(scene.partition, OTHER)
+    assert is_fetch_awaited(scene.partition, OTHER)
     # The next one is sent after the response to that one.
     scene.caught_up(OTHER, 0)
-    assert not is_doubted_before(scene.partition, OTHER)
+    assert not is_fetch_awaited(scene.partition, OTHER)
 
 
 async def test_fetches_that_were_under_way_on_two_connections_prove_nothing(autojump_clock):
@@ -81,7 +81,7 @@ async def test_a_follower_outside_the_isr_is_not_awaited(autojump_clock):
     scene = Scene().lead(isr=(ME, OTHER))
     fetched = partial(scene.caught_up, OTHER, 0)
     assert await confirmed(scene, fetched, fetched) == ErrorCode.NONE
-    assert not is_doubted_before(scene.partition, THIRD)
+    assert not is_fetch_awaited(scene.partition, THIRD)
 
 
 async def test_a_smaller_isr_is_an_answer_because_the_controller_has_agreed(autojump_clock):

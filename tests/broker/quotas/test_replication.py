@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from barnabas.broker.quotas.rates import Window
-from barnabas.broker.quotas.replication import REST_SECONDS_MAX, ReplicationThrottle
+from barnabas.broker.quotas.replication import THROTTLE_SECONDS_MAX, ReplicationThrottle
 
 ME = 3
 
@@ -34,23 +34,23 @@ def test_a_replica_is_covered_by_its_partition_and_this_broker_or_by_a_star(repl
 
 
 def test_nothing_rests_before_anything_was_counted_whatever_the_rate():
-    assert Scene(allowed=0).throttle.rest_seconds() == 0
+    assert Scene(allowed=0).throttle.throttle_seconds() == 0
 
 
 def test_above_the_rate_the_rest_is_as_long_as_the_rate_needs_to_fall():
     scene = Scene()
     scene.throttle.note(1500)
-    assert scene.throttle.rest_seconds() == 0.5
+    assert scene.throttle.throttle_seconds() == 0.5
     scene.now_ms += 1_500
-    assert scene.throttle.rest_seconds() == 0
+    assert scene.throttle.throttle_seconds() == 0
 
 
 def test_a_rest_is_short_for_the_rate_may_be_changed():
     scene = Scene()
     scene.throttle.note(1_000_000)
-    assert scene.throttle.rest_seconds() == REST_SECONDS_MAX
+    assert scene.throttle.throttle_seconds() == THROTTLE_SECONDS_MAX
     scene.allowed = 1_000_000
-    assert scene.throttle.rest_seconds() == 0
+    assert scene.throttle.throttle_seconds() == 0
 
 
 def test_a_rate_of_zero_lets_nothing_pass_until_the_window_has():
@@ -58,6 +58,6 @@ def test_a_rate_of_zero_lets_nothing_pass_until_the_window_has():
     scene.throttle.note(1)
     for _ in range(10):
         scene.now_ms += 1_000
-        assert scene.throttle.rest_seconds() == REST_SECONDS_MAX
+        assert scene.throttle.throttle_seconds() == THROTTLE_SECONDS_MAX
     scene.now_ms += 1_000
-    assert scene.throttle.rest_seconds() == 0
+    assert scene.throttle.throttle_seconds() == 0

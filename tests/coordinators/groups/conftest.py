@@ -39,7 +39,7 @@ from barnabas.coordinators.groups.replay import Groups, replay, replay_all, repl
 from barnabas.coordinators.groups.state import GroupState, forget, subscribed_topics
 from barnabas.coordinators.groups.subscriptions import reading
 from barnabas.replication.alter_partition import AlterPartition
-from barnabas.replication.confirmation import is_doubted_before
+from barnabas.replication.confirmation import is_fetch_awaited
 from barnabas.replication.partition import Partition, Role
 from barnabas.storage.memdisk import MemDisk
 from barnabas.storage.opening import open_log
@@ -337,7 +337,7 @@ class House:
         waiter.register([self.partition])
         while await waiter.wait(math.inf):
             waiter.take_dirty()
-            while is_doubted_before(self.partition, 1):
+            while is_fetch_awaited(self.partition, 1):
                 self.partition.follower_fetched(1, self.fetched_to, log_start_offset=0)
 
     async def ask(self, request, version=None):
