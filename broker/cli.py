@@ -133,7 +133,7 @@ def serve(
     except ConfigError as error:
         fail(str(error), STATUS_MISCONFIGURED)
 
-    # Only now: a wrong configuration is reported without the time that these imports take.
+    # These imports take a while, and a wrong configuration is reported without them.
     from barnabas.broker.process.log_output import logging_to, standard_error
     from barnabas.broker.process.run import run_broker
 

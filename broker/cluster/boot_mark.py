@@ -81,7 +81,7 @@ class BootMark(NamedTuple):
         path = value.get("path", "")
         siblings = value.get("siblings", [])
 
-        # Not `isinstance`: JSON's true would pass as an int.
+        # The type is compared, because JSON's true would pass `isinstance` as an int.
         if type(kept_since) is not int or not isinstance(boot_id, str | None):
             return None
         if not isinstance(path, str) or not isinstance(siblings, list):

@@ -210,14 +210,15 @@ class DynamicConfig:
             await self.secured.load_users(self._store)
         topics = dict.fromkeys(each.topic_partition.topic for each in self._replicas)
         views = await self._topic_configs.load(topics)
-        # After the topics, because all partitions look again at what holds for them: once, not for each topic.
+        # The broker's properties come after the topics, because all partitions look again at what holds for them: once,
+        # not for each topic.
         await self._broker_changed(str(self._replicas.broker_id))
         for topic, view in views.items():
             self._elect_if_allowed(topic, view.overrides)
 
     async def await_applied(self, number: int) -> None:
         """Wait until this broker has applied the notification, at most APPLIED_SECONDS_MAX."""
-        # So that a client which describes the configuration after altering it sees the new value at this broker.
+        # A client which describes the configuration after altering it has to see the new value at this broker.
         with trio.move_on_after(APPLIED_SECONDS_MAX):
             while self._seen < number:
                 await self._applied.wait()
@@ -229,7 +230,7 @@ class DynamicConfig:
         # An entity is read as it is now, so several notifications about it need one read.
         for entity in dict.fromkeys(entities):
             await self._apply(entity)
-        # After all of them: if the store fails in between, the next round applies them again.
+        # The number moves after all of them: if the store fails in between, the next round applies them again.
         if new:
             self._seen = new[-1]
             self._applied.set()
@@ -273,7 +274,8 @@ class DynamicConfig:
     async def _broker_changed(self, name: str) -> None:
         if name not in (DEFAULT_ENTITY, str(self._replicas.broker_id)):
             return
-        # Compared, unlike for a topic: the action covers all topics, so only a change from false to true is worth it.
+        # The value before is kept, unlike for a topic: the action covers all topics, so only a change from false to
+        # true is worth it.
         allowed = self._config.unclean_leader_election_enable
         await self._broker_configs.load()
         await self._replicas.reconfigured(None)

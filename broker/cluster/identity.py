@@ -67,7 +67,7 @@ async def _broker_id(store: MetadataStore, config: IdentityConfig, stored: Store
         return config.broker_id
     if not config.broker_id_generation_enable:
         raise IdentityConflict("broker.id is not set, and broker.id.generation.enable is false")
-    # As in Kafka: each write raises the node's version, so no two brokers get the same id, and the offset keeps
-    # generated ids apart from configured ones.
+    # Each write raises the node's version, so no two brokers get the same id, and the offset keeps generated ids apart
+    # from configured ones, as in Kafka.
     written = await store.set(paths.BROKER_SEQUENCE, b"")
     return config.reserved_broker_max_id + written.version

@@ -58,7 +58,7 @@ class Registration:
         patience_ms = 0.0
         if self._config.zookeeper_connect is not None:
             patience_ms = SESSIONS_WAITED * self._config.zookeeper_session_timeout_ms
-        # Read before the registration: the session may be another one after it.
+        # The id is read before the registration, because the session may be another one after it.
         session_id = self._store.session_id
         self._replicas.broker_epoch = await register_broker(
             self._store,

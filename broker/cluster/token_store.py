@@ -63,7 +63,7 @@ class TokenStore:
         path = paths.delegation_token(token.token_id)
         with self.known.being_written(token):
             await self._store.multi([Create(path, token.encode()), _notification(token.token_id)])
-        # At once: the answer must not be older than what this broker knows.
+        # The answer must not be older than what this broker knows, so the token is known at once.
         self.known.put(token)
 
     async def change(self, token: DelegationToken) -> bool:

@@ -102,7 +102,7 @@ class Topics:
         partitions against the client's quota, right before they are created.
         """
         new = _internal_topic(name, self._config) if name in INTERNAL_TOPICS else NewTopic(name)
-        # As in Kafka: an internal topic must be creatable also while only some brokers have a rack.
+        # An internal topic must be creatable also while only some brokers have a rack, as in Kafka.
         awareness = RackAwareness.SAFE if name in INTERNAL_TOPICS else RackAwareness.ENFORCED
         plan = self.plan(new, awareness)
         if isinstance(plan, TopicRefused):

@@ -32,15 +32,18 @@ FOLLOWERS_SERVE_VERSION = 11  # KIP-392
 # Below this, to read and join beats the system calls of a slice. Followers gain more: they read each response at once.
 INLINE_READ_BYTES_MAX = 1 << 15
 INLINE_READ_BYTES_MAX_OF_FOLLOWERS = 1 << 17
-# In one response: it stays in memory until the client has read it, and nothing else bounds the number of responses.
+# The limit is for one response: it stays in memory until the client has read it, and nothing else bounds the number of
+# responses.
 INLINE_TOTAL_BYTES_MAX = 1 << 20
-# In one response: each holds the descriptor of a sealed segment until it is sent. Active segments are open anyway.
+# The limit is for one response: each slice holds the descriptor of a sealed segment until it is sent. Active segments
+# are open anyway.
 SEALED_SLICES_MAX = 64
-# In one response to a client before 0.11: the records are held in memory before and after the conversion (a first batch
-# or message may be larger). Kafka converts up to the requested bytes.
+# The limit is for one response to a client before 0.11: the records are held in memory before and after the conversion
+# (a first batch or message may be larger). Kafka converts up to the requested bytes.
 CONVERTED_BYTES_MAX = 1 << 21
 WARM_STEP_BYTES = 1 << 18  # read at a time, only to wait for the disk: the bytes are dropped
-# Asked ahead: as much as was read. Less than the smallest is no long read; more than the largest may wait for the disk.
+# As much is asked ahead as was read. Less than the smallest is no long read; more than the largest may wait for the
+# disk.
 AHEAD_BYTES_MIN = 1 << 16
 AHEAD_BYTES_MAX = 1 << 20
 NOT_FOUND = (
@@ -98,8 +101,8 @@ class FetchPlan:
         self.awaited: dict[Wanted, None] = {}  # partitions whose leader waits for the follower's next fetches
         self.urgent = False  # an error, a diverging epoch or a preferred replica: answer without waiting
 
-        # Set by the handler before it plans changed partitions again. From then on the request's fetch offsets are old:
-        # they say nothing of the records that were appended during the wait.
+        # The handler sets this before it plans changed partitions again. From then on the request's fetch offsets are
+        # old: they say nothing of the records that were appended during the wait.
         self.has_waited = False
 
     def plan(self, wanted: Wanted) -> Partition | None:
@@ -157,7 +160,7 @@ class FetchPlan:
         """
         magic = 1 if self.call.version >= MESSAGE_FORMAT_1_VERSION else 0
 
-        # Counted again: a small batch may decompress to many times its size.
+        # The bytes are counted again, because a small batch may decompress to many times its size.
         bytes_left = self.bytes_max
         for wanted, row in self._carrying.items():
             max_bytes = min(wanted.max_bytes, bytes_left)
@@ -174,7 +177,7 @@ class FetchPlan:
                 code = self._why_unconverted(wanted, error)
                 self._fail(wanted, code)
 
-                # As Kafka answers a codec that this version's clients do not know: with null records.
+                # Kafka answers a codec that this version's clients do not know with null records.
                 if isinstance(error, Unconvertible):
                     self.rows[wanted] = _unfit_row(wanted, code)
             else:
@@ -190,7 +193,7 @@ class FetchPlan:
             data = await world.in_thread(records.read)
         elif isinstance(records, (bytes, bytearray, memoryview)):
             data = bytes(records)
-        # In steps: records of a client's choice are decompressed, whose cost is not known before.
+        # The records of a client's choice are decompressed in steps, because their cost is not known before.
         converting = down_convert(data, magic, first_offset=first_offset, max_bytes=max_bytes)
         return await complete(converting, world.in_request_thread)
 
@@ -235,7 +238,7 @@ class FetchPlan:
             self.urgent = True
             return failed_row(wanted, refused or ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-        # As in Kafka (KIP-110): decided by the topic's configuration, since the batches are not looked into.
+        # The topic's configuration decides, since the batches are not looked into, as in Kafka (KIP-110).
         if self.call.version < ZSTD_VERSION and partition.config.compression_type == "zstd":
             self.urgent = True
             return _unfit_row(wanted, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
@@ -256,7 +259,7 @@ class FetchPlan:
 
         is_held_back = self.replica_id >= 0 and self._is_held_back(partition, wanted)
 
-        # Before the read: the log of a former leader may be longer than this one, and the read would answer
+        # This precedes the read: the log of a former leader may be longer than this one, and the read would answer
         # OFFSET_OUT_OF_RANGE instead of the offset to truncate to.
         if wanted.last_fetched_epoch >= 0 and self._diverges(log, wanted, row):
             return row
@@ -325,8 +328,8 @@ class FetchPlan:
             return ErrorCode.NONE if self.may_read_follower else ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.replica_id < 0 or self.replica_id in partition.followers:
             return ErrorCode.NONE
-        # As in Kafka: the LeaderAndIsr that adds this follower may not have reached this leader yet, and the follower
-        # retries after UNKNOWN_LEADER_EPOCH.
+        # The LeaderAndIsr that adds this follower may not have reached this leader yet, and the follower retries after
+        # UNKNOWN_LEADER_EPOCH, as in Kafka.
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if wanted.current_leader_epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def _note_progress(self, partition: Partition, wanted: Wanted, row: Row) -> None:

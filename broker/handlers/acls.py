@@ -61,7 +61,7 @@ NUMBERS = {
 
 async def describe_acls(broker: Broker, call: Call, request: m.DescribeAclsRequest) -> m.DescribeAclsResponse:
     """The ACLs that a filter finds. Raises ProtocolViolation, Refuse(CLUSTER_AUTHORIZATION_FAILED)."""
-    # Before the authorization: Kafka rejects such a request while it parses it.
+    # The values are checked before the authorization, because Kafka rejects such a request while it parses it.
     _expect_known(
         (request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type)
     )
@@ -107,7 +107,8 @@ async def create_acls(broker: Broker, call: Call, request: m.CreateAclsRequest) 
 
     Raises ProtocolViolation, Refuse: CLUSTER_AUTHORIZATION_FAILED, UNKNOWN_SERVER_ERROR for ANY and MATCH.
     """
-    # Before the authorization, as in `describe_acls`. One such row closes the connection, whatever the others are.
+    # The values are checked before the authorization, as in `describe_acls`. One such row closes the connection,
+    # whatever the others are.
     async for row in paced(request.creations):
         _expect_known((row.resource_type, row.resource_pattern_type, row.operation, row.permission_type))
     if not call.authorize("Alter", "Cluster"):
@@ -124,7 +125,7 @@ async def create_acls(broker: Broker, call: Call, request: m.CreateAclsRequest) 
 
     bindings = [_binding(row) async for row in paced(request.creations)]
 
-    # As in Kafka, where such an ACL cannot be made at all: they are for filters.
+    # ANY and MATCH are for filters: in Kafka such an ACL cannot be made at all.
     async for binding in paced(bindings):
         if ANY in (*binding.pattern[::2], *binding.entry[2:]) or binding.pattern.pattern_type == MATCH:
             raise Refuse(ErrorCode.UNKNOWN_SERVER_ERROR)

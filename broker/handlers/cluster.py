@@ -169,7 +169,7 @@ async def _elected(outcomes: Mapping[TopicPartition, Outcome]) -> m.ElectLeaders
 
 async def update_features(broker: Broker, call: Call, request: m.UpdateFeaturesRequest) -> m.UpdateFeaturesResponse:
     """Refuse each feature's level with the reason."""
-    # Not `Refuse`, which leaves the message null.
+    # `Refuse` would leave the message null.
     if not call.authorize("Alter", "Cluster"):
         return _refuse_features(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     if not broker.candidate.is_active:

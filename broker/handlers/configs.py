@@ -91,7 +91,7 @@ async def describe_configs(broker: Broker, call: Call, request: m.DescribeConfig
             row.error_code = refused.code
             row.error_message = refused.message
         else:
-            # Both null and an empty list ask for all properties, as in Kafka.
+            # A null list asks for all properties, like an empty one, as in Kafka.
             wanted = {name async for name in paced(asked.configuration_keys or ())}
 
             # `found` may be a generator: then a property is described when `paced` takes it, with checkpoints between.
@@ -407,7 +407,8 @@ class _Alteration:
             await change(await read_entity(self._broker.store, entity))
             return
         self._notification = await rewrite_entity(self._broker.store, entity, change, owner=owner)
-        # Only properties of this request: older ones were reported when they were changed. Deletions have no text.
+        # Warnings are about properties of this request: older ones were reported when they were changed. Deletions have
+        # no text.
         changed = {each.name: each.text for each in resource.changes if each.text is not None}
         for warning in warnings(changed):
             logger.warning("%s: %s", entity, warning)

@@ -109,7 +109,7 @@ async def offset_commit(broker: Broker, call: Call, request: m.OffsetCommitReque
         async for key, commit in paced(commits.items()):
             errors[key] = await _commit_to_store(broker, request.group_id, key, commit)
     elif commits:
-        # As one event: membership and generation are checked once, and the offsets are stored together.
+        # The commits are one event: membership and generation are checked once, and the offsets are stored together.
         for some in portions(list(commits.items()), STORED_AT_A_TIME):
             answer = await broker.groups.commit(request.group_id, _event(request, dict(some)))
             if answer.error:
@@ -269,7 +269,8 @@ async def _stored_in_transaction(
     if answer is None:
         raise given_up(call.client_id)
 
-    # Only then: a request that is refused may come from anybody, and must not shut the producer out.
+    # The connection is noted after a success only: a request that is refused may come from anybody, and must not shut
+    # the producer out.
     if not answer.error:
         broker.committers.note(producer, call.connection_number)
     return answer
@@ -501,7 +502,7 @@ async def offset_delete(broker: Broker, call: Call, request: m.OffsetDeleteReque
             else:
                 wanted.append(key)
 
-    # Also without any partition left: the group's own error still has to be found.
+    # The group is asked even if no partition is left, because its own error still has to be found.
     answer = await broker.groups.delete_offsets(request.group_id, wanted)
     if answer.error:
         raise Refuse(answer.error)
@@ -529,7 +530,7 @@ async def _commit_to_store(broker: Broker, group_id: str, key: TopicPartition, c
     path = consumer_offset(group_id, key.topic, key.partition)
     data = str(commit.offset).encode()
     try:
-        # Set first: only the first commit of a partition finds no node.
+        # `set` comes first, because only the first commit of a partition finds no node.
         try:
             await broker.store.set(path, data)
         except NoNode:
@@ -541,7 +542,7 @@ async def _commit_to_store(broker: Broker, group_id: str, key: TopicPartition, c
     return ErrorCode.NONE
 
 
-# Not atomic: the parents are shared with other partitions and groups, so each node may exist already.
+# The creation is not atomic: the parents are shared with other partitions and groups, so each node may exist already.
 async def _create_in_store(broker: Broker, path: str) -> None:
     """Create the node and its parents. NodeExists is no error: another broker may create them at the same time."""
     # A slash in a group id begins another level, as in Kafka, and the path of each level holds all those above it.

@@ -96,7 +96,8 @@ async def _coordinator_of(broker: Broker, call: Call, key_type: int, key: str, w
 async def _leader_for(
     broker: Broker, call: Call, key: str, topic: str, partition_of: Callable[[str], int], wait: _LeaderWait
 ) -> Coordinator:
-    # Once: a request may have very many keys, and the topic may not be creatable, with too few brokers for example.
+    # The topic is created once: a request may have very many keys, and the topic may not be creatable, with too few
+    # brokers for example.
     if topic not in broker.metadata.topics and wait.deadline is None:
         # Its partitions take tokens of this client, as in Kafka, but it is never refused for them.
         mutations = broker.quotas.mutations_of(*call.quota_user, strict=False)

@@ -247,7 +247,7 @@ async def _find(
     if timestamp == LATEST_TIERED:
         return NOTHING
 
-    # Both searches go up to the log end offset, as in Kafka; the result is compared with `end_offset` below.
+    # The searches below go up to the log end offset, as in Kafka; the result is compared with `end_offset` then.
     if timestamp == MAX_TIMESTAMP:
         steps = log.offset_of_largest_timestamp()
     else:
@@ -351,7 +351,7 @@ async def delete_records(broker: Broker, call: Call, request: m.DeleteRecordsReq
             row.low_watermark = partition.low_watermark(broker.metadata.brokers)
             waiting.append((partition, log_start_offset, row))
 
-    # Before the wait: no response may report a deletion that a crash of this broker would undo.
+    # The deletions are durable before the wait: no response may report one that a crash of this broker would undo.
     await _make_durable(broker, waiting)
     await _await_deleted(broker, waiting, deadline)
     return m.DeleteRecordsResponse(topics=list(topics.values()))
@@ -384,7 +384,8 @@ def _deletable_partition(broker: Broker, call: Call, key: TopicPartition) -> Par
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if broker.metadata.partition(*key) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    # After the existence check, as in Kafka: an internal topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION.
+    # An internal topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION, so this follows the existence check, as in
+    # Kafka.
     if key.topic in INTERNAL_TOPICS:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     return broker.replicas.get(*key)

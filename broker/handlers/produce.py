@@ -110,7 +110,7 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
             row = Row(index=data.index, base_offset=-1)
             rows.append(row)
 
-            # As in Kafka: one transactional or unreadable batch fails all partitions of the request.
+            # One transactional or unreadable batch fails all partitions of the request, as in Kafka.
             if refused:
                 row.error_code = refused
                 row.error_message = message
@@ -239,7 +239,7 @@ def _refuse_request(
         return None
     header = read_batch_header(records)
 
-    # As in Kafka: without a producer id it belongs to no transaction.
+    # A batch without a producer id belongs to no transaction, as in Kafka.
     if header.producer_id >= 0:
         begun[TopicPartition(topic, data.index)] = header
     code = _refuse_transaction(call, request.transactional_id)
@@ -284,7 +284,7 @@ async def _verify(
     """
     verified: dict[TopicPartition, Guard | ErrorCode | None] = {}
 
-    # As in Kafka: anybody may then open transactions that no coordinator knows.
+    # If verification is disabled, anybody may open transactions that no coordinator knows, as in Kafka.
     if transactional_id is None or not broker.config.transaction_partition_verification_enable:
         return verified
     asked: list[TopicPartition] = []
@@ -294,7 +294,8 @@ async def _verify(
         if not call.authorize("Write", "Topic", key.topic, is_filter=True):
             continue
 
-        # Kept for `_append`: until then this broker may host the partition, whose batch would lack a guard.
+        # The error is kept for `_append`: until then this broker may host the partition, whose batch would lack a
+        # guard.
         if isinstance(partition, ErrorCode):
             verified[key] = partition
             continue
@@ -392,7 +393,7 @@ async def _append(
         if appended is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and await partition.confirm(confirmed_by):
             appended = NOT_LEADER
 
-        # Also after a success: it ends the refusals that an earlier failure of this producer caused.
+        # A success is noted, too: it ends the refusals that an earlier failure of this producer caused.
         refused_batches.note(partition, batch.header, appended)
 
     if isinstance(appended, ErrorCode):

@@ -76,8 +76,8 @@ async def init_producer_id(broker: Broker, call: Call, request: m.InitProducerId
 
 
 async def _without_transactions(broker: Broker) -> m.InitProducerIdResponse:
-    # From this broker's own block, because clients send this request to any broker. Kafka ignores the current id and
-    # epoch and assigns a new id.
+    # The id is from this broker's own block, because clients send this request to any broker. Kafka ignores the current
+    # id and epoch and assigns a new id.
     producer_id = await broker.producer_ids.next_id()
     # The client repeats the request on this error, as while a coordinator loads.
     if producer_id is None:
@@ -91,7 +91,7 @@ async def allocate_producer_ids(
     """The next block of producer ids for a broker, from the active controller (Refuse: NOT_CONTROLLER and others)."""
     if not call.authorize("ClusterAction", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    # With the broker epoch, so that a broker's former run cannot use up a block.
+    # The broker epoch is passed on, so that a broker's former run cannot use up a block.
     block = await broker.candidate.allocate_producer_ids(request.broker_id, request.broker_epoch)
     if isinstance(block, ErrorCode):
         raise Refuse(block)

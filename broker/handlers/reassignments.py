@@ -83,7 +83,7 @@ async def list_partition_reassignments(
     """The ongoing reassignments of the requested partitions. Refuse: CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER."""
     if not call.authorize("Describe", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    # Not in portions: the controller's step only looks each partition up.
+    # The request is not split into portions, because the controller's step only looks each partition up.
     outcome = await broker.candidate.ask(OngoingReassignmentsAsked(await _asked_partitions(request)))
     if isinstance(outcome, ErrorCode):
         raise Refuse(outcome)

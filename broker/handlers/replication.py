@@ -179,7 +179,7 @@ def _roles_taken(
         )
         for topic in request.topic_states
     ]
-    # From version 5 on the response names topics by id, so the rows leave the name empty.
+    # The response names topics by id from version 5 on, so the rows leave the name empty.
     return m.LeaderAndIsrResponse(topics=topics)
 
 

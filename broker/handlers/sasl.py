@@ -20,5 +20,5 @@ def sasl_handshake(broker: Broker, call: Call, request: m.SaslHandshakeRequest) 
 
 def sasl_authenticate(broker: Broker, call: Call, request: m.SaslAuthenticateRequest) -> m.SaslAuthenticateResponse:
     """One step of the authentication: always ILLEGAL_SASL_STATE with a message."""
-    # Not `Refuse`, which leaves the message null.
+    # `Refuse` would leave the message null.
     return m.SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=TOO_LATE)

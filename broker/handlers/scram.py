@@ -116,7 +116,7 @@ async def alter_user_scram_credentials(
 
     Raises Refuse: NOT_CONTROLLER, CLUSTER_AUTHORIZATION_FAILED, UNKNOWN_SERVER_ERROR (the store failed for a user).
     """
-    # Before the authorization, as in Kafka.
+    # The role is checked before the authorization, as in Kafka.
     if not broker.candidate.is_active:
         raise Refuse(ErrorCode.NOT_CONTROLLER)
     if not call.authorize("Alter", "Cluster"):

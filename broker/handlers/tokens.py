@@ -44,14 +44,14 @@ async def create_delegation_token(
 
     requester = owner = parse_principal(call.principal)
 
-    # Without an owner in the request the token belongs to its requester.
+    # The token belongs to its requester if the request names no owner.
     if call.version >= OWNER_VERSION and request.owner_principal_name:
         # Kafka fails on an owner with a name and no type.
         if request.owner_principal_type is None:
             return _not_created(call.version, ErrorCode.UNKNOWN_SERVER_ERROR, owner, requester)
         owner = KafkaPrincipal(request.owner_principal_type, request.owner_principal_name)
 
-    # Not for `dispatch`: `refuse_create_delegation_token` names neither owner nor requester.
+    # A refusal is answered here, not by `dispatch`: `refuse_create_delegation_token` names neither owner nor requester.
     try:
         _caller(call)
         if owner != requester and not call.authorize("CreateTokens", "User", str(owner)):

@@ -155,7 +155,7 @@ async def _created(broker: Broker, call: Call, plan: TopicPlan, outcome: Created
     if call.version < TELLS_CONFIG_VERSION:
         return row
 
-    # Without its id, too, as in Kafka. `create_topics` sets the error code.
+    # The id is left out, too, as in Kafka. `create_topics` sets the error code.
     if not call.authorize("DescribeConfigs", "Topic", plan.name, is_filter=True):
         return row
     if call.version >= TOPIC_ID_VERSION and isinstance(outcome, CreatedTopic):
@@ -280,7 +280,7 @@ async def create_partitions(
         raise Refuse(ErrorCode.NOT_CONTROLLER)
     named = await counted(asked.name for asked in request.topics)
 
-    # By name: a topic that is named twice gets one row, with INVALID_REQUEST.
+    # A topic that is named twice gets one row, with INVALID_REQUEST.
     rows: dict[str, GrowRow] = {}
     waiting: dict[str, int] = {}
     mutations = broker.quotas.mutations_of(*call.quota_user, strict=call.version >= STRICT_GROWTH_VERSION)

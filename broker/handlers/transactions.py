@@ -152,7 +152,7 @@ async def _added(broker: Broker, call: Call, name: str, event: AddPartitions, co
 
 
 def _why_not_addable(broker: Broker, call: Call, key: TopicPartition) -> ErrorCode:
-    # As in Kafka: only AddOffsetsToTxn may add a partition of an internal topic.
+    # AddOffsetsToTxn alone may add a partition of an internal topic, as in Kafka.
     if key.topic in INTERNAL_TOPICS or not call.authorize("Write", "Topic", key.topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if broker.metadata.partition(*key) is None:

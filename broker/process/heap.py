@@ -95,7 +95,7 @@ async def keep_small(load: Callable[[], int]) -> None:
 
 async def _trimmed() -> int:
     """The resident memory after `trim_heap`."""
-    # In a thread: it takes some milliseconds, without the GIL.
+    # The trimming takes some milliseconds, without the GIL, so it runs in a thread.
     await in_worker_thread(trim_heap)
     return resident_bytes()
 

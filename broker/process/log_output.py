@@ -72,7 +72,8 @@ class QueueingHandler(logging.Handler):
     def _write_lines(self) -> None:
         reported = 0
         while (line := self._lines.get()) is not None:
-            # Read once: the event loop may drop more meanwhile, and each lost line must be counted in one report.
+            # The count is read once: the event loop may drop more meanwhile, and each lost line must be counted in one
+            # report.
             dropped = self.dropped
             lost = dropped - reported
             reported = dropped
@@ -143,7 +144,7 @@ class RepeatFilter(logging.Filter):
         if peer is None:
             return True
 
-        # By the message before its arguments: an errno or a port in it does not make it another line.
+        # The key has the message before its arguments: an errno or a port in it does not make it another line.
         key = (record.name, str(record.msg), peer)
         now = self._clock()
         said_at, held_back = self._said.get(key, (float("-inf"), 0))

@@ -57,7 +57,7 @@ class ReadyReport:
 
 def run_broker(config: BrokerConfig, print_line: Callable[[str], None]) -> Failure | None:
     """Serve until a signal requests a stop. Returns the failure that ended the broker; None after a requested stop."""
-    # Before Trio starts its threads: `share_one_heap` must be early.
+    # These come before Trio starts its threads: `share_one_heap` must be early.
     raise_descriptor_limit()
     share_one_heap()
     sys.setswitchinterval(THREAD_SWITCH_SECONDS)
@@ -98,7 +98,7 @@ async def _serve_until_signal(config: BrokerConfig, print_line: Callable[[str], 
         def reload_on_hangup(broker: Broker) -> None:
             secured = broker.secured
 
-            # Without key stores SIGHUP ends the process, as every other.
+            # SIGHUP ends the process, as every other, if there are no key stores.
             if secured is not None:
                 signal.signal(signal.SIGHUP, lambda *_: token.run_sync_soon(secured.ask_to_reload))
 

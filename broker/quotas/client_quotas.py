@@ -102,7 +102,7 @@ def change_rates(texts: Mapping[str, str], entity: Entity, changes: Sequence[Rat
     """The texts of an entity after these changes, in order."""
     changed = dict(texts)
     for change in changes:
-        # Before the check of the name, as in Kafka: any name may be removed, also an unknown one.
+        # Any name may be removed, also an unknown one, so this precedes the check of the name, as in Kafka.
         if change.rate is None:
             changed.pop(change.name, None)
         elif change.name in entity.rates:

@@ -50,7 +50,7 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
             logger.info("refusing a connection of %s: %s", about["peer"], connection, extra=about)
             return
 
-        # From here on `resting` counts the waits of this task's requests at this connection.
+        # `resting` counts the waits of this task's requests at this connection from here on.
         asker.set(connection)
         try:
             with connection.scope:
@@ -115,7 +115,8 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
         if connection.login is not None and await _logs_in_again(connections, connection, reader, frame):
             continue
 
-        # Before the handling: a request that may change something is cancelled neither by `finish` nor by the sweep.
+        # This is set before the handling: a request that may change something is cancelled neither by `finish` nor by
+        # the sweep.
         connection.busy = connection.is_handling = True
         connections.hold_frame(connection, len(frame) + reader.pending_bytes)
         handling = _answer_frame(broker, connection, charged, frame)
@@ -250,7 +251,7 @@ async def _answer_frame(
     except UnsupportedRequest as unsupported:
         return answer_unsupported(unsupported)
 
-    # For `finish`: a Fetch that waits is not answered.
+    # `finish` reads this, because it does not wait for a Fetch that waits for records.
     connection.api_key = header.api_key
     call = Call(
         api_key=header.api_key,

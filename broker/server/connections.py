@@ -67,7 +67,7 @@ class Connection:
         self.listener = listener
         self.address = stream.peer_address
 
-        # Set by `entry.py` on a listener with TLS or SASL, with `stream` and `pipelined` in the case of TLS.
+        # `entry.py` sets these on a listener with TLS or SASL, with `stream` and `pipelined` in the case of TLS.
         self.protocol = "PLAINTEXT"
         self.principal = ANONYMOUS
         self.login: Login | None = None  # with SASL
@@ -92,7 +92,7 @@ class Connection:
 
     def send_unsent(self) -> None:
         """Send the responses that wait for others, as far as the network takes them now."""
-        # Never waits: this may run in the middle of the next request, which must not depend on a slow client. What
+        # This never waits: it may run in the middle of the next request, which must not depend on a slow client. What
         # the network does not take leaves with the next response.
         if self.unsent:
             try:
@@ -173,7 +173,8 @@ class Connections:
         if full:
             return "max.connections.per.ip is reached"
 
-        # Only at the listener of the brokers: clients could keep them from replicating (KIP-402).
+        # The limit can be exceeded only at the listener of the brokers: clients could keep them from replicating
+        # (KIP-402).
         if len(self._open) >= self._config.max_connections:
             self._close_quietest_client()
         self._accepted += 1

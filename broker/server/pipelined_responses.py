@@ -34,8 +34,8 @@ class PipelinedResponses(Waiter):
     def __init__(self, stream: Stream) -> None:
         super().__init__(sleeps_through_growth=True)
         self._stream = stream
-        # For the connection to look at; only this object changes it.
-        # A list, as it has few entries, and the first block of a deque would cost every idle connection memory.
+        # The connection looks at these; only this object changes them.
+        # They are a list, because they are few, and the first block of a deque would cost every idle connection memory.
         self.responses: list[DelayedResponse | Pieces] = []
         self._watched: dict[Watched, None] = {}
         self._receiving: trio.CancelScope | None = None

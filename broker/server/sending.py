@@ -21,7 +21,7 @@ async def send(connections: Connections, connection: Connection, pieces: Pieces)
             pieces = [connection.unsent + small]
         connection.unsent = b""
 
-    # Not empty: callers pass no pieces only if there is `unsent`.
+    # There is a piece: callers pass none only if there is `unsent`.
     first = pieces[0]
 
     # The usual response fits into the socket's buffer: one system call, no checkpoint, no accounting.
@@ -42,7 +42,7 @@ async def send(connections: Connections, connection: Connection, pieces: Pieces)
         connections.hold_answer(connection, held_bytes)
     await _send_pieces(connections, connection, pieces)
 
-    # Not after an error: the connection ends, and until then the sweep may close it.
+    # This is not reset after an error: the connection ends, and until then the sweep may close it.
     connection.sending = False
 
 
