@@ -102,7 +102,7 @@ def _escaped(text: str) -> str:
 _RULE = r"(DEFAULT)|RULE:((\\.|[^\\/])*)/((\\.|[^\\/])*)/([LU]?).*?|(.*?)"  # Kafka's
 _RULE_IN_LIST = re.compile(rf"\s*({_RULE})\s*(,\s*|$)")
 _GROUP = re.compile(r"\\(.)|\$([0-9]+)|(\$)", re.DOTALL)
-# In a pattern of Java `.` stops at each of these, in one of Python only at the first.
+# A pattern of Java stops its `.` at each of these, one of Python only at the first.
 _LINE_ENDS = re.compile("[\n\r\x85\u2028\u2029]")
 
 

@@ -24,7 +24,7 @@ from barnabas.wire.errors import ErrorCode, error_name
 
 HANDSHAKE_VERSION = 1  # the only one with SaslAuthenticate; every broker since 1.0 has it
 SCRAM = {mechanism.name: mechanism for mechanism in MECHANISMS.values()}
-# Of a session's lifetime, after which a client logs in again: Java's.
+# A client logs in again after such a share of a session's lifetime, as Java's does.
 LIFETIME_SHARE_MIN, LIFETIME_SHARE_MAX = 0.85, 0.95
 
 

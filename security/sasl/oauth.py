@@ -29,8 +29,9 @@ from barnabas.security.sasl.exchange import (
 
 OAUTHBEARER = "OAUTHBEARER"
 ACKNOWLEDGED = b"\x01"
-# Of the client's message, and of an access token: both are parsed on the event loop. Servers and proxies allow less in
-# the header of an HTTP request, where access tokens usually travel; Kafka allows sasl.server.max.receive.size.
+# The limit is for the client's message, and for an access token: both are parsed on the event loop. Servers and proxies
+# allow less in the header of an HTTP request, where access tokens usually travel; Kafka allows
+# sasl.server.max.receive.size.
 TOKEN_BYTES_MAX = 1 << 16
 LONG_MAX = (1 << 63) - 1
 SKEW_DIGITS_MAX = 10
@@ -148,7 +149,7 @@ class UnsecuredValidator:
     def validate(self, token: str, now_ms: int) -> ValidToken:
         header, claims, signature = parse_jwt(token)
 
-        # First of all: a signature that is not checked must not look as if it were.
+        # This check is the first one: a signature that is not checked must not look as if it were.
         if header.get("alg") != "none" or signature:
             raise InvalidToken("a token with a signature, or whose header does not say so")
         name = principal_in(claims, self._principal_claim)

@@ -111,7 +111,7 @@ class Alterations(NamedTuple):
 
 def refuse_alterations(asked: Alterations) -> dict[str, Refusal]:
     """Users whose alterations are invalid or contradict each other, each with its last error."""
-    # In Kafka's order: deletions, upsertions, duplicates. A later error replaces an earlier one of the same user.
+    # Kafka's order is deletions, upsertions, duplicates. A later error replaces an earlier one of the same user.
     refused: dict[str, Refusal] = {}
     for deletion in asked.deletions:
         _note(refused, deletion.user, _objection(deletion.user, deletion.mechanism))
@@ -219,7 +219,7 @@ def make_credential(salted: bytes, salt: bytes, iterations: int, mechanism: Mech
 
 
 def _parts(text: str) -> dict[str, str]:
-    # At the first "=" only: base64 ends in "=" as well.
+    # The split is at the first "=" only, because base64 ends in "=" as well.
     parts = dict(part.split("=", 1) for part in text.split(","))
     if parts.keys() != {"salt", "stored_key", "server_key", "iterations"}:
         raise ValueError(f"{sorted(parts)} are not the parts of a SCRAM credential")

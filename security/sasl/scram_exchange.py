@@ -204,7 +204,7 @@ class ScramClient:
         if match is None:
             raise LoginFailed("the server's first SCRAM message is malformed")
 
-        # Without a part of the server's own, a recorded exchange could be replayed.
+        # The server has to add a part of its own, or a recorded exchange could be replayed.
         if not match["nonce"].startswith(self._nonce) or match["nonce"] == self._nonce:
             raise LoginFailed("the server's nonce does not continue the client's")
         iterations = int(match["iterations"])
@@ -247,7 +247,7 @@ def escaped(username: str) -> str:
 
 def unescaped(name: str) -> str:
     """The reverse of `escaped`."""
-    # In this order: "=3D2C" is the text "=2C".
+    # The order matters: "=3D2C" is the text "=2C".
     return name.replace("=2C", ",").replace("=3D", "=")
 
 

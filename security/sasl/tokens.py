@@ -68,7 +68,7 @@ class DelegationToken(NamedTuple):
             return cls(
                 token_id=fields.text("tokenId"),
                 owner=_principal(owner),
-                # Before version 3 every token belonged to its requester.
+                # Every token belonged to its requester before version 3.
                 requester=_principal(fields.optional_text("tokenRequester") or owner),
                 renewers=tuple(map(_principal, fields.array("renewers", str, "an array of principals"))),
                 issued_at_ms=fields.long("issueTimestamp"),
@@ -234,7 +234,7 @@ class DelegationTokens:
     def __init__(self, rules: TokenRules) -> None:
         self.rules = rules
         self._by_id: dict[str, DelegationToken] = {}
-        # By a hash of the HMAC: the time of a look-up tells nothing about the HMAC itself.
+        # The keys are hashes of the HMACs: the time of a look-up tells nothing about the HMAC itself.
         self._by_hash: dict[bytes, str] = {}
         self._credentials: dict[tuple[str, Mechanism], ScramCredential] = {}  # each from its first login on
         self._owned_bytes: Counter[KafkaPrincipal] = Counter()  # of all tokens of an owner

@@ -46,7 +46,7 @@ class Fetcher(NamedTuple):
                 return _bounded(url, file.read(BYTES_MAX + 1))
         opener = OpenerDirector()
 
-        # By hand: `build_opener` adds redirects, proxies, ftp and data.
+        # The handlers are listed here, because `build_opener` adds redirects, proxies, ftp and data.
         for handler in (
             HTTPHandler(),
             HTTPSHandler(context=self.context),
@@ -58,7 +58,7 @@ class Fetcher(NamedTuple):
         try:
             with opener.open(Request(url, form, dict(headers)), timeout=self.timeout_seconds) as response:
                 return _bounded(url, response.read(BYTES_MAX + 1))
-        # Not an OSError, unlike what else the network raises.
+        # This is no OSError, unlike what else the network raises.
         except http.client.HTTPException as error:
             raise ConnectionError(f"{url} does not speak HTTP: {type(error).__name__}") from None
 

@@ -208,7 +208,7 @@ def _anchors(settings: TrustStoreSettings, data: bytes) -> tuple[bytes, ...]:
     if not data.startswith(MAGIC):
         return _pkcs12_anchors(_read_pkcs12(data, settings.password))
     store = read_jks(data, settings.password)
-    # As in Java: of a key the certificate, not those of its issuers, is trusted.
+    # The certificate of a key is trusted, not those of its issuers, as in Java.
     return (*store.certificates, *(key.chain[0] for key in store.keys if key.chain))
 
 
@@ -279,7 +279,7 @@ def _pkcs12_keys(store: _Pkcs12) -> tuple[KeyEntry, ...]:
 def _pkcs12_anchors(store: _Pkcs12) -> tuple[bytes, ...]:
     if store.certificate is None:
         return store.others
-    # As in Java: of a key the certificate, not those of its issuers, is trusted.
+    # The certificate of a key is trusted, not those of its issuers, as in Java.
     chain = chain_of(store.certificate, store.others)
     return (store.certificate, *(each for each in store.others if each not in chain))
 
