@@ -91,8 +91,8 @@ class BrokerThread:
         buffers = SocketBuffers(self._config.socket_send_buffer_bytes, self._config.socket_receive_buffer_bytes)
         with self._machine.world(OsNet(buffers)) as world:
             self._failure = _reason(outcome.capture(trio.run, self._serve, world))
-            # Not at the moment of the kill: in the same turn of the loop other tasks may go on to their next
-            # checkpoint, and acknowledge what they write.
+            # The machine crashes now and not at the moment of the kill: in the same turn of the loop other tasks may go
+            # on to their next checkpoint, and acknowledge what they write.
             if self._is_killed:
                 self._machine.crash()
         if not self._ready.done():

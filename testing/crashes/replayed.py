@@ -56,7 +56,7 @@ def _check_producers(log: PartitionLog, replayed: ProducerStates) -> None:
 def _indexed(log: PartitionLog, disk: MemDisk) -> dict[int, AbortedTransaction]:
     """The aborted transactions that a fetch would find, by the offset of their marker."""
     entries: list[AbortedTransaction] = []
-    # Not through the log: its reads may fail on this disk.
+    # The segments are read themselves, because reads of the log may fail on this disk.
     for segment in log.segments:
         if isinstance(segment, ActiveSegment):
             entries += segment.transactions.entries

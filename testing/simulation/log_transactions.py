@@ -41,7 +41,7 @@ class LogTransactions:
         self.open: dict[int, int] = {}  # producer id -> first offset, in the order of the offsets
         self.openers: dict[int, int] = {}  # producer id -> checksum of the batch that has opened it
         self.ended: list[Ended] = []
-        # Of `__transaction_state`: the newest record of each id, and its offset.
+        # This is the newest record of each id in `__transaction_state`, and its offset.
         self.ids: dict[str, tuple[object, int]] = {}
         # What ended below was read again by the process, from a snapshot perhaps, which does not say that a marker is
         # not committed yet.

@@ -128,7 +128,7 @@ def late_markers(harm: Harm, fault: Fault) -> Undo:
 
         clock.call_in(SENDING_SECONDS, part)
 
-    # Before the markers leave.
+    # The hold begins in the step of the decision, before the markers leave.
     return _at(harm, DECIDED, hold, in_its_step=True)
 
 
