@@ -13,12 +13,15 @@ from collections.abc import Iterable, Mapping
 from os import PathLike, fspath
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from barnabas.testing.asking import create_topic
 from barnabas.testing.child import REASON_CHARACTERS, BrokerChild
 from barnabas.testing.errors import LocalBrokerError, TopicRefused
 from barnabas.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from barnabas.testing.clock import BrokerClock
 
 HOST = "127.0.0.1"
 PORT_MAX = 65_535
@@ -96,6 +99,13 @@ class LocalBroker:
         if not self._started or self._closed:
             raise LocalBrokerError(self._why_not())
         return f"{HOST}:{self._port}"
+
+    @property
+    def clock(self) -> "BrokerClock":
+        """The time of the broker; it outlives restarts. LocalBrokerError with `process`, which has real time."""
+        if not isinstance(self._host, _ThreadHost):
+            raise LocalBrokerError("clock: a broker in a process of its own has the time of the operating system")
+        return self._host.clock
 
     @property
     def is_running(self) -> bool:
@@ -227,10 +237,15 @@ class _ThreadHost:
     """Brokers on threads of this process."""
 
     def __init__(self, data_dir: Path | None, properties: Mapping[str, str]) -> None:
+        from barnabas.testing.clock import BrokerClock
+        from barnabas.testing.loop import Loop
         from barnabas.testing.machine import DirectoryMachine, MemoryMachine
 
         self._properties = properties
-        self._machine = MemoryMachine() if data_dir is None else DirectoryMachine(str(data_dir))
+        self._loop = Loop()
+        self.clock = BrokerClock(self._loop)
+        now_ms = self.clock.now_ms
+        self._machine = MemoryMachine(now_ms) if data_dir is None else DirectoryMachine(str(data_dir), now_ms)
 
     def start(self, port: int) -> int:
         from barnabas.config.live import BrokerConfig
@@ -242,14 +257,16 @@ class _ThreadHost:
             config = BrokerConfig({**self._properties, **where})
         except ConfigError as error:
             raise LocalBrokerError(str(error)) from error
-        self._life = BrokerThread(config, self._machine)
-        return self._life.start()
+        self._thread = BrokerThread(config, self._machine, loop=self._loop, clock=self.clock)
+        with self.clock.running():
+            return self._thread.start()
 
     def stop(self) -> None:
-        self._life.stop()
+        with self.clock.running():
+            self._thread.stop()
 
     def kill(self) -> None:
-        self._life.kill()
+        self._thread.kill()
 
     def close(self) -> None:
         from barnabas.testing.thread import forget

@@ -44,8 +44,9 @@ class Machine(Protocol):
 class DirectoryMachine:
     """A directory of the operating system. A broker that dies there leaves what it has written, unflushed or not."""
 
-    def __init__(self, log_directory: str) -> None:
+    def __init__(self, log_directory: str, now_ms: Callable[[], int] = wall_clock_ms) -> None:
         self.log_directory = log_directory
+        self._now_ms = now_ms
 
     @contextmanager
     def world(self, net: Net) -> Iterator[World]:
@@ -53,7 +54,7 @@ class DirectoryMachine:
             ThreadPoolExecutor(WORKER_THREADS_MAX, thread_name_prefix="barnabas worker") as workers,
             ThreadPoolExecutor(REQUEST_THREADS, thread_name_prefix="barnabas request") as request_workers,
         ):
-            yield real_world(net, _in_threads(workers), _in_threads(request_workers))
+            yield real_world(net, _in_threads(workers), _in_threads(request_workers), now_ms=self._now_ms)
 
     def crash(self) -> None:
         """Nothing to do: cancelled, the broker has given up its files as they were."""
@@ -79,14 +80,15 @@ def _in_threads(threads: ThreadPoolExecutor) -> InThread:
 class MemoryMachine:
     """A disk in memory that can crash, and the embedded store beside it."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_ms: Callable[[], int] = wall_clock_ms) -> None:
         self.log_directory = "/memory"
-        self._disk = MemDisk(now_ms=wall_clock_ms)
+        self._now_ms = now_ms
+        self._disk = MemDisk(now_ms=now_ms)
         self._database: SqliteDatabase | None = None
 
     @contextmanager
     def world(self, net: Net) -> Iterator[World]:
-        world = World(wall_clock_ms, random.SystemRandom(), self._disk, net, self._open_store, run_inline, run_inline)
+        world = World(self._now_ms, random.SystemRandom(), self._disk, net, self._open_store, run_inline, run_inline)
         yield world._replace(boot_id=IN_MEMORY)  # the memory is the machine, and lives as long as it
 
     def crash(self) -> None:
@@ -98,5 +100,5 @@ class MemoryMachine:
 
     async def _open_store(self, config: StoreConfig, embedded_path: str) -> MetadataStore:
         if self._database is None:
-            self._database = await open_sqlite_database(IN_MEMORY, run_inline, wall_clock_ms)
+            self._database = await open_sqlite_database(IN_MEMORY, run_inline, self._now_ms)
         return self._database.session()

@@ -1,4 +1,6 @@
-"""The pytest plugin: `barnabas_broker`, one broker for the test run, and `barnabas_topic`, a topic for one test.
+"""The pytest plugin: `barnabas_broker`, one broker for the test run, and what belongs to it.
+
+`barnabas_topic` is a topic for one test, `barnabas_clock` the time of the broker.
 
 pytest loads this file at every start in an environment that has Barnabas installed, so it imports nothing but pytest;
 the broker's code comes with the first test that uses a fixture. Under pytest-xdist a session is a worker process: each
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import ModuleType
 
+    from barnabas.testing.clock import BrokerClock
     from barnabas.testing.local import LocalBroker
 
 
@@ -68,3 +71,10 @@ def barnabas_topic(barnabas_broker: "LocalBroker", request: pytest.FixtureReques
                 raise
         else:
             return name
+
+
+@pytest.fixture
+def barnabas_clock(barnabas_broker: "LocalBroker") -> "Iterator[BrokerClock]":
+    """The time of the session's broker. It runs on after the test; what it was advanced by stays."""
+    yield barnabas_broker.clock
+    barnabas_broker.clock.resume()

@@ -149,8 +149,12 @@ def real_world(
     in_thread: InThread = in_worker_thread,
     in_request_thread: InThread | None = None,
     access: ZooKeeperAccess = PLAIN,
+    now_ms: Callable[[], int] = wall_clock_ms,
 ) -> World:
-    """The operating system's world. The store is ZooKeeper if `zookeeper.connect` is set, or else the embedded one."""
+    """The operating system's world. The store is ZooKeeper if `zookeeper.connect` is set, or else the embedded one.
+
+    A test may have another wall clock.
+    """
 
     async def open_store(config: StoreConfig, embedded_path: str) -> MetadataStore:
         if config.zookeeper_connect is not None:
@@ -159,10 +163,10 @@ def real_world(
         # Each store is imported only if it is used: start-up time counts.
         from barnabas.controller.store.sqlitestore import open_sqlite_store
 
-        return await open_sqlite_store(embedded_path, in_thread, wall_clock_ms)
+        return await open_sqlite_store(embedded_path, in_thread, now_ms)
 
     return World(
-        now_ms=wall_clock_ms,
+        now_ms=now_ms,
         rng=random.SystemRandom(),
         disk=OsDisk(),
         net=net,

@@ -101,11 +101,11 @@ class Connection:
                 sent_bytes = 0  # the next receive or send reports it
             self.unsent = self.unsent[sent_bytes:]
 
-    def note_sent(self, now: float) -> None:
-        """Called by the sweep: a connection that sent bytes since the last sweep is not idle."""
+    def note_sent(self, due: float) -> None:
+        """Called by the sweep: a connection that sent bytes since the last one was not idle until this one was due."""
         if self.sent_bytes != self.stream.sent_bytes:
             self.sent_bytes = self.stream.sent_bytes
-            self.progress_at = now
+            self.progress_at = max(self.progress_at, due)
 
     def has_rested_long(self, now: float) -> bool:
         """Whether its request has waited for more than SWEEP_SECONDS."""
@@ -286,6 +286,8 @@ class Connections:
     async def sweep(self) -> None:
         """Close connections that are idle, or whose client has hung up: once a second, until cancelled."""
         while True:
+            # The clock of a test may jump during the sleep, and the bytes were sent before that.
+            due = trio.current_time() + SWEEP_SECONDS
             await trio.sleep(SWEEP_SECONDS)
             self._slot.set()  # `max.connections` may have been raised, or a client that waits has gone
             for connection in list(self._open):
@@ -293,15 +295,15 @@ class Connections:
                 connection.spent_seconds *= SPENT_KEPT
                 # Other tasks may have run, so a connection of the copied list may have ended.
                 if connection in self._open and not connection.is_leaving and not connection.is_at_work:
-                    self._look_at(connection)
+                    self._look_at(connection, due)
             # A connection that was being served when memory was used up may wait for its client now.
             for account in (self._clients, self._strangers, self._brokers):
                 self._evict(account)
 
-    def _look_at(self, connection: Connection) -> None:
+    def _look_at(self, connection: Connection, due: float) -> None:
         """Close this connection if its client has gone or is idle."""
         now = trio.current_time()
-        connection.note_sent(now)
+        connection.note_sent(due)
         max_idle_ms = self._config.connections_max_idle_ms
         # A waiting request does not read from the socket, so a hang-up stays unnoticed until the request ends.
         if connection.has_rested_long(now) and connection.stream.has_hung_up():

@@ -43,12 +43,11 @@ class Interrupted(Future):
 
 def test_a_broker_on_a_thread_ends_though_its_loop_had_not_begun():
     machine = SlowMachine()
-    life = BrokerThread(BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": "/memory"}), machine)
-    life._ready = Interrupted(machine)
+    thread = BrokerThread(BrokerConfig({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": "/memory"}), machine)
+    thread.life.ready = Interrupted(machine)
     with pytest.raises(KeyboardInterrupt):
-        life.start()
-    life._thread.join(10)
-    assert not life._thread.is_alive()
+        thread.start()
+    assert thread._thread.join(10)
 
 
 class InterruptedChild(BrokerChild):

@@ -51,16 +51,16 @@ class Client(BlockingConnection):
 
 def kill_with(broker, request, client):
     """Kill the broker in the same turn of its event loop in which a request arrives."""
-    life, stands, may_go_on = broker._host._life, threading.Event(), threading.Event()
+    host, stands, may_go_on = broker._host, threading.Event(), threading.Event()
 
     async def stand():
         stands.set()
         may_go_on.wait(10)
 
-    life._token.run_sync_soon(trio.lowlevel.spawn_system_task, stand)
+    host._loop.tell(lambda: trio.lowlevel.spawn_system_task(stand))
     stands.wait(10)
     client.send_request(request)
-    life._tell(life._die)
+    host._loop.tell(host._thread.life.die)
     may_go_on.set()
     broker.kill()
 

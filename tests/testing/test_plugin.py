@@ -35,6 +35,12 @@ def test_the_example_in_the_readme_passes_as_it_is_written(run_pytest):
     assert "1 passed" in run_pytest(example, "--durations=0")
 
 
+def test_the_examples_in_the_page_about_testing_pass_as_they_are_written(run_pytest):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "testing.md").read_text(), re.DOTALL)
+    examples = [block for block in blocks if "def test_" in block]
+    run_pytest("\n\n".join(examples))
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["test_orders.py", "test_exactly_once.py"])
 def test_the_examples_pass(run_pytest, name):
@@ -127,3 +133,15 @@ def test_the_plugin_imports_only_pytest(installed):
     environment = os.environ | {"PYTHONPATH": str(installed), "PYTHONSAFEPATH": "1"}
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert set(ran.stdout.split()) == {"barnabas", "barnabas.form", "barnabas.testing", "barnabas.testing.plugin"}
+
+
+def test_the_clock_runs_again_after_a_test_that_stopped_it(run_pytest):
+    source = """
+def test_first(barnabas_clock):
+    barnabas_clock.stop()
+    assert barnabas_clock.is_stopped
+
+def test_second(barnabas_clock):
+    assert not barnabas_clock.is_stopped
+"""
+    assert "2 passed" in run_pytest(source)
