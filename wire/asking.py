@@ -136,7 +136,8 @@ def version_to_ask_again(response: m.ApiVersionsResponse, asked: int) -> int | N
         known = (row.max_version for row in response.api_keys if row.api_key == API_VERSIONS_KEY)
         # Brokers from before KIP-511 list nothing; all of them support version 0.
         version = next(known, 0)
-        # Only a lower version is asked next: otherwise a broken peer could make this broker ask for ever.
+        # Only a lower version is asked next: otherwise a broken peer could make this broker ask for
+        # ever.
         if 0 <= version < asked:
             return version
     raise ProtocolViolation(f"ApiVersions v{asked} is answered with error {response.error_code}")

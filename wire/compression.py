@@ -147,7 +147,8 @@ def opening(codec: int, data: memoryview, magic: int = 2) -> Generator[None, Non
         case Codec.GZIP:
             return _GzipStream(data)
         case Codec.SNAPPY:
-            # Too little data for a large block, whatever the blocks claim: no look at their heads is needed.
+            # So little data holds no large block, whatever the blocks claim, and no look at their
+            # heads is needed.
             small = len(data) * SNAPPY_MAX_EXPANSION <= HELD_FREE_BYTES
             return _SnappyStream(data, 0 if small else (yield from _largest_snappy_block(data)))
         case Codec.LZ4:

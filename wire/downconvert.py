@@ -25,8 +25,8 @@ from barnabas.wire.record_cursor import STEP_COST, Steps
 from barnabas.wire.record_reader import Record, read_records
 
 MESSAGE_MAX_BYTES = 8 << 20  # while it is read, converted and joined, it is about five times in memory
-# The costs are in units of `record_cursor.Meter`: of a record that is read and written, and one unit for each 64 bytes
-# of it.
+# The costs are in units of `record_cursor.Meter`: of a record that is read and written, and one
+# unit for each 64 bytes of it.
 _RECORD_COST = 24
 _COST_SHIFT = 6
 _LZ4_HELD_BYTES = 8 << 20  # a block of the largest size, compressed and decompressed

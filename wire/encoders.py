@@ -25,7 +25,7 @@ class EncodeEmitter(Emitter):
         for function in (runtime.size_of, runtime.add_records, runtime.tag_section):
             self.names[function.__name__] = function
 
-        # Bound to the name of the message and its version, for the error texts.
+        # These get the name of the message and its version, for the error texts.
         for refuse in (runtime.outside, runtime.null, runtime.wrong_id):
             self.names[refuse.__name__] = partial(refuse, label)
         with self.block(f"def {self.verb}(o, parts, marks):"):
@@ -58,7 +58,8 @@ class EncodeEmitter(Emitter):
             self._tag_count(var, name, self.tagged_fields(name, fields))
 
     def _tag_count(self, var: str, name: str, known: list[Field]) -> None:
-        # No tagged fields: a zero byte ("x" is padding), which is packed with its neighbours.
+        # A struct without tagged fields has a zero byte ("x" is padding), which is packed with its
+        # neighbours.
         if not known:
             self._run.append(("x", ""))
             return

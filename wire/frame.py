@@ -116,7 +116,8 @@ class FrameReader:
                 self._frames_bytes += length
                 position = end
 
-        # The next frame boundary cannot be found after a bad length, so the rest of the stream is dropped.
+        # The next frame boundary cannot be found after a bad length, so the rest of the stream is
+        # dropped.
         while position < size_bytes and self._violation is None:
             if len(frames) >= FRAMES_AT_A_TIME:
                 self._rest = bytes(view[position:])

@@ -59,7 +59,8 @@ _classes: dict[str, type[Message]] = {}
 @cache
 def schemas() -> dict[str, Schema]:
     """Name -> schema of every message."""
-    # The tables are imported at the first use, because a start that needs a few messages should not import all of them.
+    # The tables are imported at the first use, because a start that needs a few messages should not
+    # import all of them.
     families = (import_module(f"barnabas.wire.schemas.{family}").SCHEMAS for family in FAMILIES)
     return {schema.name: schema for family in families for schema in family}
 

@@ -215,8 +215,8 @@ def is_intact(entry: bytes | bytearray | memoryview) -> bool:
 def stamp(batch: Batch, base_offset: int, leader_epoch: int) -> None:
     """Write base offset and leader epoch into the batch, in its bytes and in its header."""
     header = batch.header
-    # The two fields lie before `CHECKSUM_START`, so the checksum stays valid. The length between them is written again
-    # unchanged, because one write costs less than two.
+    # The two fields lie before `CHECKSUM_START`, so the checksum stays valid. The length between
+    # them is written again unchanged, because one write costs less than two.
     _STAMP.pack_into(batch.data, 0, base_offset, header.batch_length, leader_epoch)
     batch.header = tuple.__new__(BatchHeader, (base_offset, header.batch_length, leader_epoch, *header[3:]))
 

@@ -17,8 +17,9 @@ from barnabas.wire.compression import CHUNK_BYTES, BeyondLimits, CorruptRecords,
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_runs import earlier_rows
 
-# The limit is for a decompressed batch. It is above socket.request.max.bytes (100 MiB), so it refuses no batch that
-# could be sent uncompressed, and it is small enough that one batch cannot exhaust the machine.
+# The limit is for a decompressed batch. It is above socket.request.max.bytes (100 MiB), so it
+# refuses no batch that could be sent uncompressed, and it is small enough that one batch cannot
+# exhaust the machine.
 RECORDS_MAX_BYTES: Final = 128 << 20
 HEADERS_MAX: Final = 65_536  # of one record; producers in use attach some dozens
 
@@ -51,7 +52,8 @@ class Meter:
     def note(self, size_bytes: int) -> None:
         """Count bytes that came out of a codec. BeyondLimits if they are more than the batch may have."""
         self.bytes_left -= size_bytes
-        # Checked chunk by chunk: the header of a batch does not tell how much it decompresses to.
+        # The size is checked chunk by chunk, because the header of a batch does not tell how much
+        # it decompresses to.
         if self.bytes_left < 0:
             raise beyond_limits("the records of the batch take more bytes than those of a batch may")
         self.credit -= _READ_COST + (size_bytes >> _READ_COST_SHIFT)

@@ -44,7 +44,8 @@ from barnabas.wire.record_cursor import (
 from barnabas.wire.sentinels import NO_TIMESTAMP
 
 RECORD_MAX_BYTES = RECORDS_MAX_BYTES  # a produced batch may consist of one record of this size
-# The costs are in units of a `Meter`: to read the head of a record, and to pass one in a search by time.
+# The costs are in units of a `Meter`: to read the head of a record, and to pass one in a search by
+# time.
 _HEAD_COST, _PASS_COST = 16, 3
 
 _ENTRY_START = struct.Struct(">qi")
@@ -182,7 +183,8 @@ def find_largest_timestamp(entry_bytes: memoryview, upper_bound: int, start_offs
     found = yield from find_time(entry_bytes, NO_TIMESTAMP, start_offset)
     if found is None:
         return NO_TIMESTAMP
-    # The search halves the range, so the records are read 64 times at most, whatever their timestamps are.
+    # The search halves the range, so the records are read 64 times at most, whatever their
+    # timestamps are.
     largest = found[1]
     while largest < upper_bound:
         middle = (largest + upper_bound + 1) // 2

@@ -192,7 +192,8 @@ def _extremes(low: bytes, high: bytes | None) -> tuple[int, int, int]:
         rows: list[int] | bytes = low
     else:
         rows = [first - 128 + (second << 7) for first, second in zip(low, high, strict=True)]
-    # `set` first: the rows of a run usually have few different timestamps. Odd is negative in zigzag.
+    # `set` comes first, because the rows of a run usually have few different timestamps. Odd is
+    # negative in zigzag.
     doubled = {delta: -1 - delta if delta & 1 else delta for delta in set(rows)}
     highest = max(doubled, key=doubled.__getitem__)
     return min(doubled.values()), doubled[highest], rows.index(highest)

@@ -422,7 +422,8 @@ def _sift_piece(  # noqa: PLR0912
             key = buffer[position : (position := position + (length >> 1))]
             key = key if length <= _ZIGZAG_KEY_MAX else hash_key(key)
 
-            # `<=`: the newest record of a key finds itself. A key that is not in the map has no newer record.
+            # The comparison is `<=`, because the newest record of a key finds itself. A key that is
+            # not in the map has no newer record.
             if find(key, NO_OFFSET) <= base_offset + (offset >> 1):
                 stays = True
 
@@ -461,7 +462,8 @@ class _Times:
     def __init__(self, header: BatchHeader, horizon_ms: int | None) -> None:
         self._old_base = header.base_timestamp
         self._append_time = header.max_timestamp if header.uses_log_append_time else None
-        # A batch with a delete horizon holds it in the base timestamp field, and the deltas refer to it (KIP-534).
+        # A batch with a delete horizon holds it in the base timestamp field, and the deltas refer
+        # to it (KIP-534).
         self._base = header.base_timestamp if header.attributes & DELETE_HORIZON else horizon_ms
         self.largest = NO_TIMESTAMP if self._append_time is None else self._append_time
 

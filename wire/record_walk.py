@@ -71,7 +71,8 @@ class Walk(Meter):
 
     def note_run(self, run: Run) -> None:
         """Take over the facts of a run of records."""
-        # `>`, not `>=`: of the records with the highest timestamp the first one counts (KIP-734 searches for it).
+        # The comparison is `>`: of the records with the highest timestamp the first one counts
+        # (KIP-734 searches for it).
         if run.highest > self.highest:
             self.highest, self.highest_index = run.highest, self.index + run.first_highest
         self.lowest = min(self.lowest, run.lowest)
@@ -129,7 +130,7 @@ def walking(stream: Stream, walk: Walk) -> Generator[None, None, None]:
             if length & 1:
                 raise invalid_records(f"record {walk.index} has a negative length")
             if length >> 1 > CHUNK_BYTES or walk.has_many_headers:
-                # Refused by its claimed length, before the work of skipping it.
+                # The claimed length is enough to refuse the record, before the work of skipping it.
                 if length >> 1 > walk.bytes_left + len(buffer):
                     raise beyond_limits(
                         f"record {walk.index} has {length >> 1} bytes, more than the batch may have left"
@@ -221,7 +222,8 @@ def _walk_singly(buffer: bytes | memoryview, position: int, walk: Walk, stop: in
             else:
                 offset, position = read_long_varint(buffer, position + 1)
                 position += 1
-            # The record is not refused here: whether Kafka accepts it depends on the codec (`records._corrected`).
+            # The record is not refused here: whether Kafka accepts it depends on the codec
+            # (`records._corrected`).
             if offset != expected_offset:
                 walk.is_in_order = False
             if (length := buffer[position]) > 127:

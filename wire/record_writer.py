@@ -308,7 +308,7 @@ class Times:
             raise CorruptRecords(f"record {self.count} has the timestamp {timestamp}", ErrorCode.UNKNOWN_SERVER_ERROR)
         if not self.count:
             self.base = timestamp
-        # `>`, not `>=`: of equal timestamps the first record counts (KIP-734).
+        # The comparison is `>`: of equal timestamps the first record counts (KIP-734).
         if timestamp > self.largest:
             self.largest = timestamp
             self.largest_index = self.count

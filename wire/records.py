@@ -240,7 +240,8 @@ def check_produced(
             return opened
         header, records = opened
 
-        # None also after a fault: the walk in steps then finds it again, and names it.
+        # The result is None also after a fault: the walk in steps then finds it again, and names
+        # it.
         walk = None if header.codec else _walk_large(header, records)
         if walk is None:
             walk = Walk(header.record_count)
@@ -412,7 +413,8 @@ def _corrected(
 
 def fitting_segment(batch: Batch, rules: RecordRules) -> Checked:
     """The batch, or its refusal if it does not fit into a segment."""
-    # Kafka checks this at the end, too: a rebuilt batch has another size than the one that was sent.
+    # Kafka checks this at the end, too: a rebuilt batch has another size than the one that was
+    # sent.
     if len(batch.data) <= rules.segment_bytes:
         return batch
     return RecordsRefused(
@@ -501,7 +503,8 @@ def _why_bad_time(head: RecordHead, header: BatchHeader, rules: RecordRules, now
             f"key={key} bytes, value={value} bytes). Producer should not set timestamp type to LogAppendTime."
         )
 
-    # Wrapped as in Java: the age of an absurd timestamp may be negative, and pass as if it were young.
+    # The difference wraps as in Java: the age of an absurd timestamp may be negative, and pass as
+    # if it were young.
     age_ms = wrap_timestamp(now_ms - timestamp)
     if age_ms <= rules.message_timestamp_before_max_ms and -age_ms <= rules.message_timestamp_after_max_ms:
         return None

@@ -48,8 +48,8 @@ class Struct:
     ARRAYS: ClassVar[tuple[str, ...]] = ()  # the fields that are arrays
 
     def __eq__(self, other: object) -> bool:
-        # The field tuples are compared instead of the classes: a shared default has a class of its own
-        # (`shared_default`).
+        # The field tuples are compared instead of the classes: a shared default has a class of its
+        # own (`shared_default`).
         if not isinstance(other, Struct) or other.FIELDS is not self.FIELDS:
             return NotImplemented
         return all(_same(getattr(self, name), getattr(other, name)) for name in self.FIELDS)
@@ -352,7 +352,8 @@ def encode_steps(message: Message, version: int, out: list[Any]) -> int | Genera
     parts: list[Any] = []
     marks: list[int] = []
     steps = message.ENCODE_STEPS[version](message, parts, marks)
-    # One step is enough for nearly all messages: then the loop body never runs, and no generator is needed.
+    # One step is enough for nearly all messages: then the loop body never runs, and no generator is
+    # needed.
     try:
         for _ in steps:
             return _encode_on(message, version, out, parts, marks, steps)
@@ -366,7 +367,8 @@ def _encode_on(
 ) -> Generator[int, None, int]:
     size_bytes = 0
     try:
-        # Joined before each pause: thousands of small pieces take more memory than their bytes.
+        # The pieces are joined before each pause, because thousands of small ones take more memory
+        # than their bytes.
         while True:
             size_bytes += _take(parts, marks, out)
             parts.clear()

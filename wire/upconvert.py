@@ -64,7 +64,8 @@ from barnabas.wire.records import (
 from barnabas.wire.sentinels import NO_PRODUCER_ID, NO_TIMESTAMP
 from barnabas.wire.topics import TopicPartition
 
-# Held whole, for a moment twice. The messages of ordinary clients fit into max.message.bytes (1 MiB by default).
+# Such a message is held whole, for a moment twice. Those of ordinary clients fit into
+# max.message.bytes (1 MiB by default).
 INNER_MESSAGE_MAX_BYTES = 16 << 20
 
 # The cost in units of a `Meter`: of a message, and one unit for 256 bytes of its checksum (about 1 GB/s).
@@ -236,7 +237,7 @@ class _InnerMessages:
     @property
     def held_bytes(self) -> int:
         """The bytes that the stream holds, and those of a long message."""
-        # Twice: `_fill` joins the pieces of a message into a copy.
+        # A long message counts twice, because `_fill` joins its pieces into a copy.
         return self._stream.held_bytes + (2 * self._longest if self._longest > HELD_FREE_BYTES // 2 else 0)
 
     def read_next(self) -> Steps[memoryview | None]:
@@ -360,7 +361,7 @@ class _Conversion:
         # A producer may not set the LogAppendTime bit (`records._why_bad_time`).
         if timestamp == NO_TIMESTAMP or self._wants_append_time:
             return has_append_time
-        # Wrapped to 64 bits, as in Java.
+        # The difference wraps to 64 bits, as in Java.
         age_ms = wrap_timestamp(self._now_ms - timestamp)
         rules = self._rules
         return age_ms > rules.message_timestamp_before_max_ms or -age_ms > rules.message_timestamp_after_max_ms

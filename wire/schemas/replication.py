@@ -147,7 +147,8 @@ SCHEMAS = (
             Field("partitions", "[]PartitionData", fields=(
                 Field("partition_index", "int32"),
                 Field("leader_epoch", "int32"),
-                # Ignorable, unlike Kafka's: the sender fills both, because the version is negotiated only afterwards.
+                # These two are ignorable, unlike Kafka's: the sender fills both, because the
+                # version is negotiated only afterwards.
                 Field("new_isr", "[]int32", "0-2", ignorable=True),
                 Field("new_isr_with_epochs", "[]BrokerState", "3+", ignorable=True, fields=(
                     Field("broker_id", "int32", "3+"),
