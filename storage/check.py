@@ -202,7 +202,8 @@ def _compare_open(path: str, snapshot: dict[int, int] | None, producers: Produce
     """Compare the open transactions of the snapshot with those of the log."""
     if snapshot is None:
         return
-    # `>`: compaction may have removed the first batch of a transaction that was open then and is decided now.
+    # A lower offset is no damage: compaction may have removed the first batch of a transaction that
+    # was open then and is decided now.
     for first_offset, producer_id in producers.open_transactions.items():
         if snapshot.get(producer_id, NEVER_MS) > first_offset:
             yield Finding(path, 0, f"lacks the transaction of producer {producer_id} that is open from {first_offset}")

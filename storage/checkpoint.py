@@ -134,7 +134,8 @@ def parse_partition_metadata(text: str) -> bytes:
         topic_id = topic_id_from_text(value.strip())
     except ValueError as error:
         raise Malformed(2, str(error)) from None
-    # A zero on the wire means "no topic id": a log with it would look like a log without a topic id.
+    # A zero on the wire means "no topic id": a log with it would look like a log without a topic
+    # id.
     if topic_id == ZERO_TOPIC_ID:
         raise Malformed(2, "the topic id is zero")
     return topic_id
@@ -161,7 +162,7 @@ def write_partition_metadata(disk: Disk, path: str, topic_id: bytes) -> None:
 def parse_meta_properties(text: str) -> MetaProperties:
     """The content of meta.properties. Malformed if it belongs to a KRaft node, or breaks the format."""
     properties = _parse_properties(text)
-    # `pop`: what is left over is unknown, and kept.
+    # The known keys are popped: what is left over is unknown, and kept.
     version = properties.pop("version", None)
     if version != META_PROPERTIES_VERSION:
         raise Malformed(_line_of(text, "version"), f"version {version} is not that of a ZooKeeper mode broker (0)")

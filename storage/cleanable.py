@@ -89,7 +89,8 @@ class Cleanable(NamedTuple):
 
     def is_due(self, rules: CompactionRules) -> bool:
         """Whether the log should be cleaned now."""
-        # `>`, as in Kafka. Without dirty bytes a pass would copy the whole log for nothing, even if it is overdue.
+        # A log without dirty bytes is not due, even if it is overdue: a pass would copy it for
+        # nothing. Kafka, too, compares the ratio with `>`.
         return self.dirty_bytes > 0 and (self.is_overdue or self.dirty_ratio > rules.min_cleanable_dirty_ratio)
 
 
@@ -144,13 +145,13 @@ def number_of(segments: Sequence[SegmentFacts], offset: int) -> int:
 def _first_young(dirty: Sequence[SegmentFacts], rules: CompactionRules, now_ms: int) -> int:
     """Base offset of the first segment with a record within min.compaction.lag.ms; 2^63 if there is none."""
     lag_ms = rules.min_compaction_lag_ms
-    # A generator: the segments behind the first young one are not asked. Without a lag none is.
+    # The generator asks no segments behind the first young one. Without a lag none is young.
     young = (segment for segment in dirty if segment.largest_timestamp_ms() > now_ms - lag_ms) if lag_ms > 0 else ()
     return next((segment.base_offset for segment in young), 1 << 63)
 
 
 def _is_overdue(dirty: Sequence[SegmentFacts], rules: CompactionRules, now_ms: int) -> bool:
-    # Negative with the default lag of 2^63-1: then no file is read.
+    # This is negative with the default lag of 2^63-1, and then no file is read.
     clean_until_ms = now_ms - max(rules.max_compaction_lag_ms, 0)
     # As in Kafka, a segment without timestamps (0 or -1) is never overdue.
     return clean_until_ms > 0 and any(0 < segment.first_timestamp_ms() < clean_until_ms for segment in dirty)
@@ -158,8 +159,9 @@ def _is_overdue(dirty: Sequence[SegmentFacts], rules: CompactionRules, now_ms: i
 
 def portions(segments: Sequence[Sized], segment_bytes: int, index_bytes: int) -> Iterator[int]:
     """The number of segments in each portion, in the order of the segments."""
-    # Greedy: the first segments that fit together become one. The sizes are those before the pass, which usually
-    # shrinks segments, so more of them might have fitted; later passes merge the results.
+    # The division is greedy: the first segments that fit together become one. The sizes are those
+    # before the pass, which usually shrinks segments, so more of them might have fitted; later
+    # passes merge the results.
     number = 0
     while number < len(segments):
         base_offset = segments[number].base_offset

@@ -70,8 +70,8 @@ class Replacement:
         # A truncation may have removed the newer record for which an older one was dropped.
         if segments.generation != self._cleaning.generation:
             return False
-        # This is set before the first rename: from here on the files belong to the log, whether the rest succeeds or
-        # not.
+        # This is set before the first rename: from here on the files belong to the log, whether the
+        # rest succeeds or not.
         self.is_begun = True
         segments.replace(self._old, self._clean, now_ms, log.config.file_delete_delay_ms)
         self._cleaning.generation = segments.generation  # this change is the pass's own one
@@ -176,7 +176,8 @@ class Cleaning:
             replacement = self._prepare(clean, portion)
             yield Step(0, 0, replacement)
         finally:
-            # Reached when the caller resumes the generator after `apply`, and when it closes it instead.
+            # The generator gets here when the caller resumes it after `apply`, and when it closes
+            # it instead.
             store.open_files.drop_directory(store.directory)
             if replacement is None or not replacement.is_begun:
                 _remove_unfinished(log_store)
@@ -270,7 +271,8 @@ class Cleaning:
         clean.finish()
         clean.sync(_next_base(last))
         store.disk.set_modified_ms(clean.path, store.disk.modified_ms(last.path))  # retention.ms without timestamps
-        # The order is free: as long as one .cleaned file is left, a restart removes them all (`recovery.sweep`).
+        # The order is free: as long as one .cleaned file is left, a restart removes them all
+        # (`recovery.sweep`).
         for suffix in SWAPPED_SUFFIXES:
             path = store.path(clean.base_offset, suffix)
             if store.disk.exists(path + CLEANED):
@@ -302,8 +304,8 @@ def _remove_unfinished(store: SegmentStore) -> None:
     if not names:
         return
     for name in names:
-        # Back to .cleaned first: next to a .cleaned file of its offset a .swap counts as unfinished
-        # (`recovery._is_partial`).
+        # The .log goes back to .cleaned first: next to a .cleaned file of its offset a .swap counts
+        # as unfinished (`recovery._is_partial`).
         if name.endswith(LOG + SWAP):
             disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}{CLEANED}")
             names.append(name.removesuffix(SWAP) + CLEANED)

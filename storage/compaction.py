@@ -78,7 +78,8 @@ class OffsetMap:
 
     def release(self) -> None:
         """Free the memory."""
-        # Key by key: to free millions of objects in one step would hold the GIL, and so stop the event loop.
+        # The keys go one by one: to free millions of objects in one step would hold the GIL, and so
+        # stop the event loop.
         newest = self.newest
         while newest:
             newest.popitem()
@@ -111,7 +112,8 @@ class LiveProducers(NamedTuple):
         last_offset = self.last_offsets.get(header.producer_id)
         if last_offset is not None:
             return last_offset == header.last_offset
-        # Known by markers alone: they carry the epoch, which fences earlier instances of the producer.
+        # A producer without data is known by markers alone: they carry the epoch, which fences its
+        # earlier instances.
         return header.is_control and self.epochs.get(header.producer_id) == header.producer_epoch
 
 
@@ -161,7 +163,8 @@ class Compaction:
         """Note the keys of the entries in this window, as far as the map has room; returns the bytes consumed."""
         offsets = self.offsets
         consumed = 0
-        # Whole batches only: `latest_offset` must not lie inside one, because `sift` decides about batches as a whole.
+        # Batches are noted as a whole: `latest_offset` must not lie inside one, because `sift`
+        # decides about whole batches.
         for position, end, header in _walk(window):
             if offsets.is_full:
                 break
@@ -246,7 +249,8 @@ class Compaction:
         # A batch with a delete horizon holds it in the base timestamp field (KIP-534).
         has_horizon = header.attributes & DELETE_HORIZON != 0
 
-        # Once it is over, consumers have had delete.retention.ms to see the tombstones of this batch.
+        # Once it is over, consumers have had delete.retention.ms to see the tombstones of this
+        # batch.
         is_over = has_horizon and header.base_timestamp <= self._now_ms and not self._keeps_tombstones
         newest = self.offsets.newest
         try:

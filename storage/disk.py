@@ -30,8 +30,8 @@ BytesLike = bytes | bytearray | memoryview  # a memoryview needs format 'B': len
 
 SHORTAGES = frozenset({"EMFILE", "ENFILE", "ENOMEM"})  # of the process or the machine, not of the disk
 FILE_SYNCS = frozenset({"sync", "sync (again)"})
-# The kernel answers so when it refuses one operation before it changes anything; all other errors count as a failing
-# device.
+# The kernel answers so when it refuses one operation before it changes anything; all other errors
+# count as a failing device.
 LACKS = SHORTAGES | {"ENOSPC", "EDQUOT"}
 SHORTAGE_PAUSE_SECONDS = 0.1  # before a retry: other tasks may close files meanwhile
 TEMPORARY_SUFFIX = ".tmp"

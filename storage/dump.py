@@ -49,7 +49,8 @@ Value = str | int | bool | None
 Row = Mapping[str, Value]
 Reader = Callable[[Disk, str, int], Iterator[Row]]
 
-# The three codec bits of the attributes choose one; a damaged or newer batch may have any of the eight values.
+# The three codec bits of the attributes choose one; a damaged or newer batch may have any of the
+# eight values.
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "unknown", "unknown", "unknown")
 CONTROL_TYPES = {0: "abort", 1: "commit"}
 
@@ -99,7 +100,8 @@ def _reader_of(name: str) -> Reader | None:
     for suffix in (DELETED, CLEANED, SWAP):
         name = name.removesuffix(suffix)
     suffix = name[name.rfind(".") :] if "." in name else name
-    # The whole name (meta.properties) or the suffix (.index) decides, or it is one of the four offset checkpoints.
+    # The whole name (meta.properties) or the suffix (.index) decides, or it is one of the four
+    # offset checkpoints.
     reader = READERS.get(name) or READERS.get(suffix)
     return _checkpoint_rows if reader is None and name.endswith("-checkpoint") else reader
 
@@ -128,7 +130,8 @@ def _log_rows(disk: Disk, path: str, base: int, *, records: bool = False) -> Ite
 
 
 def _batch_row(span: EntrySpan, data: memoryview) -> Row:
-    # The row is made from the header and the checksum alone, so a batch that cannot be decompressed has one, too.
+    # The row is made from the header and the checksum alone, so a batch that cannot be decompressed
+    # has one, too.
     header = read_batch_header(data)
     return {
         "base_offset": span.base_offset,
@@ -208,7 +211,8 @@ def _text(data: bytes | None) -> str | None:
 # -- indexes and the rest
 
 
-# The dumps of both indexes end before the padding of zeros that a crash of Kafka leaves (`count_entries`).
+# The dumps of both indexes end before the padding of zeros that a crash of Kafka leaves
+# (`count_entries`).
 def _offset_index_rows(disk: Disk, path: str, base: int) -> Iterator[Row]:
     file = disk.open(path, read_only=True)
     try:

@@ -50,7 +50,8 @@ def fingerprint_of(batch: "Batch") -> bytes:
 
 def _find(segments: "list[Segment]", fingerprint: bytes, before: int) -> Steps[Duplicate | None]:
     """Search these segments backwards, from the entry that holds the offset `before`."""
-    # Backwards, because a client repeats its latest batches: the match is usually near the end.
+    # The search goes backwards, because a client repeats its latest batches: the match is usually
+    # near the end.
     left = SEARCHED_BYTES
     likenesses = LIKENESSES_MAX
     for segment in reversed(segments):
@@ -67,8 +68,8 @@ def _find(segments: "list[Segment]", fingerprint: bytes, before: int) -> Steps[D
                 # them.
                 window = file.read(start, end - start + BATCH_OVERHEAD_BYTES - 1)
 
-                # The search begins at byte 16: the header of an earlier match begins in the next window, which overlaps
-                # this one.
+                # The search begins at byte 16: the header of an earlier match begins in the next
+                # window, which overlaps this one.
                 at = window.find(fingerprint, MAGIC_POSITION)
                 while at >= 0 and likenesses:
                     header = read_batch_header(window, at - MAGIC_POSITION)

@@ -54,7 +54,7 @@ def span_at(window: bytes | memoryview, at: int, position: int) -> EntrySpan | N
     base_offset, length, magic = _PREFIX.unpack_from(window, at)
     last_offset = base_offset
     if magic == BATCH_MAGIC:
-        # 49: the rest of a batch header of 61 bytes behind the length field.
+        # A batch header of 61 bytes has 49 behind the length field.
         if length < 49 or len(window) - at < 27:
             return None
         last_offset += _INT32.unpack_from(window, at + 23)[0]
@@ -125,8 +125,8 @@ def find_entry(file: File, position: int, end_position: int, offset: int) -> Ent
     window = b""
     start = position
 
-    # This loop does not call `span_at`: every fetch that misses the remembered positions runs it, over all the batches
-    # that lie between two index entries.
+    # This loop does not call `span_at`: every fetch that misses the remembered positions runs it,
+    # over all the batches that lie between two index entries.
     unpack = _WALK.unpack_from
     while position < end_position:
         at = position - start

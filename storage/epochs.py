@@ -91,7 +91,8 @@ class LeaderEpochs:
 
     def truncate_from_end(self, offset: int) -> bool:
         """Drop the epochs that start at or above `offset`, the new log end. True if the entries changed."""
-        # `bisect_left`: an epoch that starts exactly at the new end has lost all of its records.
+        # `bisect_left` drops an epoch that starts exactly at the new end, because it has lost all
+        # of its records.
         kept = bisect_left(self._starts, offset)
         if kept == len(self._starts):
             return False

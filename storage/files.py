@@ -25,7 +25,8 @@ Opener = Callable[[str], AbstractContextManager[File]]
 
 def offset_of_name(name: str) -> int | None:
     """The base offset in the name of a segment's file; None for other names."""
-    # Exactly twenty ASCII digits: `int` alone would also accept "+1", "1_0" and digits of other alphabets.
+    # The name has exactly twenty ASCII digits: `int` alone would also accept "+1", "1_0" and digits
+    # of other alphabets.
     digits = name.partition(".")[0]
     return int(digits) if len(digits) == 20 and digits.isascii() and digits.isdigit() else None
 
@@ -43,8 +44,8 @@ class OpenFiles:
     def __init__(self, disk: Disk, limit: int = OPEN_FILES_LIMIT) -> None:
         self.limit = limit
         self._disk = disk
-        # Files are grouped by directory, so that the close of one log among 10,000 costs no search through the files of
-        # all.
+        # Files are grouped by directory, so that the close of one log among 10,000 costs no search
+        # through the files of all.
         self._pinned: dict[str, dict[str, File]] = {}  # directory -> path -> file
         self._recent: OrderedDict[str, File] = OrderedDict()  # least recently used first
 

@@ -63,19 +63,20 @@ class FlushPlan:
 
     def sync(self) -> None:
         """Sync the files in offset order, then the epoch file and the directory. Blocking: long, in any thread."""
-        # The snapshot goes before the sealed segments, because the sync of each one includes the snapshot at its end.
+        # The snapshot goes before the sealed segments, because the sync of each one includes the
+        # snapshot at its end.
         if self.snapshot is not None:
             path = self._store.path(self.snapshot.offset, SNAPSHOT)
             self._store.save(path, encode_snapshot(self.snapshot.producers))
-        # The syncs go in offset order: a power failure between two of them leaves no synced segment behind an unsynced
-        # one.
+        # The syncs go in offset order: a power failure between two of them leaves no synced segment
+        # behind an unsynced one.
         for segment in self._sealed:
             segment.sync(self.offset)
         # The active segment's indexes are not synced: recovery rebuilds them from the recovery point on in any case.
         if self._active is not None:
             self._active.sync()
-        # The epochs go after the records and before the recovery point: a later crash then finds an epoch in the file
-        # or reads its batches.
+        # The epochs go after the records and before the recovery point: a later crash then finds an
+        # epoch in the file or reads its batches.
         if self._epochs is not None:
             path = f"{self._store.directory}/{LEADER_EPOCH_CHECKPOINT}"
             self._store.disk.replace_file(path, self._epochs.encode())  # syncs the directory, too

@@ -110,7 +110,7 @@ class Flusher:
     async def hold(self, log: "PartitionLog") -> None:
         """Return when no sync of this log is under way; none begins before `release`, and `flush` of it waits."""
         log.is_being_renamed = True  # `flush_plan` then returns None, also if the log is already in the filling round
-        # `setdefault`: holds may overlap, and `flush` waits for the event that it has found.
+        # Holds may overlap, and `flush` waits for the event that it has found, so an event stays.
         self._held.setdefault(log, trio.Event())
         running = self._directory_of(log).running
         if running is not None and log in running.logs:
@@ -172,8 +172,8 @@ class Flusher:
                 try:
                     await self._flush_round(directory, current)
                 finally:
-                    # The event is set even after an error or a cancellation: `flush` and `forget` in other tasks wait
-                    # for it.
+                    # The event is set even after an error or a cancellation: `flush` and `forget`
+                    # in other tasks wait for it.
                     directory.running = None
                     current.done.set()
         finally:
@@ -255,7 +255,8 @@ def _plan(
     current: _Round, planned: "list[tuple[PartitionLog, FlushPlan]]"
 ) -> "tuple[PartitionLog, StorageError] | None":
     """Add the plans of a round to `planned`. Stops at the first failure, and returns it with its log."""
-    # No await between the plans: all of them describe the same moment, and belong to one round.
+    # There is no await between the plans: all of them describe the same moment, and belong to one
+    # round.
     for log in current.logs:
         try:
             plan = log.flush_plan()

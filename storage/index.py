@@ -309,7 +309,8 @@ class TransactionIndex:
 
     def save(self, file: "File") -> None:
         """Write the unsaved entries and trim the file. Blocking: short. Durable: no."""
-        # This file, like the other indexes, is append-only, and then trimmed of what a truncation has left.
+        # This file, like the other indexes, is append-only, and then trimmed of what a truncation
+        # has left.
         size = len(self.entries) * TRANSACTION_ENTRY.size
         unsaved = self.entries[self.saved_count :]
         if unsaved:
@@ -384,7 +385,7 @@ def format_transactions(entries: Sequence[AbortedTransaction]) -> bytes:
 
 def parse_transactions(data: bytes) -> Iterator[AbortedTransaction]:
     """The entries of a .txnindex; raises IndexCorrupt where Kafka's sanity check would."""
-    # No padding here, unlike in the other indexes: Kafka does not preallocate this file.
+    # This file has no padding, unlike the other indexes, because Kafka does not preallocate it.
     if len(data) % TRANSACTION_ENTRY.size:
         raise IndexCorrupt(f"{len(data)} bytes are not a whole number of transaction entries")
     last_offset = -1
@@ -401,7 +402,7 @@ def parse_transactions(data: bytes) -> Iterator[AbortedTransaction]:
 
 def transactions_within(data: bytes, base_offset: int, end_offset: int) -> list[AbortedTransaction]:
     """The .txnindex of the segment [base_offset, end_offset); IndexCorrupt also if a marker lies outside."""
-    # Sorted by marker offset, so the first and the last entry decide.
+    # The entries are sorted by marker offset, so the first and the last one decide.
     entries = list(parse_transactions(data))
     if entries and not base_offset <= entries[0].last_offset <= entries[-1].last_offset < end_offset:
         raise IndexCorrupt(f"transactions end at {entries[0].last_offset} to {entries[-1].last_offset}")

@@ -14,7 +14,8 @@ from barnabas.wire.versioned_records import VERSION_BYTES, MalformedRecord, supp
 Row = dict[str, str | int | bool | None]
 Stored = TypeVar("Stored", bound=m.Message)
 
-# A stored number is a position here. Kafka's other two states, Dead and PrepareEpochFence, are never stored.
+# A stored number is a position here. Kafka's other two states, Dead and PrepareEpochFence, are
+# never stored.
 TRANSACTION_STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 TOMBSTONE: Row = {"tombstone": True}
 

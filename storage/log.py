@@ -229,7 +229,7 @@ class PartitionLog:
         if entries:
             first_offset = entries[0][0].base_offset
 
-        # Usually one piece, so that a fetch response costs one write.
+        # There is usually one piece, so that a fetch response costs one write.
         for piece in divide(entries, self.config.segment_bytes):
             self._append_piece(piece, records, now_ms)
         return Appended(first_offset, end_offset - 1, -1, self.log_start_offset, False)
@@ -239,7 +239,7 @@ class PartitionLog:
 
         Blocking: never; the next flush writes the epoch file.
         """
-        # Even without a record in it, the epoch tells followers where the previous one ended.
+        # An epoch without a record is noted, too: it tells followers where the previous one ended.
         if self.epochs.assign(leader_epoch, self.log_end_offset):
             self._epochs_version += 1
 
@@ -409,7 +409,8 @@ class PartitionLog:
         if self.recovery_point >= self.log_end_offset and not (names_changed or epochs_changed):
             return None
 
-        # Formatted here, on the loop: the epochs may change while the thread writes the file.
+        # The text is made here, on the loop: the epochs may change while the thread writes the
+        # file.
         epochs = format_leader_epochs(self.epochs) if epochs_changed else None
         names_version = self._names_version if names_changed else None
         return FlushPlan(

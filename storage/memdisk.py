@@ -111,12 +111,14 @@ class MemFile:
         self._check_writable("write")
         fault = self._disk.take_fault("write", self.path)
         if fault is not None:
-            # A part of the data stays, as in `OsFile.write` if the truncation after a failed write fails as well.
+            # A part of the data stays, as in `OsFile.write` if the truncation after a failed write
+            # fails as well.
             if fault.left_bytes:
                 self._put(position, memoryview(data)[: fault.left_bytes])
                 raise HalfDone(StorageError(self.path, "write", fault.cause), "a part of it")
             raise StorageError(self.path, "write", fault.cause)
-        # All or nothing, like `OsFile.write`: `_put` takes the space before it changes a byte.
+        # The write succeeds as a whole or not at all, like that of `OsFile`: `_put` takes the space
+        # before it changes a byte.
         self._put(position, data)
 
     def _put(self, position: int, data: BytesLike) -> None:
@@ -149,7 +151,7 @@ class MemFile:
         old_size = len(body)
         # The bytes that are cut off are kept for the undo: after a machine crash the file may be as long as before.
         replaced = bytes(body[size_bytes:])
-        # Negative when the file shrinks: the space is free at once.
+        # The difference is negative when the file shrinks: the space is free at once.
         self._disk.take_space(size_bytes - old_size, self.path)
         if size_bytes > old_size:
             body.extend(bytes(size_bytes - old_size))
@@ -168,8 +170,8 @@ class MemFile:
             self._failed_sync = error.cause
             self._content.sync_failed = True
             raise
-        # Linux does the same: after a failed sync a later one, by another handle, succeeds without saving the old
-        # changes.
+        # Linux does the same: after a failed sync a later one, by another handle, succeeds without
+        # saving the old changes.
         if not self._content.sync_failed:
             self._content.unsynced.clear()
 

@@ -72,7 +72,8 @@ class OsFile:
             kept = self._cut_back()
             raise (failed if kept is None else HalfDone(failed, f"a part of it (truncate: {kept})")) from error
         end = position + size
-        # The size changes only now, because a reader in another thread must not see the new end before.
+        # The size changes only now, because a reader in another thread must not see the new end
+        # before.
         self._size = end if end > self._size else self._size
 
     def _write_rest(self, position: int, data: BytesLike, written: int) -> None:
@@ -145,10 +146,11 @@ class OsFile:
             self._references -= 1
             if self._references:
                 return
-            # -1 before the close: a late user gets InvariantBroken instead of another file with the same number.
+            # The descriptor is -1 before the close: a late user gets InvariantBroken instead of
+            # another file with the same number.
             descriptor = self._descriptor
             self._descriptor = -1
-        # Outside the lock: a close may wait for the device.
+        # The close is outside the lock, because it may wait for the device.
         with _Mapped(self.path, "close"):
             os.close(descriptor)
 
@@ -321,8 +323,8 @@ class OsDisk:
         temporary = path + TEMPORARY_SUFFIX
         parent = parent_of(path)
         with _Mapped(path, "replace"):
-            # The directory is opened first, so that a lack of descriptors changes nothing: after such an error the
-            # caller goes on, and takes the old content for what is there.
+            # The directory is opened first, so that a lack of descriptors changes nothing: after
+            # such an error the caller goes on, and takes the old content for what is there.
             directory = _open_directory(parent)
             try:
                 # The new content must be durable before the rename, or a power failure could leave an empty file.
@@ -360,8 +362,8 @@ class OsDisk:
             return OsLock(path, descriptor, key)
 
     def _refuse_if_held(self, path: str) -> None:
-        # Device and inode are compared, because the same file may have several paths. A file that does not exist yet is
-        # held by no broker.
+        # Device and inode are compared, because the same file may have several paths. A file that
+        # does not exist yet is held by no broker.
         if self.exists(path):
             status = os.stat(path)
             if (status.st_dev, status.st_ino) in _held_locks:

@@ -133,8 +133,8 @@ class ProducerStates:
     def __init__(self) -> None:
         self._entries = PackedTable(_ENTRY)
         self._batches: dict[int, bytes] = {}  # of the current epoch, oldest first, at most five
-        # This maps first offset -> producer id. Insertion order is offset order, because the log only grows: the first
-        # key is the oldest open transaction.
+        # This maps first offset -> producer id. Insertion order is offset order, because the log
+        # only grows: the first key is the oldest open transaction.
         self._open_transactions: dict[int, int] = {}
         self._completed: list[tuple[int, int]] = []  # heap of (first offset, marker's offset), marker not replicated
         self._verifications = Verifications()
@@ -310,7 +310,8 @@ class ProducerStates:
             self._verifications.end(producer_id)
         producer = self.get(producer_id)
 
-        # `!=`, not `<`: `check` has refused lower epochs of clients, and what is in the log counts.
+        # A lower epoch begins here, too: `check` has refused those of clients, and what is in the
+        # log counts.
         if producer is None or producer.epoch != header.producer_epoch:
             producer = self._begin_epoch(producer, header)
         if control is not None:

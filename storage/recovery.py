@@ -93,7 +93,8 @@ def load_log(
 
     The three offsets come from the checkpoint files (None or 0 where a file has no entry for this partition).
     """
-    # A sweep is needed after any stop: a clean one, too, may have left .deleted files whose delay was not over.
+    # A sweep is needed after any stop: a clean one, too, may have left .deleted files whose delay
+    # was not over.
     found = sweep(store)
     loading = _Loading(store, rules, found, recovery_point, log_start_offset, first_dirty_offset or 0, now_ms)
     if not found.sizes:
@@ -171,15 +172,17 @@ def _complete_swap(store: SegmentStore) -> None:
     swaps = [name for name in names if name.endswith(SWAP) and offset_of_name(name) is not None]
     ranges = [_swap_range(store, name) for name in swaps if name.endswith(LOG + SWAP)]
 
-    # If there is no .log.swap, the .log already has its name, and only its index files are still to be renamed.
+    # If there is no .log.swap, the .log already has its name, and only its index files are still to
+    # be renamed.
     if ranges:
         # The originals go first, last one first. A crash in between leaves the .swap files, and the next start goes on.
         # The segment of the same name goes also if nothing remained of it, and the range is empty.
         low = min(base for base, _ in ranges)
         high = max(max(end, base + 1) for base, end in ranges)
 
-        # Found by any of its files, as a replacement renames the .log first: a .txnindex that stayed beside the clean
-        # .log would name transactions whose markers are gone, and hide what their producers commit later.
+        # A segment is found by any of its files, because a replacement renames the .log first: a
+        # .txnindex that stayed beside the clean .log would name transactions whose markers are
+        # gone, and hide what their producers commit later.
         old = {
             offset for name in names if name.endswith(SWAPPED_SUFFIXES) and (offset := offset_of_name(name)) is not None
         }
@@ -197,8 +200,8 @@ def _swap_range(store: SegmentStore, name: str) -> tuple[int, int]:
     if base is None:
         raise InvariantBroken(f"{name} is not the name of a segment")
     with store.private(f"{store.directory}/{name}") as file:
-        # The entries give the end, because the name has only the begin. The file was synced before it got the name, so
-        # the walk reaches its end.
+        # The entries give the end, because the name has only the begin. The file was synced before
+        # it got the name, so the walk reaches its end.
         end = base
         for span, _ in walk_file(file, 0, file.size_bytes()):
             end = span.last_offset + 1
@@ -242,7 +245,8 @@ class _Loading:
         self.producers = ProducerStates()
         self.epochs = read_leader_epochs(store.disk, f"{store.directory}/{LEADER_EPOCH_CHECKPOINT}")
 
-        # These epochs are in the file. What differs from them at the end is written by the next flush.
+        # These epochs are in the file. What differs from them at the end is written by the next
+        # flush.
         self._epochs_read = self.epochs.entries
 
     # three ways to load: an empty directory, after a clean shutdown, by a scan
@@ -393,8 +397,8 @@ class _Loading:
                 self.segments.append(rebuilt.sealed(next_base))
 
     def _has_indexes(self, base: int) -> bool:
-        # The list of names and the sizes are enough: a log may have thousands of segments, too many to open their
-        # files.
+        # The list of names and the sizes are enough: a log may have thousands of segments, too many
+        # to open their files.
         return all(
             f"{base:020d}{suffix}" in self.names
             and has_whole_entries(self.store.disk.size(self.store.path(base, suffix)), entry)
@@ -411,7 +415,8 @@ class _Loading:
         return base <= max(self.recovery_point, self.first_dirty_offset)
 
     def _remove_segments_from(self, number: int) -> None:
-        # The last one goes first: after a crash in between, the remaining segments are still a beginning of the log.
+        # The last one goes first: after a crash in between, the remaining segments are still a
+        # beginning of the log.
         for base in reversed(self.bases[number:]):
             self.store.remove_segment(base)
         self.store.disk.sync_directory(self.store.directory)

@@ -59,8 +59,8 @@ def note_epoch(epochs: LeaderEpochs, span: EntrySpan, data: memoryview) -> bool:
         return epochs.clear()
     epoch = leader_epoch_of(span, data)
     latest = epochs.latest_epoch
-    # -1: no epoch was known at the append. The comparison precedes `assign`, because nearly all batches are of the
-    # latest epoch, and an older one must not replace newer entries.
+    # The epoch is -1 if none was known at the append. The comparison precedes `assign`, because
+    # nearly all batches are of the latest epoch, and an older one must not replace newer entries.
     return epoch >= 0 and (latest is None or epoch > latest) and epochs.assign(epoch, span.base_offset)
 
 

@@ -121,7 +121,8 @@ class Segment:
         self._oldest_aborted = oldest_by_page(aborted)
         # Set before the files are renamed or removed: a sync in a thread then ignores a missing file.
         self.is_removed = False
-        # Cached by the methods below, because retention and the cleaner ask for them at every check.
+        # The methods below cache these, because retention and the cleaner ask for them at every
+        # check.
         self._first: int | None = None
         self._largest: TimeEntry | None = None
         self._modified_ms: int | None = None
@@ -348,7 +349,8 @@ class ActiveSegment(Segment):
     @classmethod
     def unread(cls, store: SegmentStore, base_offset: int, now_ms: int) -> "ActiveSegment":
         """Open an existing segment as if it were empty; the caller scans it and calls `note`. Blocking: short."""
-        # Pinned even if the scan fails: the caller drops all files of the directory then.
+        # The file is pinned even if the scan fails: the caller drops all files of the directory
+        # then.
         path = store.path(base_offset, LOG)
         segment = cls(store, base_offset, store.disk.open(path), now_ms)
         segment.size_bytes = 0  # `note` raises it entry by entry, up to the last entry that the scan accepts
@@ -372,8 +374,8 @@ class ActiveSegment(Segment):
         if self.size_bytes > rules.segment_bytes - incoming_bytes:
             return True
 
-        # Kafka measures segment.ms between the timestamps of the first batch and of the incoming one (KIP-33); the
-        # clock decides only where the first batch has no timestamp.
+        # Kafka measures segment.ms between the timestamps of the first batch and of the incoming
+        # one (KIP-33); the clock decides only where the first batch has no timestamp.
         waited_ms = max_timestamp - self.first_timestamp if self.first_timestamp >= 0 else now_ms - self.created_ms
         limit_ms = rules.segment_ms
         jitter_ms = rules.segment_jitter_ms
@@ -397,12 +399,13 @@ class ActiveSegment(Segment):
         self, position: int, size_bytes: int, last_offset: int, max_timestamp: int, index_interval_bytes: int
     ) -> None:
         """Account for an entry written at `position`, the end of the segment, and index it if due. Blocking: never."""
-        # `>`, not `>=`: the time index refers to the first batch that has the largest timestamp.
+        # The comparison is `>`: the time index refers to the first batch that has the largest
+        # timestamp.
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
-        # Kafka counts the batch after this check, too (reference D.4): the first batch never gets an entry, and an
-        # entry points to the first batch after more than index.interval.bytes.
+        # Kafka counts the batch after this check, too (reference D.4): the first batch never gets
+        # an entry, and an entry points to the first batch after more than index.interval.bytes.
         if self.bytes_since_entry > index_interval_bytes:
             self.offsets.append(last_offset, position)
             self.times.append_if_newer(self.max_timestamp, self.max_timestamp_offset)
@@ -496,7 +499,8 @@ class ActiveSegment(Segment):
     # -- parts
 
     def _save(self, suffix: str, index: OffsetIndex | TimeIndex | TransactionIndex) -> None:
-        # Opened for each save: an active segment would otherwise keep four descriptors open instead of one.
+        # The file is opened for each save: an active segment would otherwise keep four descriptors
+        # open instead of one.
         path = self.store.path(self.base_offset, suffix)
         # A cached read-only handle would go on with the size that the file had when it was opened.
         self.store.open_files.drop(path)

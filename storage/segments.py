@@ -130,7 +130,8 @@ class LogSegments:
             if entry_bytes == UNKNOWN_SIZE:
                 segment, position, entry_bytes = self._locate(offset)
 
-            # The first entry is given whole (KIP-74): a client that gets only a part of it could not go on.
+            # The first entry is given whole (KIP-74): a client that gets only a part of it could
+            # not go on.
             fitting_bytes = max_bytes if entry_bytes <= max_bytes else 0
             size_bytes = max(fitting_bytes, entry_bytes) if at_least_one else fitting_bytes
 
@@ -384,8 +385,8 @@ class LogSegments:
         """Remove the first segments from the row and rename their files to .deleted. Blocking: short (renames)."""
         with self._changing("a segment half deleted"):
             removed = self._row[:count]
-            # Out of the row before the renames: if one fails, HalfDone takes the log directory offline, and the row
-            # names no missing file.
+            # The segments leave the row before the renames: if one fails, HalfDone takes the log
+            # directory offline, and the row names no missing file.
             del self._row[:count]
             for segment in removed:
                 segment.is_removed = True
@@ -426,7 +427,8 @@ class LogSegments:
         names = []
         for suffix in suffixes:
             path = store.path(segment.base_offset, suffix)
-            # Dropped first: under this path a later `get` must not return the file of the old segment.
+            # The cached file goes first: under this path a later `get` must not return the file of
+            # the old segment.
             store.open_files.drop(path)
             if store.disk.exists(path):
                 store.disk.rename(path, path + DELETED)

@@ -81,8 +81,8 @@ class Verifications:
     def is_overtaking(self, producer_id: int, epoch: int, base_sequence: int) -> bool:
         """Whether a batch of this epoch with a lower sequence was to be verified, and is not in the log yet."""
         entry = self._entries.get(producer_id)
-        # Epochs are compared, unlike in Kafka: the epoch of an entry is a client's claim, and a false
-        # one must not refuse the batches of the real producer.
+        # Epochs are compared, unlike in Kafka: the epoch of an entry is a client's claim, and a
+        # false one must not refuse the batches of the real producer.
         return entry is not None and entry.epoch == epoch and is_before(entry.lowest_sequence, base_sequence)
 
     def end(self, producer_id: int) -> None:
