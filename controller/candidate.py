@@ -160,8 +160,8 @@ class Candidate:
                 if term is not None:
                     return term
             elif found.owner == self._store.session_id:
-                # The node is of a term of ours that failed and could not remove it. That term cannot be continued: its
-                # image is gone, and only an election gives a new epoch.
+                # The node is of a term of ours that failed and could not remove it. That term
+                # cannot be continued: its image is gone, and only an election gives a new epoch.
                 await self._remove_node()
             else:
                 return None
@@ -178,8 +178,8 @@ class Candidate:
                 ]
             )
         except NodeError:
-            # Refused, so another candidate won; or our multi was carried out, its answer was lost, and the store's
-            # second attempt was refused because of our own node.
+            # Another candidate won; or our multi was carried out, its answer was lost, and the
+            # store's second attempt was refused because of our own node.
             return await self._find_own_victory(won)
         assert isinstance(written, Stat), written
         # A multi has one zxid, so the node of this term was created at the epoch's mzxid. The stat of a created node is
@@ -219,8 +219,8 @@ class Candidate:
         if found is None or found.owner != self._store.session_id:
             return
         try:
-            # Fenced: when an answer is lost the store sends the multi again, and a bare delete would then remove the
-            # node of a successor that was elected in between.
+            # The delete is fenced: when an answer is lost the store sends the multi again, and a
+            # bare delete would then remove the node of a successor that was elected in between.
             await self._store.multi([Check(paths.CONTROLLER_EPOCH, version), Delete(paths.CONTROLLER)])
         except NodeError as error:
             logger.debug("/controller changed in the meantime: %s", error)
@@ -268,7 +268,8 @@ class Candidate:
             while True:
                 self._node_changed = trio.Event()
                 found = await self._store.exists(paths.CONTROLLER, self._node_changed.set)
-                # The czxid is compared, because owner and broker id are the same in a later term of this session.
+                # The czxid is compared, because owner and broker id are the same in a later term of
+                # this session.
                 if found is None or found.czxid != term.czxid:
                     self._term_scope.cancel()
                 await self._node_changed.wait()
@@ -278,7 +279,8 @@ class Candidate:
 
     async def _resign(self, term: Term) -> None:
         """Remove our node, then wait, so that another broker can win and a failure is not repeated at once."""
-        # Fenced as in `_remove_node`: refused if another controller has been elected.
+        # The delete is fenced as in `_remove_node`: it is refused if another controller has been
+        # elected.
         fence = Check(paths.CONTROLLER_EPOCH, term.token)
         try:
             await self._store.multi([fence, Delete(paths.CONTROLLER)])
@@ -297,7 +299,8 @@ class Candidate:
     async def _begin_session(self) -> None:
         """Open a new session and register this broker in it. StoreError; other errors of `register` end the broker."""
         await self._store.renew()
-        # This is reset before registering: if the session expires meanwhile, `_on_expired` sets it again.
+        # This is reset before registering: if the session expires meanwhile, `_on_expired` sets it
+        # again.
         self._session_is_over = False
         try:
             if self._register is not None:

@@ -104,8 +104,9 @@ class _Sender:
         self._broker = broker
         self._answered = answered
         self._request_timeout_ms = request_timeout_ms
-        # Unbounded, as in Kafka: dropping a request would leave the broker with a state that was never decided. The
-        # image is bounded, and a broker that does not answer soon loses its registration, and its queue with it.
+        # The queue is unbounded, as in Kafka: dropping a request would leave the broker with a
+        # state that was never decided. The image is bounded, and a broker that does not answer soon
+        # loses its registration, and its queue with it.
         self._queue_in, self._queue_out = trio.open_memory_channel[m.Message](math.inf)
         self._scope = trio.CancelScope()
 
@@ -128,8 +129,9 @@ class _Sender:
         failures = 0
         warned_at = -math.inf
 
-        # No limit of attempts: a broker that missed one request would act on a state that was never decided. Requests
-        # say what the state is, not what has changed, so one that is carried out twice does no harm.
+        # The attempts have no limit: a broker that missed one request would act on a state that was
+        # never decided. Requests say what the state is, not what has changed, so one that is
+        # carried out twice does no harm.
         while True:
             try:
                 # The peer is read at each attempt, because `change` may have replaced it.

@@ -160,8 +160,8 @@ class ControllerContext:
         fenced = [(fence, *item) for item in items]
         if not fenced:
             return []
-        # The change is counted before the write: if that is cancelled or its answer is lost, it may have been carried
-        # out.
+        # The change is counted before the write: if that is cancelled or its answer is lost, it may
+        # have been carried out.
         self.changes += 1
         outcomes = await self.store.batch(fenced)
         for outcome in outcomes:
@@ -236,10 +236,10 @@ class ControllerContext:
 
         A leader change that the store refuses is decided once more, on the state that is in the store then.
         """
-        # `or [[]]`: without partitions there is still the decision to commit.
+        # If there are no partitions, there is still the decision to commit.
         for pending in list(in_slices(topic_partitions, PARTITIONS_IN_A_BATCH)) or [[]]:
             await self._elect(pending, decision, choose, tell_brokers=tell_brokers)
-            # Committed with the first slice.
+            # The decision was committed with the first slice.
             decision = Decision()
             tell_brokers = False
 
@@ -247,8 +247,8 @@ class ControllerContext:
         self, pending: list[TopicPartition], decision: Decision, choose: Choose, *, tell_brokers: bool
     ) -> None:
         while True:
-            # The rules are read again for each attempt: which topics matter depends on the states that were read
-            # meanwhile.
+            # The rules are read again for each attempt: which topics matter depends on the states
+            # that were read meanwhile.
             rules = await self.leader_rules(pending)
             decision.extend(await self.decide(partial(_choose, choose, rules), pending))
             refused = await self.commit(decision, tell_brokers=tell_brokers)

@@ -74,18 +74,20 @@ class Controller:
                 nursery, self._deps.peer_for, self._answered, lambda: config.controller_socket_timeout_ms
             )
             try:
-                # The first event skips the queue, because watches that fire while the cluster is read queue events
-                # behind this one.
+                # The first event skips the queue, because watches that fire while the cluster is
+                # read queue events behind this one.
                 await self._handle(events.Startup())
                 nursery.start_soon(self._rebalance)
                 on_started()
                 async for event in self._queue_out:
                     await self._handle(event)
             except (ControllerMoved, StoreError, InvariantBroken) as error:
-                # Returned, not raised: the nursery would wrap it in an exception group.
+                # The error is returned, because the nursery would wrap it in an exception group if
+                # it were raised.
                 return error
             finally:
-                # Questions are refused on every way out, cancellation included: none may wait for a term that is over.
+                # Questions are refused on every way out, cancellation included: none may wait for a
+                # term that is over.
                 self._refuse_questions()
                 nursery.cancel_scope.cancel()
 
@@ -104,14 +106,15 @@ class Controller:
             if not isinstance(event, events.Request):
                 raise
             if isinstance(event, events.Asked):
-                # The code is not NOT_CONTROLLER, with which the client looks for the controller and sends the request
-                # again.
+                # The code is not NOT_CONTROLLER, with which the client looks for the controller and
+                # sends the request again.
                 event.answer(ErrorCode.UNKNOWN_SERVER_ERROR)
 
             # The counts are compared before the write below, which is itself a change.
             nothing_done = self._context.changes == changes
             if event.node is not None:
-                # Even if the term ends: the next controller handles this node at its start, and would fail as well.
+                # The node goes even if the term ends: the next controller handles it at its start,
+                # and would fail as well.
                 logger.error("%s cannot be handled and is removed", event.node)
                 await self._context.write([[Delete(event.node)]])
             if not nothing_done:

@@ -43,7 +43,8 @@ def plan_new_partitions(
     name = new.name
     old_count = len(existing.partitions)
 
-    # Kafka refuses it, too, and the write relies on it: it has no replicas that are being added or removed.
+    # Kafka refuses it, too, and the write relies on it: it has no replicas that are being added or
+    # removed.
     if existing.adding or existing.removing:
         message = f"A partition reassignment is in progress for the topic '{name}'."
         return TopicRefused(ErrorCode.REASSIGNMENT_IN_PROGRESS, message)
@@ -165,7 +166,7 @@ async def create_partitions(
             return no_such_topic(new.name)
         existing = parse(TopicAssignment.decode, data, path)
 
-        # Malformed; the code is Kafka's.
+        # The node is malformed; the code is Kafka's.
         if existing is None:
             return TopicRefused(ErrorCode.UNKNOWN_SERVER_ERROR, None)
 

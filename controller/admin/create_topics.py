@@ -143,8 +143,9 @@ def _place(
 def _check_assignment(assignment: Mapping[int, Sequence[int]]) -> TopicRefused | None:
     if len({len(replicas) for replicas in assignment.values()}) != 1:
         return bad_assignment("All partitions should have the same number of replicas")
-    # A partition without replicas could never have a leader, so it is refused as in KRaft mode. In ZooKeeper mode Kafka
-    # accepts it, and also replicas on brokers that do not exist, as is done here.
+    # A partition without replicas could never have a leader, so it is refused as in KRaft mode. In
+    # ZooKeeper mode Kafka accepts it, and also replicas on brokers that do not exist, as is done
+    # here.
     if not all(assignment.values()):
         return bad_assignment("The manual partition assignment includes an empty replica list.")
     if any(len(replicas) != len(set(replicas)) for replicas in assignment.values()):
@@ -152,7 +153,7 @@ def _check_assignment(assignment: Mapping[int, Sequence[int]]) -> TopicRefused |
             f"{partition} -> ArrayBuffer({', '.join(map(str, replicas))})" for partition, replicas in assignment.items()
         )
         return bad_assignment(f"Duplicate replica assignment found: HashMap({listed})")
-    # Stricter than Kafka, which compares only the number and the sum of the indexes.
+    # This is stricter than Kafka, which compares only the number and the sum of the indexes.
     if sorted(assignment) != list(range(len(assignment))):
         return bad_assignment("partitions should be a consecutive 0-based integer sequence")
     return None

@@ -89,8 +89,8 @@ def start_of_new_partitions(brokers: Mapping[int, str | None], first_replicas: S
 
     The position, in order of ids, of the first broker whose id is not below the first replica's; 0 if there is none.
     """
-    # With racks this position differs from the one in the ring, but Kafka takes it, too. The first replica's broker may
-    # be dead, so its id need not be found.
+    # This position is not the one in the ring if there are racks, but Kafka takes it, too. The
+    # first replica's broker may be dead, so its id need not be found.
     ids = sorted(brokers)
     return next((position for position, broker in enumerate(ids) if broker >= first_replicas[0]), 0)
 

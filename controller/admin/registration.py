@@ -38,7 +38,8 @@ async def register_broker(
     path = paths.broker(broker_id)
     deadline = trio.current_time() + patience_seconds
     while True:
-        # Created empty and filled in the same multi, as in Kafka: the stat of the second operation has the czxid.
+        # The node is created empty and filled in the same multi, as in Kafka: the stat of the
+        # second operation has the czxid.
         try:
             _, written = await store.multi(
                 [Create(path, None, ephemeral=True), SetData(path, registration.encode(), version=0)]
@@ -46,12 +47,13 @@ async def register_broker(
         except NodeExists:
             stat = await store.exists(path)
 
-            # Gone in between: its session has ended.
+            # The node is gone in between, because its session has ended.
             if stat is None:
                 continue
 
-            # A node of this session exists if the response to an earlier attempt was lost, or if this is the second
-            # call. The registration keeps its epoch, which the controller may have read already.
+            # A node of this session exists if the response to an earlier attempt was lost, or if
+            # this is the second call. The registration keeps its epoch, which the controller may
+            # have read already.
             if stat.owner == store.session_id:
                 return stat.czxid
 
@@ -61,8 +63,8 @@ async def register_broker(
             else:
                 await _outlive(store, broker_id, registration, deadline)
         else:
-            # The stat is read by itself, because some versions of ZooKeeper leave the one of the created node out of
-            # the result.
+            # The stat is read by itself, because some versions of ZooKeeper leave the one of the
+            # created node out of the result.
             assert isinstance(written, Stat), written
             return written.czxid
 

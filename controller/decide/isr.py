@@ -92,8 +92,8 @@ def _why_wrong(
         return ErrorCode.INVALID_REQUEST
     members = dict.fromkeys(change.isr)
     replicas = set(image.partition(topic_partition).replicas)
-    # The leader itself is not checked: in controlled shutdown it may still add other replicas, which can then take
-    # over. Kafka refuses such a request, because the leader is in the ISR.
+    # The leader itself is not checked: in controlled shutdown it may still add other replicas,
+    # which can then take over. Kafka refuses such a request, because the leader is in the ISR.
     if not all(_is_eligible(image, topic_partition, each, change) for each in members if each != state.leader):
         return ErrorCode.INELIGIBLE_REPLICA
     if len(members) < len(change.isr) or state.leader not in members or not members.keys() <= replicas:

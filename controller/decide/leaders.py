@@ -59,7 +59,8 @@ def decide_leaders(
     decision = Decision()
     parents: dict[str, None] = {}
     for topic_partition in topic_partitions:
-        # Unlike Kafka's controller: nothing reads these states any more, and their nodes are about to be removed.
+        # Kafka's controller goes on, but nothing reads these states any more, and their nodes are
+        # about to be removed.
         if image.is_deleting(topic_partition.topic):
             continue
         leadership = image.partition(topic_partition).leadership
@@ -77,7 +78,8 @@ def decide_leaders(
             if step is not None:
                 decision.steps.append(step)
 
-    # The nodes are created once for all partitions of a topic. That a parent exists already is no error of `prepare`.
+    # The nodes are created once for all partitions of a topic. That a parent exists already is no
+    # error of `prepare`.
     decision.prepare += [(Create(path),) for path in parents]
     return decision
 
@@ -149,8 +151,8 @@ def _next_leader(
     trusted = tuple(replica for replica in state.isr if replica not in without)
     isr = tuple(replica for replica in trusted if replica in reachable)
 
-    # Reachable, not online: in controlled shutdown a leader goes on until another one is elected. But the new leader
-    # must be online.
+    # A reachable leader need not be online: in controlled shutdown it goes on until another one is
+    # elected. But the new leader must be online.
     if leader not in reachable or leader in without:
         replicas = image.partition(topic_partition).replicas
         online = image.online_replicas(topic_partition)
@@ -340,13 +342,14 @@ def _move_leadership(
     online = image.online_replicas(topic_partition)
     reachable = image.reachable_replicas(topic_partition)
     leaving = [each for each in reachable if each not in online]
-    # None: the broker keeps this leadership. The answer names the partition, and the broker asks again; a follower may
-    # have caught up by then.
+    # If there is none, the broker keeps this leadership. The answer names the partition, and the
+    # broker asks again; a follower may have caught up by then.
     elected = ELECTIONS[Strategy.CONTROLLED_SHUTDOWN](Candidates(partition.replicas, state.isr, online, leaving))
     if elected is None:
         return None
     changed = state._replace(leader=elected.leader, isr=elected.isr)
-    # Also to the broker that is shutting down: it must stop accepting records for this partition.
+    # The broker that is shutting down gets the request, too: it must stop accepting records for
+    # this partition.
     tells = (TellLeaderAndIsr(topic_partition, tuple(reachable)),)
     return next_epoch(topic_partition, leadership, changed, rules, tells)
 
@@ -360,8 +363,9 @@ def _remove_from_isr(
 ) -> Step | None:
     """Remove the broker from the ISR, unless it is the only member: then only it has every acknowledged record."""
     state = leadership.state
-    # The controller does this at once: the leader would notice only after `replica.lag.time.max.ms`, and until then no
-    # record would be acknowledged to a producer with acks=all.
+    # The controller does this at once: the leader would notice only after
+    # `replica.lag.time.max.ms`, and until then no record would be acknowledged to a producer with
+    # acks=all.
     isr = tuple(replica for replica in state.isr if replica != broker_id)
     if not isr or isr == state.isr:
         return None
@@ -389,8 +393,8 @@ def decide_moved_leaders(
         replicas = partition.replicas
         leader = state.leader
 
-        # The ISR is never empty: if no assigned replica is in sync, the former members stay, and are not deleted
-        # (`decide_dropped_replicas`).
+        # The ISR is never empty: if no assigned replica is in sync, the former members stay, and
+        # are not deleted (`decide_dropped_replicas`).
         isr = tuple(replica for replica in state.isr if replica in replicas) or state.isr
         if leader not in image.reachable_replicas(topic_partition):
             candidates = Candidates(replicas, state.isr, image.online_replicas(topic_partition))

@@ -125,7 +125,8 @@ def decide_assignments(
         _with_changes(found.adding, {index: each.adding for index, each in changes.items()}),
         _with_changes(found.removing, {index: each.removing for index, each in changes.items()}),
     )
-    # Checked here: a refusal by the store would look like that of a changed node, and be repeated without end.
+    # The size is checked here: a refusal by the store would look like that of a changed node, and
+    # be repeated without end.
     data = written.encode()
     if len(data) > DATA_MAX_BYTES:
         return PartitionRefused(ErrorCode.UNKNOWN_SERVER_ERROR)

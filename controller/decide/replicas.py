@@ -59,10 +59,12 @@ def decide_replicas_online(image: ClusterImage, replicas: Iterable[Replica]) -> 
         partition = image.partition(topic_partition)
         if not image.is_online(topic_partition, broker_id):
             continue
-        # Deleted already, while the topic's other replicas are not; or its deletion was requested and not answered.
+        # The replica is deleted already, while the topic's other replicas are not; or its deletion
+        # was requested and not answered.
         if not is_legal(REPLICA_TRANSITIONS, partition.replica_statuses[broker_id], ReplicaMove.START):
             continue
-        # Unlike Kafka's controller: a replica that is being deleted is sent no role, which would create its log again.
+        # A replica that is being deleted is sent no role, which would create its log again. Kafka's
+        # controller sends it.
         tells: tuple[Tell, ...] = ()
         if partition.leadership is not None and not image.is_deleting(topic_partition.topic):
             tells = (TellLeaderAndIsr(topic_partition, (broker_id,)),)
@@ -141,7 +143,8 @@ def decide_deletion_answers(
         if _deletion_started(image, topic_partition, broker_id):
             decision.steps.append(Step(ReplicaMoved(topic_partition, broker_id, ReplicaMove.REFUSE_DELETION)))
             halted[topic_partition.topic] = None
-    # Halted until a broker joins, as in Kafka: to ask again at once would only repeat the error.
+    # The deletion waits until a broker joins, as in Kafka: to ask again at once would only repeat
+    # the error.
     decision.steps += [Step(DeletionHalted(topic)) for topic in halted]
     return decision
 

@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 async def broker_ids_touched(context: ControllerContext, event: BrokerIdsTouched) -> None:
     """Handle brokers that joined, bounced or left."""
     change = compare_brokers(context.image.brokers, await read_brokers(context))
-    # Joined brokers first: a partition whose leader left may have an ISR member among them.
+    # Joined brokers come first: a partition whose leader left may have an ISR member among them.
     if change.joined:
         await _brokers_up(context, change.joined)
     # A bounced broker may have lost records that its machine had not synced. It must come back as a follower, so it
@@ -78,7 +78,8 @@ async def registration_touched(context: ControllerContext, event: RegistrationTo
     except NoNode:
         return
 
-    # The epochs are compared once more, because the node may have been replaced between the two reads.
+    # The epochs are compared once more, because the node may have been replaced between the two
+    # reads.
     broker = loading.live_broker(event.broker_id, data, stat)
     if broker is None or broker.epoch != known.epoch or broker == known:
         return
@@ -106,13 +107,15 @@ async def _brokers_up(context: ControllerContext, brokers: Sequence[LiveBroker])
     joined = {broker.broker_id: broker for broker in brokers}
     logger.info("brokers joined: %s", ", ".join(map(str, joined)))
     others = [broker_id for broker_id in context.image.brokers if broker_id not in joined]
-    # All of them before the first request: each request names every live broker.
+    # All brokers join the image before the first request, because each request names every live
+    # broker.
     for broker in brokers:
         context.replay(BrokerJoined(broker))
         context.channels.add(broker)
     announcement = ControlBatch()
     announcement.add_metadata()
-    # Endpoints before roles: a follower that is sent a leader which is not in its metadata starts no fetcher.
+    # Endpoints are sent before roles: a follower that is sent a leader which is not in its metadata
+    # starts no fetcher.
     await context.tell(announcement, metadata_to=others)
     # A broker that has just started has an empty metadata cache.
     for every in in_slices(context.image.partitions(), COUNTED_A_SLICE):
@@ -127,7 +130,8 @@ async def _replicas_back(
 ) -> None:
     """Start replicas of these brokers, elect leaders where none is, and go on with what has waited for them."""
     for part in in_slices(replicas, PARTITIONS_IN_A_BATCH):
-        # Elected in the same batch as the replicas start: they may be the only ones that can lead these partitions.
+        # Leaders are elected in the same batch as the replicas start: they may be the only ones
+        # that can lead these partitions.
         waiting = [topic_partition for topic_partition, _ in part if topic_partition in context.image.leaderless]
         await context.elect(dict.fromkeys(waiting), await context.decide(decide_replicas_online, part))
     # Kafka also elects leaders of the partitions that these brokers do not hold.

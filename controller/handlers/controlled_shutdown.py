@@ -41,8 +41,9 @@ async def controlled_shutdown_asked(context: ControllerContext, event: Controlle
     else:
         logger.info("broker %d is about to stop", event.broker_id)
 
-        # This comes before the first decision, so that no election chooses this broker again. The state is in no node:
-        # after a fail-over the new controller may elect the broker, until the broker repeats its request there.
+        # This comes before the first decision, so that no election chooses this broker again. The
+        # state is in no node: after a fail-over the new controller may elect the broker, until the
+        # broker repeats its request there.
         context.replay(BrokerLeaving(event.broker_id))
         remaining: list[TopicPartition] = []
         for part in in_slices(list(context.image.held.get(event.broker_id, ())), PARTITIONS_IN_A_BATCH):
@@ -53,6 +54,7 @@ async def controlled_shutdown_asked(context: ControllerContext, event: Controlle
             stopped = await context.decide(partial(decide_stopped_followers, event.broker_id), concerned)
             await context.elect(concerned, stopped, choose=decide_controlled_shutdown(event.broker_id))
 
-            # The image is asked and not the decision: the store may have refused a change, or held another leader.
+            # The image is asked and not the decision: the store may have refused a change, or held
+            # another leader.
             remaining += led_by(context.image, concerned, event.broker_id)
         event.answer(remaining)

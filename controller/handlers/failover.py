@@ -50,7 +50,8 @@ async def startup(context: ControllerContext, event: Startup) -> None:
     announcement = ControlBatch()
     announcement.add_metadata()
 
-    # Endpoints before roles: a follower that is sent a leader which is not in its metadata starts no fetcher.
+    # Endpoints are sent before roles: a follower that is sent a leader which is not in its metadata
+    # starts no fetcher.
     await context.tell(announcement)
     new = await read_new_topics(context, await context.store.children(paths.TOPICS, context.watch(TopicsTouched())))
     states = await loading.read_states(context.store, new)

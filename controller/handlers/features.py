@@ -40,7 +40,8 @@ async def set_up_features(context: ControllerContext) -> None:
 def _wanted(context: ControllerContext, found: FeatureNode | None) -> FeatureNode:
     version = context.metadata_version
     finalized = found.max_version_levels if found is not None and found.enabled else {}
-    # Levels that were finalized mean nothing to brokers below 2.7, and are lost in a downgrade, as in Kafka.
+    # Levels that were finalized mean nothing to brokers below 2.7, and are lost in a downgrade, as
+    # in Kafka.
     if finalized and not version.features_enabled:
         logger.warning("features are disabled, and their levels dropped: %s", ", ".join(finalized))
     levels = finalized if version.features_enabled else {}

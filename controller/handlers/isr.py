@@ -29,8 +29,8 @@ Outcome = Step | Leadership | ErrorCode
 async def alter_partition_asked(context: ControllerContext, event: AlterPartitionAsked) -> None:
     """Validate and write the requested changes."""
     broker = context.image.brokers.get(event.broker_id)
-    # Exactly this epoch: a request of an earlier registration may name an ISR from before a restart, and a later one is
-    # not in the image yet. A live leader repeats the request.
+    # The epoch must be exactly this one: a request of an earlier registration may name an ISR from
+    # before a restart, and a later one is not in the image yet. A live leader repeats the request.
     if broker is None or broker.epoch != event.broker_epoch:
         event.answer(ErrorCode.STALE_BROKER_EPOCH)
         return
@@ -86,7 +86,8 @@ def _answer(
 
 async def isr_change_notifications_touched(context: ControllerContext, event: IsrChangeNotificationsTouched) -> None:
     """Read the states that leaders wrote themselves."""
-    # The notifications are read at every metadata version: in a rolling upgrade some brokers still have the older one.
+    # The notifications are read at every metadata version: in a rolling upgrade some brokers still
+    # have the older one.
     names = await context.store.children(paths.ISR_CHANGES, context.watch(event))
     # The watch also fires when this controller removes the notifications.
     if not names:
@@ -100,7 +101,8 @@ async def isr_change_notifications_touched(context: ControllerContext, event: Is
     announcement.add_metadata(changed)
     await context.tell(announcement)
     await complete_moves(context, changed)
-    # They are removed last: if this controller fails before, the next one reads every state, and removes them itself.
+    # They are removed last: if this controller fails before, the next one reads every state, and
+    # removes them itself.
     await context.write([[Delete(f"{paths.ISR_CHANGES}/{name}")] for name in names])
 
 

@@ -25,7 +25,8 @@ async def producer_ids_asked(context: ControllerContext, event: ProducerIdsAsked
     broker = context.image.brokers.get(event.broker_id)
     if broker is None:
         event.answer(ErrorCode.BROKER_ID_NOT_REGISTERED)
-    # A request of an earlier registration is refused: its process may be gone, and the block would never be used.
+    # A request of an earlier registration is refused: its process may be gone, and the block would
+    # never be used.
     elif broker.epoch != event.broker_epoch:
         event.answer(ErrorCode.STALE_BROKER_EPOCH)
     else:
@@ -39,15 +40,18 @@ async def _claim_producer_ids(context: ControllerContext, broker_id: int) -> Pro
         # The node is created without data, at the start of the first broker: then no block has been allocated.
         if data is not None:
             previous = loading.parse(ProducerIdBlock.decode, data, paths.PRODUCER_ID_BLOCK)
-            # A malformed node does not begin with block 0 again: its ids have been given out long ago.
+            # A malformed node does not begin with block 0 again: its ids have been given out long
+            # ago.
             if previous is None or previous.last > PRODUCER_ID_MAX - PRODUCER_ID_BLOCK_SIZE:
                 logger.error("no producer ids are left in %s: %r", paths.PRODUCER_ID_BLOCK, data)
                 return ErrorCode.UNKNOWN_SERVER_ERROR
             first = previous.last + 1
         block = ProducerIdBlock(broker_id, first, first + PRODUCER_ID_BLOCK_SIZE - 1)
-        # Conditional, and not only fenced: below 3.0-IV0 brokers claim blocks themselves, past the controller.
+        # The write is conditional, and not only fenced: below 3.0-IV0 brokers claim blocks
+        # themselves, past the controller.
         (outcome,) = await context.write([[SetData(paths.PRODUCER_ID_BLOCK, block.encode(), stat.version)]])
-        # Refused: another broker has claimed this block, or our own write was carried out and its answer was lost. The
-        # next attempt takes the block after it; one whose answer was lost is never used.
+        # If it is refused, another broker has claimed this block, or our own write was carried out
+        # and its answer was lost. The next attempt takes the block after it; one whose answer was
+        # lost is never used.
         if not isinstance(outcome, NodeError):
             return block

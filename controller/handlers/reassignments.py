@@ -54,8 +54,9 @@ async def reassignments_asked(context: ControllerContext, event: ReassignmentsAs
             else:
                 planned[topic_partition] = plan
         await trio.lowlevel.checkpoint()
-    # The latest request takes precedence, as in Kafka. The entries in the store are removed first: if this controller
-    # failed in between, the next one would find the older target there, and replace the new one by it.
+    # The latest request takes precedence, as in Kafka. The entries in the store are removed first:
+    # if this controller failed in between, the next one would find the older target there, and
+    # replace the new one by it.
     await _withdraw(context, lambda topic_partition, target: topic_partition in planned)
     outcomes |= await _move(context, planned)
     event.answer({topic_partition: outcomes[topic_partition] for topic_partition in event.targets})
@@ -86,8 +87,9 @@ async def reassignments_touched(context: ControllerContext, event: Reassignments
     refused: dict[TopicPartition, PartitionRefused] = {}
     for part in in_slices(found[0].items()):
         for topic_partition, target in part:
-            # Already in progress: the watch has fired because another entry was removed, or this is a new controller.
-            # To begin once more would raise the leader epoch and send all roles again.
+            # If it is in progress already, the watch has fired because another entry was removed,
+            # or this is a new controller. To begin once more would raise the leader epoch and send
+            # all roles again.
             if _is_moving_to(context, topic_partition, target):
                 continue
 
@@ -136,7 +138,7 @@ async def _withdraw(context: ControllerContext, is_over: Callable[[TopicPartitio
             return
         requested, version = found
         left = {each: target for each, target in requested.items() if not is_over(each, target)}
-        # No write without a change: each one fires the watch.
+        # A write without a change is left out, because each one fires the watch.
         if left.keys() == requested.keys() and left:
             return
         op: Op = Delete(paths.REASSIGN_PARTITIONS, version)
@@ -178,11 +180,11 @@ async def go_on_moving(context: ControllerContext, topic_partitions: Iterable[To
     wanted = [each for each in topic_partitions if not image.is_deleting(each.topic)]
     ongoing = await _select(wanted, lambda each: each in image.moving and not is_complete(image, each))
     await context.elect(ongoing, Decision(), choose=decide_moved_leaders)
-    # This follows the elections: the replicas of a former target are deleted here, and one of them may have been the
-    # leader.
+    # This follows the elections: the replicas of a former target are deleted here, and one of them
+    # may have been the leader.
     await context.commit(await context.decide(decide_dropped_replicas, ongoing))
-    # Determined now: the elections may have read an ISR that completes a reassignment. One that is not in `moving` only
-    # has another order of replicas, or the same.
+    # This is determined now: the elections may have read an ISR that completes a reassignment. One
+    # that is not in `moving` only has another order of replicas, or the same.
     finished: dict[TopicPartition, Assignment] = {}
     complete = await _select(wanted, lambda each: each not in image.moving or is_complete(image, each))
     for part in in_slices(complete, LOOKED_AT_A_SLICE):
@@ -239,16 +241,17 @@ async def _complete(context: ControllerContext, finished: Planned) -> Outcomes:
         context.replay(AssignmentsChanged(topic, assignments))
         await trio.lowlevel.checkpoint()
 
-    # The elections precede the deletion: a removed replica may be the leader, and has to leave the ISR before its log
-    # is gone.
+    # The elections precede the deletion: a removed replica may be the leader, and has to leave the
+    # ISR before its log is gone.
     await context.elect(topic_partitions, Decision(), choose=decide_moved_leaders)
     await context.commit(await context.decide(decide_dropped_replicas, topic_partitions))
     outcomes = await _write_assignments(context, was_moving)
     for topic_partition, assignment in finished.items():
         logger.info("%s is on brokers %s now", topic_partition, ", ".join(map(str, assignment.replicas)))
 
-    # The entry goes after the topic's node is written: if this controller fails in between, the next one finds an entry
-    # that is completed already, and removes it. An entry with another target is a later request, and stays.
+    # The entry goes after the topic's node is written: if this controller fails in between, the
+    # next one finds an entry that is completed already, and removes it. An entry with another
+    # target is a later request, and stays.
     await _withdraw(context, lambda each, target: each in finished and finished[each].replicas == tuple(target))
     return outcomes
 

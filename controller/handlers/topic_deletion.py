@@ -80,7 +80,8 @@ async def read_deletion_marks(context: ControllerContext) -> None:
 
 async def go_on_deleting(context: ControllerContext) -> None:
     """Take the next step of every deletion that does not wait for an answer or a broker."""
-    # Repeated after a refused removal: it may have to be tried again, and other topics have their next step.
+    # The loop goes on after a refused removal: it may have to be tried again, and other topics have
+    # their next step.
     while context.image.deletions:
         decision = Decision()
         for part in decide_deletions(context.image):
@@ -103,8 +104,8 @@ async def _remove_by_reading(context: ControllerContext, topic: str) -> None:
     found = (await loading.read_topics(context.store, [topic], None)).get(topic)
     is_another = found and (found.assignment.topic_id or ZERO_TOPIC_ID) != context.image.topics[topic].topic_id
     if not is_another:
-        # No broker creates the topic as long as the marker exists, so each removal checks the marker: a topic that was
-        # created again after these reads keeps its nodes.
+        # No broker creates the topic as long as the marker exists, so each removal checks the
+        # marker: a topic that was created again after these reads keeps its nodes.
         is_marked = await context.store.exists(marker) is not None
         guard = [Check(marker, ANY_VERSION)] if is_marked else []
         below = await loading.subtree(context.store, path)

@@ -46,7 +46,8 @@ async def topic_touched(context: ControllerContext, event: TopicTouched) -> None
     """A topic's node was written or removed: it may have more partitions."""
     known = context.image.topics.get(event.topic)
 
-    # Deleted, or not read yet: creation and removal are events of their own, `TopicsTouched`.
+    # The topic was deleted, or is not read yet: creation and removal are events of their own,
+    # `TopicsTouched`.
     if known is None:
         return
     found = await loading.read_topics(context.store, [event.topic], lambda _: context.watch(event))
@@ -62,8 +63,9 @@ async def topic_touched(context: ControllerContext, event: TopicTouched) -> None
         await _serve_new_partitions(context, await _adopt_topics(context, found))
         return
 
-    # Partitions that the image has are left out. Other assignments of them are this controller's own writes, which are
-    # in the image already; a change that was made by hand counts from the next term on.
+    # Partitions that the image has are left out. Other assignments of them are this controller's
+    # own writes, which are in the image already; a change that was made by hand counts from the
+    # next term on.
     partitions = loading.appeared_partitions(event.topic, assignment)
     added = [each for each in partitions if each.topic_partition.partition not in known.partitions]
 

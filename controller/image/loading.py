@@ -193,7 +193,8 @@ async def read_nodes(
 
     await read_each(wanted, read)
 
-    # The results are put into the order of `wanted`: what is decided must not depend on the timing of reads.
+    # The results are put into the order of `wanted`: what is decided must not depend on the timing
+    # of reads.
     ordered: dict[Key, Value] = {}
     for index, key in enumerate(wanted):
         if key in found:
@@ -206,7 +207,7 @@ async def read_nodes(
 
 async def read_each(keys: Collection[Key], read: Callable[[Key], Awaitable[None]]) -> None:
     """Call `read` for each of these, READS_IN_FLIGHT at a time. Raises the first StoreError, after the other calls."""
-    # Shared by all the tasks below: each takes the next key when it has finished one.
+    # All the tasks below share this iterator: each takes the next key when it has finished one.
     remaining = iter(keys)
     failures: list[StoreError] = []
 
@@ -214,7 +215,8 @@ async def read_each(keys: Collection[Key], read: Callable[[Key], Awaitable[None]
         for key in remaining:
             try:
                 await read(key)
-            # It is not raised here: the nursery would wrap it in an exception group, which no caller catches.
+            # It is not raised here: the nursery would wrap it in an exception group, which no
+            # caller catches.
             except StoreError as error:
                 failures.append(error)
                 return

@@ -80,8 +80,8 @@ class Assignment(NamedTuple):
 
     def moved_to(self, target: Iterable[int]) -> "Assignment":
         """The assignment during a reassignment to these replicas."""
-        # The change starts from the origin, not from the present replicas: a target that is replaced by another leaves
-        # nothing behind.
+        # The change starts from the origin, not from the present replicas: a target that is
+        # replaced by another leaves nothing behind.
         target = tuple(target)
         origin = self.origin
         # The target comes first, as in Kafka: its order of preference holds from the start.
@@ -355,7 +355,8 @@ def _broker_leaving(image: ClusterImage, record: BrokerLeaving) -> None:
 def _broker_left(image: ClusterImage, record: BrokerLeft) -> None:
     # Partitions that it led stay Online until another state is written for them.
     del image.brokers[record.broker_id]
-    # These two belong to this registration: a broker that returns is not stopping, and reports its disks again.
+    # These two belong to this registration: a broker that returns is not stopping, and reports its
+    # disks again.
     image.shutting_down.pop(record.broker_id, None)
     image.failed_disks.pop(record.broker_id, None)
 
@@ -417,8 +418,8 @@ def _note_move(image: ClusterImage, topic_partition: TopicPartition, assignment:
 def _leadership_changed(image: ClusterImage, record: LeadershipChanged) -> None:
     partition = image.partition(record.topic_partition)
     partition.leadership = record.leadership
-    # Reachable, not online: a leader that is about to stop leads until another is elected. For a change of the ISR
-    # alone this is ELECT again, which is legal.
+    # A leader that is about to stop is reachable and not online, and leads until another is
+    # elected. For a change of the ISR alone this is ELECT again, which is legal.
     led = image.is_reachable(record.topic_partition, record.leadership.state.leader)
     _move_partition(image, record.topic_partition, partition, PartitionMove.ELECT if led else PartitionMove.LOSE_LEADER)
 

@@ -112,8 +112,8 @@ REPLICA_TRANSITIONS: dict[ReplicaStatus, dict[ReplicaMove, ReplicaStatus]] = {
         ReplicaMove.BEGIN_DELETION: ReplicaStatus.DELETION_STARTED,
         ReplicaMove.REFUSE_DELETION: ReplicaStatus.DELETION_INELIGIBLE,
     },
-    # This state is ended only by an answer, or by the death of the broker: a role must not reach a log that is being
-    # deleted.
+    # This state is ended only by an answer, or by the death of the broker: a role must not reach a
+    # log that is being deleted.
     ReplicaStatus.DELETION_STARTED: {
         ReplicaMove.CONFIRM_DELETION: ReplicaStatus.DELETION_SUCCESSFUL,
         ReplicaMove.REFUSE_DELETION: ReplicaStatus.DELETION_INELIGIBLE,

@@ -163,7 +163,8 @@ class SqliteStore(MetadataStore):
         for item in items:
             for op in ops_of(item):
                 check_op(op)
-        # Bound now: `renew` may give this object another id before the thread carries the call out.
+        # The id is read now: `renew` may give this object another one before the thread carries the
+        # call out.
         session_id = self._session_id
         return await self._call(lambda tree: [tree.write(item, session_id) for item in items])
 
@@ -271,7 +272,7 @@ class SqliteDatabase:
                 if not call.taken:
                     await self._run_queue()
         finally:
-            # Cancelled while it waited for the lock.
+            # The call was cancelled while it waited for the lock.
             if not call.taken:
                 self._queue.remove(call)
         if call.failure is not None:
@@ -313,8 +314,8 @@ class SqliteDatabase:
 
 def _create_private(path: str) -> None:
     """Create the file, if it is not there, so that only its owner may read it."""
-    # An existing file is not opened: to close it again would end the locks of this process on it. An error is left to
-    # SQLite.
+    # An existing file is not opened: to close it again would end the locks of this process on it.
+    # An error is left to SQLite.
     with suppress(OSError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE))
 
@@ -346,8 +347,8 @@ class _Tree(Nodes):
         if path != IN_MEMORY:
             _create_private(path)
         try:
-            # No timeout: the holder of the lock keeps it until its process ends. Worker threads differ from call to
-            # call, hence no check of the thread.
+            # The lock is not waited for: its holder keeps it until its process ends. Worker threads
+            # differ from call to call, hence no check of the thread.
             self._connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
             try:
                 self._zxid, self.openings = self._open(max_bytes)
@@ -368,7 +369,8 @@ class _Tree(Nodes):
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = FULL")
 
-        # One transaction creates all tables: a crash leaves a file without tables, or one that is complete.
+        # One transaction creates all tables: a crash leaves a file without tables, or one that is
+        # complete.
         execute("BEGIN IMMEDIATE")
         if execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
             for statement in _SCHEMA:
@@ -411,7 +413,7 @@ class _Tree(Nodes):
         try:
             self._run_transaction(calls)
         except sqlite3.DatabaseError as error:
-            # Rolled back, the counter in the file too.
+            # The transaction was rolled back, and the counter in the file with it.
             self._zxid = zxid
             if not _is_of_the_file(error):
                 raise
@@ -431,8 +433,8 @@ class _Tree(Nodes):
         try:
             for call in calls:
                 self._carry_out(call)
-            # The counter is written once for all writes of the transaction. Reads alone begin none, and so cost no
-            # sync.
+            # The counter is written once for all writes of the transaction. Reads alone begin none,
+            # and so cost no sync.
             if self._zxid != zxid:
                 self._connection.execute("UPDATE counters SET zxid = ?", (self._zxid,))
             self._connection.commit()
@@ -441,7 +443,8 @@ class _Tree(Nodes):
                 self._connection.rollback()
 
     def _carry_out(self, call: _Call) -> None:
-        # An earlier call of this transaction may have ended the session, because calls are carried out in order.
+        # An earlier call of this transaction may have ended the session, because calls are carried
+        # out in order.
         if call.session_id in self._ended or call.session_id in self._ending:
             call.error = SessionExpired(call.session_id)
             return
@@ -533,7 +536,8 @@ class _Tree(Nodes):
         row = (parent, name, op.data, stat.version, stat.czxid, stat.mzxid, stat.owner, stat.ctime_ms, 0)
         self._connection.execute("INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
 
-        # This number never falls: a sequential node must not get the number of one that was deleted.
+        # This number never falls: a sequential node must not get the number of one that was
+        # deleted.
         self._connection.execute(
             f"UPDATE nodes SET children_created = children_created + 1 WHERE {_THIS}", _split(parent)
         )

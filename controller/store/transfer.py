@@ -111,7 +111,8 @@ async def read_nodes(store: Source) -> list[Node]:
         except NoNode:
             continue
 
-    # The parts of paths are compared: as whole strings "/a-b" would come between "/a" and its child "/a/c".
+    # The parts of paths are compared: as whole strings "/a-b" would come between "/a" and its child
+    # "/a/c".
     return sorted(found, key=lambda node: node.path.split("/"))
 
 
@@ -181,7 +182,8 @@ def _encode(node: Node) -> dict[str, object]:
     except (ValueError, RecursionError):
         value = None
 
-    # JSON is shown if the same bytes come back: another writer's spaces, escapes or repeated keys would be lost.
+    # JSON is shown if the same bytes come back: another writer's spaces, escapes or repeated keys
+    # would be lost.
     if isinstance(value, dict) and _compact(value) == text:
         return {**encoded, "json": value}
     return {**encoded, "text": text}

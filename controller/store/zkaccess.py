@@ -5,7 +5,8 @@ Reference security.md, S.21.
 
 from typing import NamedTuple
 
-# These nodes, and those below them, hold credentials: with `zookeeper.set.acl` they are for their creators alone.
+# These nodes, and those below them, hold credentials: with `zookeeper.set.acl` they are for their
+# creators alone.
 SENSITIVE = ("/config/users", "/config/brokers", "/delegation_token/tokens")
 OPEN = "/consumers"  # old consumers create their nodes in it, without a login
 

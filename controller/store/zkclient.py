@@ -150,7 +150,8 @@ class Session:
         self._access = access
         self._advice = advice
 
-        # The attempts have no limit: the caller limits the wait for the first connection, ZooKeeper the session.
+        # The attempts have no limit: the caller limits the wait for the first connection, ZooKeeper
+        # the session.
         retry = KazooRetry(max_tries=-1, delay=RECONNECT_FIRST_SECONDS, max_delay=RECONNECT_MAX_SECONDS)
         self._client = KazooClient(
             hosts,
@@ -251,11 +252,12 @@ class Session:
         self._in_flight.clear()
         self._unanswered.clear()
         self._waiting.clear()
-        # Settled without an answer: `_perform` raises SessionExpired.
+        # These calls have no answer, so `_perform` raises SessionExpired.
         for call in calls:
             call.settled.set()
         self._connected_once.set()
-        # Kazoo is stopped in a thread of its own, because the stop waits for kazoo's threads, and kazoo for the server.
+        # Kazoo is stopped in a thread of its own, because the stop waits for kazoo's threads, and
+        # kazoo for the server.
         self._client.handler.spawn(self._stop)
 
     async def stopped(self) -> None:
@@ -270,7 +272,8 @@ class Session:
         if self.is_over:
             raise SessionExpired(self.id)
 
-        # All in one step, also a thousand: calls of several tasks are carried out in the order in which they were made.
+        # All of them are queued in one step, even a thousand: calls of several tasks are carried
+        # out in the order in which they were made.
         calls = [Call(request, request.serialize) for request in requests]
         self._waiting.extend(calls)
         self._send()
@@ -381,7 +384,8 @@ class Session:
         if state == KazooState.CONNECTED:
             self._tell(self._begin, self._client.client_id[0], self._connections_lost)
         elif state == KazooState.SUSPENDED:
-            # The loss is counted here and not on the loop, so that `_serialize` sees it before kazoo connects again.
+            # The loss is counted here and not on the loop, so that `_serialize` sees it before
+            # kazoo connects again.
             self._connections_lost += 1
             self._tell(self._suspend, self._connections_lost)
         else:
@@ -443,8 +447,8 @@ class Multi:
     type = serialization.Transaction.type
 
     def __init__(self, ops: Sequence[Op], root: str, access: ZooKeeperAccess = PLAIN) -> None:
-        # The bytes are not made here, because a controller queues a thousand multis in one step; kazoo's thread calls
-        # it to send one.
+        # The bytes are not made here, because a controller queues a thousand multis in one step;
+        # kazoo's thread calls it to send one.
         self.serialize: Serialize = lambda: _serialize_multi([_request_of(op, root, access) for op in ops])
         self._root_length = len(root)
 

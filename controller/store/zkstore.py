@@ -131,7 +131,8 @@ class ZooKeeperStore(MetadataStore):
         for ops in multis:
             for op in ops:
                 check_op(op)
-        # Refused here: ZooKeeper would drop the connection, and with it every request that is on its way.
+        # Large ones are refused here: ZooKeeper would drop the connection, and with it every
+        # request that is on its way.
         too_large = [refuse_large(ops) for ops in multis]
         sent = [ops for ops, refused in zip(multis, too_large, strict=True) if refused is None]
         answers = iter(await self._answer(self._living().write(sent)))

@@ -61,7 +61,8 @@ def handler_of_threads(
         others: Sequence[socket.socket],
         timeout: float | None = None,
     ) -> Ready:
-        # The limit is for the time in which kazoo waits for the greeting, which it reads from this socket alone.
+        # The limit is for the time in which kazoo waits for the greeting, which it reads from this
+        # socket alone.
         if not silent or silent != list(readers):
             return _select(readers, writers, others, timeout)
         ready = _select(readers, writers, others, connect_seconds if timeout is None else min(timeout, connect_seconds))
