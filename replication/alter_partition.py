@@ -87,8 +87,8 @@ class AlterPartition:
         self._config = config
         self._metadata = metadata
         self._clock = clock
-        # Registered for the next request. The change itself is in the partition (`asked_isr`): a partition that is
-        # registered twice is named once, with its latest change.
+        # These are registered for the next request. The change itself is in the partition
+        # (`asked_isr`): a partition that is registered twice is named once, with its latest change.
         self._asking: dict[Partition, None] = {}
         self._awaiting_role: dict[Partition, tuple[AskedIsr, float]] = {}  # requested ISR, time of the repetition (s)
         self._wake = trio.Event()
@@ -146,7 +146,8 @@ class AlterPartition:
             await self._wake.wait()
             self._wake = trio.Event()
 
-            # Emptied before the request: changes that are registered meanwhile wait for the next one.
+            # The table is emptied before the request: changes that are registered meanwhile wait
+            # for the next one.
             partitions = self._asking
             self._asking = {}
 

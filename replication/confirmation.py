@@ -74,8 +74,9 @@ class Confirmation(Waiter):
         self._partition = partition
         self._leading_since = partition.leading_since
         self._questions: OrderedDict[int, _Question] = OrderedDict()  # by their marks, which count up
-        # The mark of the newest question, 0 if no follower's fetch is awaited. It stays after a question timed out: the
-        # next one usually follows soon, and a follower that is silent leaves the ISR.
+        # The mark of the newest question, 0 if no follower's fetch is awaited. It stays after a
+        # question timed out: the next one usually follows soon, and a follower that is silent
+        # leaves the ISR.
         self.awaited_mark = 0
 
     def ask(self) -> _Question:
@@ -102,7 +103,7 @@ class Confirmation(Waiter):
 
     def look(self) -> None:
         """Answer the questions after which each follower has followed; all of them if the role is over."""
-        # Called at each fetch of a follower.
+        # This runs at each fetch of a follower, and usually nothing is asked.
         if not self.awaited_mark:
             return
         partition = self._partition

@@ -107,7 +107,8 @@ class FetchSession:
     @property
     def value(self) -> tuple[bool, int]:
         """What the session is worth: the one with the lowest value is evicted first."""
-        # Followers' sessions are worth more than consumers', then sessions with more partitions, as in Kafka.
+        # Followers' sessions are worth more than consumers', then sessions with more partitions, as
+        # in Kafka.
         return self.of_follower, self.partition_count
 
     def want_all(self, named: Named, count: int) -> None:
@@ -190,7 +191,8 @@ class FetchSession:
 
     async def free(self) -> None:
         """Remove all registrations and free the memory, with checkpoints in between."""
-        # Shielded: a registration that remained would keep the waiter in the partition.
+        # A cancellation must wait: a registration that remained would keep the waiter in the
+        # partition.
         with trio.CancelScope(shield=True):
             async for partition in paced(list(self._by_partition)):
                 self.waiter.unregister([partition])
@@ -266,7 +268,8 @@ class FetchSessions:
     def close(self, session_id: int) -> None:
         """End a session. Unknown ids are ignored: the client only wants the session to be gone."""
         session = self._sessions.pop(session_id, None)
-        # Freed later, in steps: callers close a session without an await, and it may have many partitions.
+        # The memory is freed later, in steps: callers close a session without an await, and it may
+        # have many partitions.
         if session is not None:
             session.close()
             self._closed.append(session)
@@ -300,7 +303,8 @@ class FetchSessions:
             if not exposed:
                 return False
             victim = min(exposed, key=lambda each: each.value)
-            # A session of the same value stays: two clients would otherwise evict each other again and again.
+            # A session of the same value stays: two clients would otherwise evict each other again
+            # and again.
             if victim.value >= value:
                 return False
         self.close(victim.session_id)

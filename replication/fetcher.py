@@ -75,8 +75,8 @@ class Fetcher:
         self._session = FetchSession()
         self._following = Following(deps, leader_id)
         self._wake = trio.Event()
-        # This is set while a Fetch waits, the only request that `interrupt` cancels: the leader may hold it back until
-        # records arrive, and answers the others at once.
+        # This is set while a Fetch waits, the only request that `interrupt` cancels: the leader may
+        # hold it back until records arrive, and answers the others at once.
         self._polling: trio.CancelScope | None = None
         self._count = deps.fetcher_count
         self._unsynced: dict[Followed, None] = {}  # their logs may wait for a demanded flush
@@ -132,7 +132,8 @@ class Fetcher:
         self._following.resume_delayed()
         # A fetch offset tells the leader that all records before it are durable, so the flush comes before the Fetch.
         await self._sync()
-        # Logs are truncated before `update`: one that agrees with the leader's now is fetched in this round.
+        # Logs are truncated before `update`: one that agrees with the leader's now is fetched in
+        # this round.
         await self._truncate()
         self._following.update(self._session)
         if self._session.is_empty:
@@ -163,7 +164,8 @@ class Fetcher:
                 self._place(followed)
 
     async def _sleep(self) -> None:
-        # A delay ends with time. A failed partition waits for its next role, whose `add` interrupts.
+        # A delay ends with time. A failed partition waits for its next role, whose `add`
+        # interrupts.
         with trio.move_on_at(self._following.next_at):
             await self._wake.wait()
 
@@ -174,7 +176,8 @@ class Fetcher:
         session = self._session
         config = self._deps.config
 
-        # One topic without an id makes the whole request use names, and so an older version, as in Kafka.
+        # One topic without an id makes the whole request use names, and so an older version, as in
+        # Kafka.
         version = self._following.fetch_version
         by_id = version >= FETCH_TOPIC_ID_VERSION and session.all_have_ids
         if not by_id:
@@ -207,7 +210,8 @@ class Fetcher:
         if isinstance(rows, str):
             logger.info("broker %d: an answer to Fetch cannot be used: %s", self.leader_id, rows, extra=self._extra)
 
-            # A full request follows a bad incremental response at once. If that one fails too, there is a pause.
+            # A full request follows a bad incremental response at once. If that one fails too,
+            # there is a pause.
             if asked.is_full:
                 self._following.delay_all(asked.positions)
             return
@@ -225,7 +229,8 @@ class Fetcher:
                 await self._contain(followed, self._take_row, positions[key], row, parted)
             if number % ROWS_AT_A_TIME == 0:
                 await trio.lowlevel.checkpoint()
-        # Truncations come last: they wait for threads and the disk, and must not delay the records of other partitions.
+        # Truncations come last: they wait for threads and the disk, and must not delay the records
+        # of other partitions.
         await self._part_all(parted)
 
     async def _take_row(
@@ -360,7 +365,8 @@ class Fetcher:
     async def _sync(self) -> None:
         """Wait for the flushes that `flush.messages` demands before the log ends may be reported to the leader."""
         while self._unsynced:
-            # Built again after each flush: partitions join, leave and grow meanwhile.
+            # The list is built again after each flush, because partitions join, leave and grow
+            # meanwhile.
             logs = [
                 log
                 for each in self._unsynced
@@ -394,7 +400,8 @@ class Fetcher:
                 parted.append((followed, OF_UNKNOWN_EPOCHS))
             else:
                 position = position_of(followed, log, self._following.fetch_version)
-                # The versions that need this question are those for which `position_of` leaves the epoch out.
+                # The versions that need this question are those for which `position_of` leaves the
+                # epoch out.
                 asking[followed.key] = position._replace(last_fetched_epoch=log.epochs.latest_epoch)
 
         await self._part_all(parted)

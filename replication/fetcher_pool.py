@@ -43,7 +43,8 @@ class FetcherPool:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
-            # This is set before the nursery ends: `_place` must not start a task in a nursery that is closed.
+            # This is set before the nursery ends: `_place` must not start a task in a nursery that
+            # is closed.
             try:
                 await trio.sleep_forever()
             finally:
@@ -83,8 +84,8 @@ class FetcherPool:
                 raise InvariantBroken("nothing can be followed before the fetchers run")
             fetcher = self._fetchers[leader_id, index] = Fetcher(self._deps, leader_id, index, self._place)
             self._nursery.start_soon(self._run_fetcher, fetcher)
-        # The partition is added in the step that found or created the fetcher, because a fetcher without partitions
-        # ends at its next turn.
+        # The partition is added in the step that found or created the fetcher, because a fetcher
+        # without partitions ends at its next turn.
         self._followed[followed.key] = fetcher
         fetcher.add(followed)
 
@@ -105,7 +106,8 @@ class FetcherPool:
 
     def metadata_changed(self) -> None:
         """The metadata cache changed: follow the partitions whose leaders are alive now."""
-        # A partition that has a fetcher needs nothing: if its leader dies, the fetcher retries until the next role.
+        # A partition that has a fetcher needs nothing: if its leader dies, the fetcher retries
+        # until the next role.
         for key, partition in list(self._leaderless.items()):
             if partition.leader_id in self._metadata.brokers:
                 del self._leaderless[key]

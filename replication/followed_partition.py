@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from barnabas.world.waiting import Waiter
     from barnabas.world.world import World
 
-# After a leader election a follower often asks before the new leader has got its LeaderAndIsr, which then arrives soon.
-# So the first delay is short, and each further one is twice as long, up to replica.fetch.backoff.ms, until a Fetch
-# succeeds. In Kafka every delay has that length.
+# After a leader election a follower often asks before the new leader has got its LeaderAndIsr,
+# which then arrives soon. So the first delay is short, and each further one is twice as long, up to
+# replica.fetch.backoff.ms, until a Fetch succeeds. In Kafka every delay has that length.
 FIRST_DELAY_SECONDS = 0.05
 FETCH_KEY = 1  # the API key of Fetch
 
@@ -139,7 +139,8 @@ def held_back(throttle: Throttle | None, followed: Iterable[Followed], now: floa
 
 def position_of(followed: Followed, log: "PartitionLog", fetch_version: int) -> Position:
     """The position from which to fetch the partition with this log."""
-    # The leader compares nothing with epoch -1: the fetcher has made the logs agree, or this one is empty.
+    # The leader compares nothing with epoch -1: the fetcher has made the logs agree, or this one is
+    # empty.
     epoch = log.epochs.latest_epoch if fetch_version >= EPOCH_IN_FETCH_VERSION else None
     return Position(
         (log.topic_id if followed.partition.fetched_by_id else None) or ZERO_TOPIC_ID,

@@ -110,7 +110,8 @@ class FetchSession:
         self._without_id.pop(key, None)
         if position.topic_id == ZERO_TOPIC_ID:
             self._without_id[key] = None
-        # Back at the position that the leader's side holds: a change that was not sent yet is void.
+        # If it is back at the position that the leader's side holds, a change that was not sent yet
+        # is void.
         if self._sent.get(key) == position:
             self._news.pop(key, None)
         else:
@@ -152,14 +153,16 @@ class FetchSession:
             named = dict(self._sent)
             forgotten = []
 
-        # `_sent` itself, not a copy of thousands of positions: until the next call only their order changes (`served`).
+        # The response is compared with `_sent` itself, not a copy of thousands of positions: until
+        # the next call only their order changes (`served`).
         return Asked(self._session_id, self._epoch, by_id, self._sent, named, forgotten)
 
     def take(self, asked: Asked, response: m.FetchResponse) -> "dict[TopicPartition, Row] | str":
         """The rows of the last Fetch's response, by partition. Or the reason why it is unusable: the next Fetch is then
         a full one."""
         if response.error_code:
-            # The id stays after other errors: a full request that carries an id closes that session at the leader.
+            # The id stays after other errors: a full request that carries an id closes that session
+            # at the leader.
             if response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
                 self._session_id = NO_SESSION_ID
             self.lost()

@@ -26,7 +26,8 @@ class Following:
     def __init__(self, deps: FetcherDeps, leader_id: int) -> None:
         self._deps = deps
         self._leader_id = leader_id
-        # The version is read once, because the inter-broker protocol version changes with a restart only.
+        # The version is read once, because the inter-broker protocol version changes with a restart
+        # only.
         self.fetch_version = deps.fetch_version
         self._followed: dict[TopicPartition, Followed] = {}
         self._touched: dict[TopicPartition, None] = {}  # their positions may differ from those in the session

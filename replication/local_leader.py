@@ -52,13 +52,14 @@ class Pace:
 
     async def wait(self) -> None:
         """Return when reading is allowed."""
-        # The rate is asked again after each sleep: the fetchers share it, and another one may have read meanwhile.
+        # The rate is asked again after each sleep: the fetchers share it, and another one may have
+        # read meanwhile.
         while (seconds := self._throttle_seconds()) > THROTTLE_SECONDS_MIN:
             await trio.sleep(min(seconds, THROTTLE_SECONDS_MAX))
 
     def spend(self, size_bytes: int) -> None:
         """Count bytes that were read."""
-        # Called for its effect: it brings the excess up to the current time.
+        # The call brings the excess up to the current time.
         self._throttle_seconds()
         # The size is known only after the read. So a large read exceeds the rate at once, and the next wait is longer.
         self._excess_bytes += size_bytes
@@ -121,8 +122,9 @@ class LocalLeader:
         watched = [partition for partition in asked if not isinstance(partition, ErrorCode)]
         waiter = Waiter()
 
-        # Registered before `_look`, which awaits: a change during it must wake this request. A partition that is not
-        # hosted gets an error, which is sent at once, so it needs no waiter.
+        # The waiter is registered before `_look`, which awaits: a change during it must wake this
+        # request. A partition that is not hosted gets an error, which is sent at once, so it needs
+        # no waiter.
         waiter.register(watched)
         try:
             while True:
@@ -235,7 +237,8 @@ class LocalLeader:
                 found = self._log(topic.topic, asked.partition)
                 if isinstance(found, ErrorCode):
                     row.error_code = found
-                # The latest epoch ends at the log end offset, which uncommitted records reach, as for every replica.
+                # The latest epoch ends at the log end offset, which uncommitted records reach, as
+                # for every replica.
                 else:
                     log = found[1]
                     row.leader_epoch, row.end_offset = log.epochs.end_offset_for(asked.leader_epoch, log.log_end_offset)

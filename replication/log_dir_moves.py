@@ -247,8 +247,8 @@ class Moves:
             if self._moving.get(key) is move:
                 self._fetchers.follow(move)
             return False
-        # This is still the step of the exchange: no request finds the partition with its old log, which is renamed by
-        # now.
+        # This is still the step of the exchange: no request finds the partition with its old log,
+        # which is renamed by now.
         del self._moving[key]
         move.partition.log_moved(move.log)
         return True

@@ -333,7 +333,8 @@ class Partition:
         """
         if self.log is None or not self.is_leader:
             return Deletion(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        # A topic that is only compacted promises to keep the last value of each key, so Kafka refuses, too.
+        # A topic that is only compacted promises to keep the last value of each key, so Kafka
+        # refuses, too.
         if not self.config.deletes:
             return Deletion(ErrorCode.POLICY_VIOLATION)
         if offset == TO_HIGH_WATERMARK:
@@ -349,8 +350,8 @@ class Partition:
         """The lowest log start offset of the live replicas; -1 without a log, or while a live follower's is unknown."""
         if self.log is None:
             return UNKNOWN_OFFSET
-        # A dead replica would hold DeleteRecords until the timeout, so it does not count, as in Kafka. When it is back
-        # it takes over the leader's log start offset.
+        # A dead replica would hold DeleteRecords until the timeout, so it does not count, as in
+        # Kafka. When it is back it takes over the leader's log start offset.
         live = [replica for replica in self.replicas if replica in live_brokers]
         return decide_low_watermark(self.log.log_start_offset, live, self.followers)
 

@@ -90,8 +90,8 @@ class Replicas:
         self.broker_id = broker_id
         self.controller_epoch = 0
 
-        # The latest connections are kept by client id: another client with the epoch of the controller must not shut
-        # the controller out.
+        # The latest connections are kept by client id: another client with the epoch of the
+        # controller must not shut the controller out.
         self._controllers = LatestConnections[str | None](CONTROLLERS_MAX)
         self.broker_epoch = -1
         self.coordinators: dict[str, Coordinator] = {}
@@ -165,7 +165,8 @@ class Replicas:
                     if refused:
                         return refused
                     errors |= await self._apply({key: asked[key] for key in keys})
-        # This broker registers again after an expired session, and the controller then sends all roles again.
+        # This broker registers again after an expired session, and the controller then sends all
+        # roles again.
         except SessionExpired:
             return ErrorCode.STALE_BROKER_EPOCH
         except StoreError as error:
@@ -561,8 +562,8 @@ class Replicas:
     def _resign(self, partition: Partition) -> None:
         led = partition.is_leader
         epoch = partition.leader_epoch
-        # No wait for a running truncation: callers that go on using the log have called `_leave` before, and the log of
-        # a failed directory is not used any more.
+        # A running truncation is not waited for: callers that go on using the log have called
+        # `_leave` before, and the log of a failed directory is not used any more.
         self._fetchers.forget(partition.topic_partition)
         self._moves.forget(partition.topic_partition)
         partition.resign()
@@ -588,7 +589,7 @@ async def _several_at_a_time(work: Callable[[Item], Awaitable[None]], items: Ite
     todo = iter(list(items))
 
     async def work_off() -> None:
-        # Paced: for many items there is nothing to wait for.
+        # The loop has to give way itself, because `work` does not wait for many of the items.
         async for item in paced(todo):
             await work(item)
 

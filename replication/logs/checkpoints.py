@@ -39,8 +39,8 @@ class Checkpoints:
 
     def note_loaded(self, directory: "LogDirectory", high_watermarks: "Mapping[TopicPartition, int]") -> None:
         """Take over the high watermarks that this directory's checkpoint file had at the start."""
-        # Logs in other directories are left out: after a move the old directory's file may still have the partition,
-        # with an older high watermark.
+        # Logs in other directories are left out: after a move the old directory's file may still
+        # have the partition, with an older high watermark.
         self._loaded_high_watermarks |= {key: high_watermarks.get(key, 0) for key in directory.logs}
 
     def loaded_high_watermark(self, key: "TopicPartition") -> int:

@@ -80,7 +80,8 @@ class Permit:
         directories = self._directories
         return (
             not self.withdrawn.is_set()
-            # A pass ends when `compact` leaves the policy, as in Kafka: keyless records would be lost.
+            # A pass ends when `compact` leaves the policy, as in Kafka: keyless records would be
+            # lost.
             and log.config.compacted
             # A log that was deleted, or replaced by a move to another directory, is no longer the one in the table.
             and directories.get(log.topic_partition) is log
@@ -125,21 +126,23 @@ class LogCleaner:
         self._high_watermarks = high_watermarks
         async with trio.open_nursery() as nursery:
             while True:
-                # The event is new before the search: a pass that ends during it must cut the back-off below short.
+                # The event is new before the search: a pass that ends during it must cut the
+                # back-off below short.
                 self._pass_ended = trio.Event()
                 while len(self._passes) < self._config.log_cleaner_threads:
                     found = await self._find_filthiest()
                     if found is None:
                         break
 
-                    # No await since `_find_filthiest` asked for the permit, so it still holds.
+                    # There was no await since `_find_filthiest` asked for the permit, so it still
+                    # holds.
                     permit = self._passes[found.log] = Permit(found.log, self._directories)
                     found.log.is_being_cleaned = True
                     nursery.start_soon(self._clean, found, permit)
 
-                # Old segments are deleted here, not in the retention task, for topics with both policies and for
-                # records deleted by DeleteRecords: both retention and a pass remove segments, and a log has only one of
-                # them at a time.
+                # Old segments are deleted here, not in the retention task, for topics with both
+                # policies and for records deleted by DeleteRecords: both retention and a pass
+                # remove segments, and a log has only one of them at a time.
                 await self._delete_old_segments()
                 with trio.move_on_after(max(self._config.log_cleaner_backoff_ms / 1000, BACK_OFF_SECONDS_MIN)):
                     await self._pass_ended.wait()
@@ -182,8 +185,9 @@ class LogCleaner:
             found = self._candidate(log, high_watermarks)
             if found is not None and (best is None or found.part.dirty_ratio > best.part.dirty_ratio):
                 best = found
-        # Looked at again: during the checkpoints the log may have grown, or been truncated or deleted. After a
-        # truncation the earlier high watermark may lie above records that are not committed.
+        # The log is looked at again: during the checkpoints it may have grown, or been truncated or
+        # deleted. After a truncation the earlier high watermark may lie above records that are not
+        # committed.
         return self._candidate(best.log, self._high_watermarks()) if best is not None else None
 
     async def _read_times(self, log: "PartitionLog") -> None:
@@ -274,7 +278,8 @@ class LogCleaner:
                 is_clean = await self._try_steps(cleaning, steps, permit)
         finally:
             try:
-                # Shielded: also a cancelled pass removes its unfinished files, in a thread.
+                # The close is shielded, because a cancelled pass removes its unfinished files, too,
+                # in a thread.
                 with trio.CancelScope(shield=True), self._contained(log):
                     await self._close(log, steps)
             finally:
@@ -283,7 +288,8 @@ class LogCleaner:
                 del self._passes[log]
                 permit.done.set()
 
-            # An aborted pass does not cut the back-off short: the next search would find the same log at once.
+            # An aborted pass does not cut the back-off short: the next search would find the same
+            # log at once.
             if is_clean:
                 self._pass_ended.set()
 
@@ -321,8 +327,9 @@ class LogCleaner:
             size_bytes += step.written_bytes
             await self._throttle(step.read_bytes + step.written_bytes, permit)
 
-        # The checkpoint moves after a whole pass only. An aborted one may have replaced segments already, which does no
-        # harm: the next pass reads them again. A crash before the checkpoint is written has the same effect.
+        # The checkpoint moves after a whole pass only. An aborted one may have replaced segments
+        # already, which does no harm: the next pass reads them again. A crash before the checkpoint
+        # is written has the same effect.
         log.first_dirty_offset = cleaning.end_offset
         await self._checkpoints.write_clean_offsets(log)
         seconds = trio.current_time() - started
@@ -368,7 +375,8 @@ class LogCleaner:
 
     async def _close(self, log: "PartitionLog", steps: Generator[Step, None, None]) -> None:
         """Close the generator of a pass, which removes files that it has not finished."""
-        # The close runs in a thread, like the steps: it waits for the disk. No step of this generator runs any more.
+        # The close runs in a thread, like the steps: it waits for the disk. No step of this
+        # generator runs any more.
         try:
             with self._directories.directory_of(log).in_use():
                 await self._world.in_thread(steps.close)

@@ -88,7 +88,8 @@ class DelayedDeletion:
     async def _remove(self, due: Due) -> None:
         if due.log is None:
             is_done = await self._directories.attempt(due.directory, remove_durably, self._world.disk, due.path)
-        # The logs are compared by identity: after a move, or a deletion and a new creation, another log has this key.
+        # The logs are compared by identity: after a move, or a deletion and a new creation, another
+        # log has this key.
         elif self._directories.get(due.log.topic_partition) is due.log:
             is_done = await self._remove_segments(due.log)
         else:
@@ -98,9 +99,9 @@ class DelayedDeletion:
 
     async def _remove_segments(self, log: "PartitionLog") -> bool:
         """Remove the segments of a log that are due. False if this has to be repeated."""
-        # The thread runs beside appends and reads: it touches only files that have left the row of segments. If the log
-        # is deleted meanwhile, the thread fails on a missing path, which takes no directory offline
-        # (`fail_directory_of`).
+        # The thread runs beside appends and reads: it touches only files that have left the row of
+        # segments. If the log is deleted meanwhile, the thread fails on a missing path, which takes
+        # no directory offline (`fail_directory_of`).
         try:
             with self._directories.directory_of(log).in_use():
                 removed = await self._world.in_thread(log.segments.remove_deleted, self._world.now_ms())

@@ -115,15 +115,17 @@ class LogDirectories:
             logger.error("%s; the directory goes on: raise the limit of open files (ulimit -n)", error)
             return
 
-        # The mark is written before the return below: a sync that was under way may fail after something else has
-        # failed the directory. After a failed sync the kernel takes unsynced pages for clean, so the next start has to
-        # know of it. A full disk endangers nothing: the bytes were refused, and there is no room for a rewrite.
+        # The mark is written before the return below: a sync that was under way may fail after
+        # something else has failed the directory. After a failed sync the kernel takes unsynced
+        # pages for clean, so the next start has to know of it. A full disk endangers nothing: the
+        # bytes were refused, and there is no room for a rewrite.
         if error.endangers_unsynced:
             mark_failed(self._world.disk, directory.path)
         if directory.failure is not None:
             return
 
-        # No step awaits from here on: other tasks see the directory either online with its logs or offline without.
+        # No step awaits from here on: other tasks see the directory either online with its logs or
+        # offline without.
         directory.failure = error
         logger.error("log directory %s is offline: %s", directory.path, error)
 

@@ -110,12 +110,14 @@ class LogDirectory:
         self, name: str, keys: Iterable[TopicPartition], high_watermarks: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
         """The content of this checkpoint file for those of `keys` that have a log in this directory."""
-        # Looked up here, in the caller's step: a log that was deleted since `keys` was collected gets no entry.
+        # The logs are looked up here, in the caller's step: one that was deleted since `keys` was
+        # collected gets no entry.
         found = ((key, self.logs.get(key) or self.future_logs.get(key)) for key in keys)
         logs = {key: log for key, log in found if log is not None}
         if name == RECOVERY_POINT_CHECKPOINT:
             return {key: log.recovery_point for key, log in logs.items()}
-        # The file has only the entries that the names of the segments do not give, as in Kafka: for most logs none.
+        # The file has only the entries that the names of the segments do not give, as in Kafka: for
+        # most logs none.
         if name == LOG_START_CHECKPOINT:
             starts = {key: log.log_start_offset for key, log in logs.items()}
             return {key: start for key, start in starts.items() if _needs_checkpoint(logs[key], start)}
@@ -189,7 +191,8 @@ def _shortened(key: TopicPartition, unique: bytes, fate: str) -> str:
 
 def future_name(key: TopicPartition, unique: bytes) -> str:
     """The directory name of a future log."""
-    # The name is not shortened, unlike those above: a start reads the partition from it, to begin the move again.
+    # The name is not shortened, unlike those above: a start reads the partition from it, to begin
+    # the move again.
     return f"{key}.{unique.hex()}-future"
 
 
@@ -245,8 +248,8 @@ def read_contents(disk: Disk, path: str) -> Contents:
         # The name is the only record of the move, which begins again (`FutureLogs.copy_again`).
         elif future := _FUTURE_NAME.match(name):
             futures[name] = TopicPartition(future[1], int(future[2]))
-        # A stray log is never deleted here: its records may be the last copy, and only an administrator can decide
-        # that.
+        # A stray log is never deleted here: its records may be the last copy, and only an
+        # administrator can decide that.
         elif _STRAY_NAME.match(name):
             logger.warning("%s is left alone: a broker put it aside", join(path, name))
         # It may be the wrong disk, for example after a change of mount points. The broker would begin with empty logs
@@ -303,9 +306,10 @@ def prepare(disk: Disk, path: str, identity: StoredIdentity | None) -> Prepared:
     if identity is not None:
         write_meta_properties(disk, join(path, META_PROPERTIES), MetaProperties(*identity))
     checkpoints = {name: read_checkpoint(disk, join(path, name)) for name in OFFSET_CHECKPOINTS}
-    # The kernel marks dirty pages clean after a failed sync: a later sync of the same files succeeds although the bytes
-    # are not on the disk. Recovery would read them from memory, sync them, and trust them. The marker is removed only
-    # after the rewrite, so a crash in between repeats the rewrite.
+    # The kernel marks dirty pages clean after a failed sync: a later sync of the same files
+    # succeeds although the bytes are not on the disk. Recovery would read them from memory, sync
+    # them, and trust them. The marker is removed only after the rewrite, so a crash in between
+    # repeats the rewrite.
     if disk.exists(mark := join(path, FAILURE_MARK)):
         _renew_logs(disk, path, checkpoints[RECOVERY_POINT_CHECKPOINT])
         disk.remove(mark)

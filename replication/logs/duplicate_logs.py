@@ -39,7 +39,7 @@ async def delete_old_duplicates(
         # the start ends with the refusal of the duplicate.
         if key.topic in current and current[key.topic] is None:
             continue
-        # All places, not one: both logs may be of older topics.
+        # All places are looked at, because both logs may be of older topics.
         for path, name in places:
             directory = next(each for each in directories if each.path == path)
             deleted = deleted_name(key, world.rng.randbytes(16))

@@ -120,8 +120,8 @@ class FutureLogs:
         topic_id = await self._directories.run(directory, read_partition_metadata, self._world.disk, metadata)
         unique = self._world.rng.randbytes(16)
         if current is None or directory.holds(current) or topic_id not in (None, current.topic_id):
-            # The copy is put aside and not deleted: its current log may have been lost with a directory that is not
-            # configured any more.
+            # The copy is put aside and not deleted: its current log may have been lost with a
+            # directory that is not configured any more.
             stray = join(directory.path, stray_name(key, unique))
             await self._directories.run(directory, rename_durably, self._world.disk, path, stray)
             logger.warning("%s is no copy of a log that is here; it is put aside as %s", path, stray)
@@ -141,8 +141,9 @@ class FutureLogs:
         if log is None:
             return
         directory = self._directories.directory_of(log)
-        # Shielded, in the order of `Logs.delete`: first the table, then its open files, its name. A crash before the
-        # rename leaves the -future name, and the next start finds the move again.
+        # The deletion is shielded, and goes in the order of `Logs.delete`: first the table, then
+        # its open files, its name. A crash before the rename leaves the -future name, and the next
+        # start finds the move again.
         with trio.CancelScope(shield=True):
             del directory.future_logs[key]
             self._gate.deleted(log)
@@ -193,8 +194,9 @@ class FutureLogs:
                             await self._settle(current, future, deleted)
         except StorageError:
             pass  # one of the two directories is offline now
-        # Flushes are released after a failed or late attempt, too, or requests with `flush.messages` would wait for
-        # ever. A log that left its table is abandoned, and a flush would open its files again.
+        # Flushes are released after a failed or late attempt, too, or requests with
+        # `flush.messages` would wait for ever. A log that left its table is abandoned, and a flush
+        # would open its files again.
         finally:
             self._gate.release_flushes(current, is_gone=has_flipped)
             self._gate.release_flushes(future, is_gone=not self._directories.directory_of(future).holds(future))
@@ -228,8 +230,8 @@ class FutureLogs:
         # From the flip to the end of step 3, neither log is flushed: a power failure may undo the renames, so no record
         # may be acknowledged as synced that is only in one of the two logs.
         await self._gate.hold_flushes(future)
-        # Checked after the last await. The log start may have been raised again meanwhile; then the next attempt writes
-        # its checkpoint.
+        # The offsets are compared after the last await. The log start may have been raised again
+        # meanwhile; then the next attempt writes its checkpoint.
         return current.recovery_point <= future.recovery_point and current.log_start_offset == future.log_start_offset
 
     def _is_moment(self, current: "PartitionLog", future: "PartitionLog") -> bool:
@@ -257,7 +259,8 @@ class FutureLogs:
         if (current.log_start_offset, current.topic_id) != (future.log_start_offset, future.topic_id):
             return False
 
-        # The tail is copied in one step with the rename: a record that is appended between the two would be lost.
+        # The tail is copied in one step with the rename: a record that is appended between the two
+        # would be lost.
         if not self._copy_tail(current, future):
             return False
 
@@ -311,8 +314,8 @@ class FutureLogs:
         source = directories.directory_of(current)
         target = directories.directory_of(future)
 
-        # The old name goes durably before the new one comes. In the other order a power failure could leave two logs of
-        # the partition, and the next start would refuse.
+        # The old name goes durably before the new one comes. In the other order a power failure
+        # could leave two logs of the partition, and the next start would refuse.
         try:
             await directories.insist(source, self._world.disk.sync_directory, source.path)
         except StorageError:
@@ -320,8 +323,8 @@ class FutureLogs:
             # name.
             deleted = ""
 
-        # The rename on the disk and the new path in memory are one step on the event loop: a roll between the two would
-        # create its files under the old path.
+        # The rename on the disk and the new path in memory are one step on the event loop: a roll
+        # between the two would create its files under the old path.
         try:
             async with self._gate.without_searches(future):
                 future.segments.store.rename_directory(join(target.path, str(future.topic_partition)))

@@ -92,7 +92,8 @@ class Gate:
             steps.close()
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-        # Entered in the same step as the check of `_closed`, so `without_searches` finds every search that it let pass.
+        # The search is entered in the same step as the check of `_closed`, so `without_searches`
+        # finds every search that it let pass.
         search = _Search()
         self._searches.setdefault(log, {})[search] = None
         try:
@@ -124,8 +125,8 @@ class Gate:
     @asynccontextmanager
     async def truncating(self, log: "PartitionLog") -> AsyncIterator[None]:
         """`async with gate.truncating(log):` the block may change the log, its files included, in a thread."""
-        # This is set first: from now on reads, retention and flush plans are refused, so what is waited for below can
-        # only end.
+        # This is set first: from now on reads, retention and flush plans are refused, so what is
+        # waited for below can only end.
         log.is_being_cut = True
         try:
             async with self.renaming(log), self.without_searches(log):
@@ -174,7 +175,8 @@ class Gate:
 
         No search step is running when the block begins.
         """
-        # Closed before the check of the steps: see `_guarded`. A count, because two of these blocks may overlap.
+        # The log is closed before the check of the steps: see `_guarded`. The value is a count,
+        # because two of these blocks may overlap.
         self._closed[log] = self._closed.get(log, 0) + 1
         try:
             # A step takes about a millisecond. Checked again after each slice: another search of this log may be in the
@@ -211,7 +213,8 @@ class Gate:
                     if log in self._closed:
                         raise SearchDisturbed
 
-                    # Within the flag, so the files that this step opens by name stay in place until it ends.
+                    # The flag is set meanwhile, so the files that this step opens by name stay in
+                    # place until it ends.
                     held_bytes = next(steps)
                 except StopIteration as stop:
                     return stop.value  # type: ignore[no-any-return]  # what `steps` returned
@@ -225,6 +228,7 @@ class Gate:
         """Run a slice of a search in a request thread; then wake the tasks that wait in `without_searches`."""
         try:
             return await self._in_request_thread(function, *args)
-        # The event loop wakes the tasks, because the thread itself must not. An error ends the slice as well.
+        # The event loop wakes the tasks, because the thread itself must not. An error ends the
+        # slice as well.
         finally:
             self._slice_ended.unpark_all()

@@ -37,8 +37,8 @@ class LogOpener:
         self, directory: "LogDirectory", key: TopicPartition, config: LogConfig, clean: bool, name: str
     ) -> Callable[[], PartitionLog]:
         """A function for a worker thread that opens the log called `name`, with its offsets from the checkpoints."""
-        # The offsets are read here, on the event loop: a writer of checkpoints may replace the tables while the thread
-        # runs.
+        # The offsets are read here, on the event loop: a writer of checkpoints may replace the
+        # tables while the thread runs.
         recovery_point, log_start_offset, first_dirty_offset = (
             directory.written.get(file, {}).get(key)
             for file in (RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT, CLEANER_CHECKPOINT)
@@ -79,7 +79,7 @@ class LogOpener:
         for checkpoint in OFFSET_CHECKPOINTS:
             if key in directory.written.get(checkpoint, {}):
                 await self._checkpoints.write(directory, checkpoint)
-        # `clean`: there is nothing to recover in an empty directory.
+        # The directory counts as clean, because there is nothing to recover in an empty one.
         opened = self.opener(directory, key, config, clean=True, name=name)
 
         # The topic id is durable before the log is in the table and gets records. After a crash it must be known to

@@ -176,8 +176,8 @@ class Logs:
                 swaps = complete_swaps, self._world.disk, contents, directory.path
                 await self.directories.at_start(directory, *swaps)
 
-            # The directories load at the same time: each one is a device, so the start takes as long as the slowest of
-            # them.
+            # The directories load at the same time: each one is a device, so the start takes as
+            # long as the slowest of them.
             async with trio.open_nursery() as nursery:
                 for directory in self.directories.live():
                     found = contents[directory.path]
@@ -299,7 +299,8 @@ class Logs:
         await self.gate.earlier_ended(key)
         error: StorageError | None = None
         for directory in self.placement.candidates(key):
-            # This count is for `placement`: topics that are created at the same time spread over the directories.
+            # This count is for `placement`: topics that are created at the same time spread over
+            # the directories.
             directory.creating += 1
             try:
                 log = await self._opener.create_in(directory, key, topic_id, config, str(key))
@@ -353,7 +354,8 @@ class Logs:
 
     async def _forget(self, log: PartitionLog, name: Callable[[TopicPartition, bytes], str]) -> str:
         directory = self.directory_of(log)
-        # Shielded: half done, it would leave a directory that a new topic of this name would find.
+        # This is shielded: half done, it would leave a directory that a new topic of this name
+        # would find.
         with trio.CancelScope(shield=True):
             # First, so that no request gets the log any more and no pass over it begins.
             del directory.logs[log.topic_partition]
@@ -366,7 +368,8 @@ class Logs:
                 log.abandon()
                 # `insist`, because the log has left the table: nothing else would try the deletion again.
                 await self.directories.insist(directory, self._world.disk.rename, log.directory, path)
-            # A power failure without this sync could bring the old name back, and with it the deleted records.
+            # A power failure without this sync could bring the old name back, and with it the
+            # deleted records.
             await self.directories.insist(directory, self._world.disk.sync_directory, directory.path)
         return path
 
@@ -386,8 +389,8 @@ class Logs:
         `high_watermarks` returns those of the hosted partitions. `on_directory_failed` is called with the path and the
         error of each directory that fails from now on.
         """
-        # The callbacks are set before the first task: a directory that fails in it must take the roles of its
-        # partitions with it.
+        # The callbacks are set before the first task: a directory that fails in it must take the
+        # roles of its partitions with it.
         self.checkpoints.high_watermarks = high_watermarks
         self.directories.on_failed = on_directory_failed
         async with trio.open_nursery() as nursery:
@@ -462,7 +465,7 @@ class Logs:
 
     def abandon(self) -> None:
         """Release files and locks and write nothing, as in a crash: the next start checks every log."""
-        # No await: a start that is cancelled must release its locks as well.
+        # There is no await: a start that is cancelled must release its locks as well.
         for directory in self.directories:
             directory.give_up(directory.take_all())
 

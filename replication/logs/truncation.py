@@ -47,8 +47,9 @@ class Truncation:
     async def _cut(
         self, log: "PartitionLog", cut: Callable[[int], object], offset: int, on_cut: Callable[[], None]
     ) -> None:
-        # Shielded: no append may come between the cut and its checkpoints. A cancelled fetcher leaves after both, and
-        # only then may the partition's role change (`replication/replicas.py`).
+        # This is shielded: no append may come between the cut and its checkpoints. A cancelled
+        # fetcher leaves after both, and only then may the partition's role change
+        # (`replication/replicas.py`).
         with trio.CancelScope(shield=True):
             # The log's fetcher is its only writer, and it waits here. So no append needs to be kept out.
             async with self._gate.truncating(log):
@@ -60,7 +61,8 @@ class Truncation:
         try:
             with self._directories.directory_of(log).in_use():
                 await self._world.in_thread(cut, offset)
-            # The high watermark must fall to the new log end before it is written to its checkpoint.
+            # The high watermark must fall to the new log end before it is written to its
+            # checkpoint.
             on_cut()
             await self._checkpoints.write_all_of(log)
         except StorageError as error:
