@@ -163,7 +163,8 @@ class GroupCoordinator:
         # The group has expired, or was lost in a fail-over before it was stored. The client joins again without an id.
         if group is None and join.member_id != "":
             return JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id)
-        # The client waits a little and joins again, as after a fail-over. A member keeps its place meanwhile.
+        # The client waits a little and joins again, as after a fail-over. A member keeps its place
+        # meanwhile.
         if not self._groups.make_room(group, grown_bytes(group, join), group_id):
             return JoinAnswer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, join.member_id)
         if group is None:
@@ -244,7 +245,8 @@ class GroupCoordinator:
             self._groups.happen(shard, group, leave)
             return _given(leave.waiting)
 
-        # Looked up for each portion: at a checkpoint the group may be unloaded, or removed when its last member left.
+        # The group is looked up for each portion: at a checkpoint it may be unloaded, or removed
+        # when its last member left.
         return self.runtime.write_now(group_id, act, LeaveAnswer)
 
     async def commit(self, group_id: str, commit: CommitOffsets) -> CommitAnswer:
@@ -319,7 +321,8 @@ class GroupCoordinator:
 
         group = shard.state.by_id.get(group_id)
 
-        # The group stays, whatever follows, as in Kafka. It is removed when offsets are checked for their expiry.
+        # The group stays, whatever follows, as in Kafka. It is removed when offsets are checked for
+        # their expiry.
         if group is None:
             if not self._groups.make_room(None, 0, group_id):
                 return Outcome(CommitAnswer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
@@ -358,7 +361,8 @@ class GroupCoordinator:
     ) -> Outcome[OffsetsView | ErrorCode]:
         group = shard.state.by_id.get(group_id)
 
-        # With an old answer a consumer would read records again that its group has committed, in a transaction too.
+        # With an old answer a consumer would read records again that its group has committed, in a
+        # transaction too.
         # The answer depends on memory alone, so it is confirmed that no other broker leads.
         if group is None:
             return Outcome(NO_OFFSETS, NO_OFFSET, rests_on_memory=True)
@@ -478,7 +482,8 @@ class GroupCoordinator:
     async def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> DeletionAnswer:
         """OffsetDelete: removes the offsets of topics to which no member subscribes, in portions."""
         codes: dict[TopicPartition, ErrorCode] = {}
-        # A request without partitions takes one turn, because the group's own error is an answer, too.
+        # A request without partitions takes one turn, because the group's own error is an answer,
+        # too.
         at_a_time = tombstones_at_a_time(group_id, DELETED_AT_A_TIME)
         for start in range(0, max(len(partitions), 1), at_a_time):
             answer = await self._delete_offsets(group_id, partitions[start : start + at_a_time])
@@ -519,7 +524,8 @@ class GroupCoordinator:
             try:
                 with resting():
                     await woken.wait()
-            # Cancelled: the client has disconnected. The request must not count as one of a member that has joined.
+            # If there is no answer, the client has disconnected. The request must not count as one
+            # of a member that has joined.
             finally:
                 if waiting.answer is None:
                     self._groups.happen_unasked(*entered, Forgotten(waiting))
@@ -569,8 +575,8 @@ def _refuse_join(member_id: str, error: ErrorCode) -> JoinAnswer:
 
 
 def _refuse_sync(error: ErrorCode) -> SyncAnswer:
-    # The rebalance was lost with the former coordinator, and old clients do not handle COORDINATOR_LOAD_IN_PROGRESS
-    # here. Kafka answers so, too.
+    # The rebalance was lost with the former coordinator, and old clients do not handle
+    # COORDINATOR_LOAD_IN_PROGRESS here. Kafka answers so, too.
     is_loading = error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS if is_loading else error)
 

@@ -154,7 +154,8 @@ def apply_refused(group: Group, intent: Intent, error: ErrorCode, now_ms: int) -
             if group.state is not GroupState.DEAD:
                 apply_assignment_refused(group, GROUP_NOT_STORED.get(error, error), now_ms, decision)
         case StoreReplacement():
-            # A Dead group answers this request, too: it does not wait in `joins`, so the unloading has not answered it.
+            # A Dead group answers this request, too: it does not wait in `joins`, so the unloading
+            # has not answered it.
             decision.reply(intent.join.waiting, _not_replaced(group, GROUP_NOT_STORED.get(error, error)))
         case StoreGroupDeletion():
             decision.reply(intent.waiting, OFFSETS_NOT_STORED.get(error, error))

@@ -42,7 +42,8 @@ UNKNOWN_GROUP = Description(GroupState.DEAD.value)  # as Kafka describes a group
 
 def describe(group: Group) -> Description:
     """The group for DescribeGroups, in its current state."""
-    # Subscriptions and assignments are about to change during a rebalance, so they are left out, as in Kafka.
+    # Subscriptions and assignments are about to change during a rebalance, so they are left out, as
+    # in Kafka.
     stable = group.state is GroupState.STABLE
 
     # A copy of everything: the caller waits for the high watermark, and the group may change meanwhile.

@@ -96,7 +96,8 @@ class Waiting(Generic[Answer]):
         if self.answer is None:
             self.answer = answer
             self.after_offset = after_offset
-            # None: the task has not begun to wait. It reads the answer when the current step ends.
+            # If there is none, the task has not begun to wait. It reads the answer when the current
+            # step ends.
             if self.wake is not None:
                 self.wake()
 
@@ -171,7 +172,8 @@ class Leave(NamedTuple):
     members: Sequence[LeavingMember]
 
 
-# No tuple, as `GroupCoordinator.commit` sets `made` when the thread has encoded the records.
+# This is no tuple, because `GroupCoordinator.commit` sets `made` when the thread has encoded the
+# records.
 @dataclass(slots=True)
 class CommitOffsets:
     """OffsetCommit. A negative generation is a simple commit: the client is not a member of the group."""

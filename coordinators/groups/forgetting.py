@@ -61,7 +61,8 @@ def decide_expiry(group: Group, event: Expire, now_ms: int, decision: Decision) 
 
 def decide_partitions_deleted(group: Group, event: PartitionsDeleted, decision: Decision) -> None:
     """Remove the offsets of deleted partitions, and the group if nothing is left of it."""
-    # The offsets of topics to which members subscribe go, too: a topic that is created again begins at offset 0.
+    # The offsets of topics to which members subscribe go, too: a topic that is created again begins
+    # at offset 0.
     newest = group.recorded.newest_record
     forgotten = [key for key, end_offset in event.deleted.items() if NO_OFFSET < newest(key) < end_offset]
     _forget_unasked(group, forgotten, decision)
@@ -128,8 +129,8 @@ def _is_blank_without(group: Group, forgotten: int) -> bool:
 
 def _tombstones(group: Group, forgotten: Iterable[TopicPartition], *, dies: bool) -> list[GroupRecord]:
     records: list[GroupRecord] = [OffsetRecord(group.group_id, key, None) for key in forgotten]
-    # This record is the last one of the same batch: the group is never loaded without its metadata but with its
-    # offsets.
+    # This record is the last one of the same batch: the group is never loaded without its metadata
+    # but with its offsets.
     if dies and group.recorded.metadata is not None:
         records.append(GroupMetadataRecord(group.group_id, None))
     return records
@@ -172,7 +173,8 @@ def _is_over(commit: Commit, since_ms: int | None, now_ms: int, retention_ms: in
 
 def apply_expired(group: Group, *, dies: bool, now_ms: int) -> None:
     """The tombstones are replayed: the group becomes Dead if nothing is left of it."""
-    # The group ends only now, because it must stay if the append failed. `GroupShards._follow` removes a Dead group.
+    # The group ends only now, because it must stay if the append failed. `GroupShards._follow`
+    # removes a Dead group.
     if dies:
         apply_transition(group, GroupState.DEAD, now_ms)
 

@@ -135,7 +135,8 @@ def _refusal_in_transaction(group: Group, event: CommitOffsetsInTransaction) -> 
     refused = refusal_of_member(group, event.member_id, event.instance_id)
     if refused:
         return refused
-    # The state CompletingRebalance is allowed, as in Kafka, unlike for a commit outside of transactions.
+    # The state CompletingRebalance is allowed, as in Kafka, unlike for a commit outside of
+    # transactions.
     return ErrorCode.NONE if event.generation == group.generation else ErrorCode.ILLEGAL_GENERATION
 
 

@@ -135,7 +135,8 @@ def _complete_join(group: Group, now_ms: int, decision: Decision) -> None:
         group.protocol_name = None
         apply_subscribed(group)
 
-        # Stored with the time of the transition, from which the retention of the group's offsets counts.
+        # The record has the time of the transition, from which the retention of the group's offsets
+        # counts.
         apply_transition(group, GroupState.EMPTY, now_ms)
         decision.store([metadata_record(group, (), group.leader_id, {})], StoreEmptiness())
         decision.notes.append(f"is empty in generation {group.generation}")
@@ -153,8 +154,8 @@ def _begin_generation(group: Group, now_ms: int, decision: Decision) -> None:
     joins = group.joins
     timers = decision.timers
 
-    # The loop does not call `generation_answer` per member: a group may have thousands, and this is one synchronous
-    # step.
+    # The loop does not call `generation_answer` per member: a group may have thousands, and this is
+    # one synchronous step.
     common = group.generation, group.protocol_type, group.protocol_name, leader_id
     for member_id, member in group.members.items():
         waiting = joins.get(member_id)
@@ -178,8 +179,8 @@ def _begin_generation(group: Group, now_ms: int, decision: Decision) -> None:
 
 def generation_answer(group: Group, member_id: str, *, skip_assignment: bool = False) -> JoinAnswer:
     """The JoinGroup answer for a member of the current generation; the leader's has the list of members."""
-    # The leader alone computes assignments. With the list for each member, the answers of a generation would grow with
-    # the square of the number of members.
+    # The leader alone computes assignments. With the list for each member, the answers of a
+    # generation would grow with the square of the number of members.
     return JoinAnswer(
         error=ErrorCode.NONE,
         member_id=member_id,
@@ -238,7 +239,8 @@ def drop_late(group: Group, now_ms: int, decision: Decision) -> None:
     """The SYNC timer ended: drop the members that have not sent SyncGroup, and begin a rebalance of the others."""
     late = list(islice(group.pending_syncs, DROPPED_AT_A_TIME))
     drop(group, late, decision)
-    # One rebalance follows, and not one for each, as in Kafka. It waits for those that are dropped in later steps.
+    # One rebalance follows, and not one for each, as in Kafka. It waits for those that are dropped
+    # in later steps.
     prepare_rebalance(group, f"{named(late)} did not ask for their assignments", now_ms, decision)
     if group.pending_syncs:
         decision.timers[SYNC_TIMER] = NEXT_PORTION_MS

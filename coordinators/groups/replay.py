@@ -19,7 +19,7 @@ PendingKey = tuple[str, TopicPartition]  # group id and partition
 ProducerKey = tuple[int, int]  # producer id and epoch
 COMMITTERS_MAX = 10_000  # producers whose connections are remembered
 
-# `StoredOffset._make` without a Python frame.
+# This is `StoredOffset._make` without a Python frame.
 _as_stored = partial(tuple.__new__, StoredOffset)
 
 
@@ -82,8 +82,9 @@ def _replay_pending(groups: Groups, recorded: Recorded, record: OffsetRecord, of
     # A transaction commits offsets and never deletes any, so a tombstone is no pending offset.
     if record.commit is None:
         return
-    # The offset is not visible before the marker (KIP-98): a consumer would skip records of which the results may be
-    # aborted. A second commit of the same partition in the transaction replaces the first.
+    # The offset is not visible before the marker (KIP-98): a consumer would skip records of which
+    # the results may be aborted. A second commit of the same partition in the transaction replaces
+    # the first.
     stored = _as_stored((record.commit, offset, offset))
     recorded.pending.setdefault(record.topic_partition, {})[producer_id] = stored
     groups.open.setdefault(producer_id, {})[record.group_id, record.topic_partition] = stored

@@ -49,7 +49,8 @@ def decide_heartbeat(group: Group, heartbeat: Heartbeat, decision: Decision) -> 
     if not error:
         member = group.members[heartbeat.member_id]
         restart_session(member, decision)
-        # A member in CompletingRebalance gets no error: it has rejoined already, and waits for its assignment.
+        # A member in CompletingRebalance gets no error: it has rejoined already, and waits for its
+        # assignment.
         if group.state is GroupState.PREPARING_REBALANCE:
             error = ErrorCode.REBALANCE_IN_PROGRESS
     decision.reply(heartbeat.waiting, error)
@@ -176,7 +177,8 @@ def decide_loaded(group: Group, now_ms: int, decision: Decision) -> None:
 
 def apply_unloaded(group: Group, error: ErrorCode, now_ms: int) -> Decision:
     """This broker no longer serves the group: waiting requests get `error`, and the group is Dead."""
-    # No records and no timers: the group belongs to another coordinator now, or will be loaded again.
+    # There are no records and no timers: the group belongs to another coordinator now, or will be
+    # loaded again.
     decision = Decision()
     for member_id, joining in group.joins.items():
         decision.reply(joining, JoinAnswer(error, member_id))

@@ -277,7 +277,8 @@ class GroupShards:
 
     def remove_blank(self, shard: GroupShard, group: Group) -> None:
         """Remove a group that was created for a commit of which nothing was stored."""
-        # A client could make any number of such groups, which would stay until offsets are checked for their expiry.
+        # A client could make any number of such groups, which would stay until offsets are checked
+        # for their expiry.
         if group.recorded.is_blank:
             self._remove(shard, group)
 

@@ -88,8 +88,8 @@ class Recorded:
     metadata: GroupMetadata | None = None
     metadata_offset: int = NO_OFFSET  # of the newest group metadata record, a tombstone included
     offsets: dict[TopicPartition, StoredOffset] = field(default_factory=dict)
-    # This is the offset of the newest tombstone of a committed offset. "No offset" is an answer, too: it is sent once
-    # the tombstone is committed.
+    # This is the offset of the newest tombstone of a committed offset. "No offset" is an answer,
+    # too: it is sent once the tombstone is committed.
     forgotten_offset: int = NO_OFFSET
     # Offsets of open transactions, by partition and producer id (KIP-98). They take effect with the COMMIT marker.
     pending: dict[TopicPartition, dict[int, StoredOffset]] = field(default_factory=dict)
@@ -193,8 +193,8 @@ class Group:
         self.joins: dict[str, Waiting[JoinAnswer]] = {}
         self.syncs: dict[str, Waiting[SyncAnswer]] = {}
 
-        # While an empty group waits for further members (`group.initial.rebalance.delay.ms`), this says by how much the
-        # wait may still be extended. It is None at all other times.
+        # While an empty group waits for further members (`group.initial.rebalance.delay.ms`), this
+        # says by how much the wait may still be extended. It is None at all other times.
         self.join_extension_ms: int | None = None
         self.newcomers = False  # whether members have joined since the last extension
         self.held_bytes = 0  # what its members and pending members take in memory, about
@@ -368,7 +368,7 @@ def _count(group: Group, member: Member, change: int) -> None:
 
 def held_bytes(client_id: str, instance_id: str | None, protocols: Protocols) -> int:
     """What a member with these strings takes in memory, about."""
-    # Twice, because the member id begins with one of the two.
+    # The two count twice, because the member id begins with one of them.
     strings = 2 * (text_bytes(client_id) + text_bytes(instance_id or ""))
     return MEMBER_BYTES + strings + sum(text_bytes(name) + len(metadata) for name, metadata in protocols)
 

@@ -16,8 +16,8 @@ from barnabas.wire.records import Steps
 
 # A subscription begins with an int16 version. Later versions only add fields at the end, so all are read as version 0.
 VERSION_BYTES = 2
-# These limits are for the different subscriptions of a group. More do not fit into its record, by default; and a group
-# may have more for a moment, before its assignments are refused for that.
+# These limits are for the different subscriptions of a group. More do not fit into its record, by
+# default; and a group may have more for a moment, before its assignments are refused for that.
 BYTES_MAX = 1 << 20
 TOPICS_MAX = 20_000
 STEP_BYTES = 1 << 14  # of subscriptions that are compared, in a step
@@ -31,7 +31,8 @@ class _Everything(Container[str]):
 
 
 class _Topics(Container[str]):
-    # Sorted digests. Two names have the same one as seldom as a bit in memory is damaged; it would only keep an offset.
+    # The names are sorted digests. Two names have the same one as seldom as a bit in memory is
+    # damaged; it would only keep an offset.
     def __init__(self, digests: Iterable[int]) -> None:
         self._digests = array("Q", sorted(digests))
 

@@ -89,11 +89,12 @@ class Timers(Generic[Owner, Name]):
         while self._heap and self._heap[0][0] <= now:
             queued_at, _, deadline = heapq.heappop(self._heap)
             timer = deadline.timer
-            # Stopped, or obsolete because an earlier entry of the same timer came first.
+            # The timer was stopped, or the entry is obsolete because an earlier one of the same
+            # timer came first.
             if timer is None or queued_at != deadline.queued_at:
                 continue
             deadline.queued_at = NEVER
-            # Moved to later since the push.
+            # The timer was moved to later since the push.
             if deadline.at > now:
                 self._push(deadline)
                 continue

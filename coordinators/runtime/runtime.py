@@ -84,7 +84,7 @@ class Runtime(Shards[State]):
                 return refuse(shard)
 
             outcome = await self.change(shard, act)
-            # None: the shard was dropped while something was made for it.
+            # There is no outcome if the shard was dropped while something was made for it.
             if outcome is not None:
                 error = await self.hold(shard, outcome)
                 return refuse(error) if error else outcome.answer

@@ -332,9 +332,9 @@ class Shards(Generic[State]):
         # The thread fills a state of its own: the shard may be dropped meanwhile.
         loading = Loading(self._owner.new_loader())
 
-        # The load goes up to the log end offset, not the high watermark: a leader never truncates its log, and answers
-        # that depend on records which are not committed yet wait. The coordinator appends nothing meanwhile, because
-        # requests are refused.
+        # The load goes up to the log end offset, not the high watermark: a leader never truncates
+        # its log, and answers that depend on records which are not committed yet wait. The
+        # coordinator appends nothing meanwhile, because requests are refused.
         offset = log.log_start_offset
         end_offset = log.log_end_offset
         while offset < end_offset:

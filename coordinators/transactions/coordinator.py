@@ -157,7 +157,8 @@ class TransactionCoordinator:
         self._sender = MarkerSender(metadata, open_peer, lambda: config.request_timeout_ms, self._complete, deleted)
         self._watermarks: HighWatermarks[TransactionalIds] = HighWatermarks()
 
-        # Requests wait here for the last marker. The keys are weak, because ids are dropped with their shard.
+        # Requests wait here for the last marker. The keys are weak, because ids are dropped with
+        # their shard.
         self._completions: WeakKeyDictionary[TransactionalId, trio.Event] = WeakKeyDictionary()
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -253,8 +254,8 @@ class TransactionCoordinator:
         """
         with trio.move_on_at(deadline) as scope:
             answer = await self.runtime.write(name, partial(self._step, name, event, _executes), _not_stored)
-        # The error is not CONCURRENT_TRANSACTIONS, which reaches a client that commits offsets as it is, and ends a
-        # Java producer.
+        # The error is not CONCURRENT_TRANSACTIONS, which reaches a client that commits offsets as
+        # it is, and ends a Java producer.
         if scope.cancelled_caught:
             return Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return answer
@@ -379,8 +380,8 @@ class TransactionCoordinator:
             return stored
         known.previous = decision.previous
 
-        # A prepared state alone calls `_act`: that stores the completion of transactions without markers, by this
-        # function.
+        # A prepared state alone calls `_act`: that stores the completion of transactions without
+        # markers, by this function.
         if known.recorded.status in PREPARED:
             self._act(shard)
         else:
@@ -446,8 +447,8 @@ class TransactionCoordinator:
             if shard.refusal:
                 return
             logger.info("transactional id %.300r: its transaction has taken too long and is aborted", known.name)
-            # The event goes to this shard, whatever `placement` says, and the commit is not awaited, because others are
-            # overdue, too.
+            # The event goes to this shard, whatever `placement` says, and the commit is not
+            # awaited, because others are overdue, too.
             with contained(logger, "%s-%d is loaded again", TRANSACTION_TOPIC, shard.index):
                 await self.runtime.change(shard, partial(self._step, known.name, TimeoutPassed(), _executes))
             if known.recorded.status is Status.ONGOING:

@@ -157,7 +157,8 @@ def settle(taken: Taken, errors: Mapping[int, Mapping[TopicPartition, ErrorCode]
     """Take the confirmed partitions off `unmarked`. What the answer does not name is tried again."""
     settled = Settled({}, {}, [])
     for debt, partitions in taken:
-        # The answer is to an older decision, or this broker has resigned: another one sends the markers.
+        # The answer is to an older decision, or this broker has resigned: another one sends the
+        # markers.
         if not debt.is_open:
             continue
         of_producer = errors.get(debt.known.recorded.producer_id, {})

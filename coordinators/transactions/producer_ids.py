@@ -52,8 +52,8 @@ class ProducerIds:
         task_status.started()
         while True:
             await self._wanted.wait()
-            # This task alone asks, one request at a time, for all waiting callers: a caller that is cancelled must not
-            # take along a block that others wait for.
+            # This task alone asks, one request at a time, for all waiting callers: a caller that is
+            # cancelled must not take along a block that others wait for.
             block = await self._allocate()
             # Replaced before `ended` is set: a caller that finds this block used up as well waits for the next attempt.
             # `_wanted`, too: demands that came during the request are met by it.
@@ -67,7 +67,8 @@ class ProducerIds:
         """An id that no producer has; None while the controller allocates no block of ids."""
         with trio.move_on_after(WAIT_MS_MAX / 1000):
             while True:
-                # The caller tries again after each attempt, because others may have used up the new block.
+                # The caller tries again after each attempt, because others may have used up the new
+                # block.
                 producer_id = self._take()
                 if producer_id is not None:
                     return producer_id

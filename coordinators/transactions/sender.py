@@ -125,8 +125,8 @@ class MarkerSender:
         try:
             is_settled = await self._send(broker_id, taken)
         finally:
-            # No marker may be lost if there is no answer, or a bug. Leaders are looked up again, as another broker may
-            # lead now.
+            # No marker may be lost if there is no answer, or a bug. Leaders are looked up again, as
+            # another broker may lead now.
             if not is_settled:
                 for debt, partitions in taken:
                     self.try_later(debt, partitions)
@@ -155,8 +155,8 @@ class MarkerSender:
         return True
 
     def _report(self, debt: Debt, partitions: Partitions) -> None:
-        # An operator reads this once: the id stays as it is until an administrator ends the transaction in those
-        # partitions.
+        # An operator reads this once: the id stays as it is until an administrator ends the
+        # transaction in those partitions.
         if not debt.was_reported:
             debt.was_reported = True
             named = ", ".join(map(str, list(partitions)[:10]))

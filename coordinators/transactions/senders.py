@@ -52,5 +52,6 @@ class Senders:
                 found = await self._send(broker_id)
             if attempt.failed:
                 await trio.sleep(PAUSE_SECONDS)
-        # No await since `send` found nothing: what is added from now on wakes another task.
+        # There was no await since `send` found nothing: what is added from now on wakes another
+        # task.
         del self._woken[broker_id]

@@ -47,7 +47,8 @@ EPOCH_MAX = (1 << 15) - 1
 EXHAUSTED_EPOCH = EPOCH_MAX - 1  # from it on, InitProducerId gives a new producer id
 
 Partitions = Mapping[TopicPartition, None]  # a value: never changed in place
-# All ids that have none share this one: otherwise each idle id would have two empty dicts of 64 bytes.
+# All ids that have none share this one: otherwise each idle id would have two empty dicts of 64
+# bytes.
 NO_PARTITIONS: dict[TopicPartition, None] = {}
 
 
@@ -74,7 +75,8 @@ STATUS_NAMES = {
 UNSTORED_STATUS_NAMES = ("Dead", "PrepareEpochFence")
 
 PREPARED = (Status.PREPARE_COMMIT, Status.PREPARE_ABORT)
-# Between transactions: the id may get another epoch, begin a transaction, or be removed.
+# An id is between transactions in these: it may get another epoch, begin a transaction, or be
+# removed.
 AT_REST = (Status.EMPTY, Status.COMPLETE_COMMIT, Status.COMPLETE_ABORT)
 
 VALID_PREVIOUS_STATES: Mapping[Status, tuple[Status, ...]] = {
@@ -134,7 +136,8 @@ class TransactionalId:
         self.offset = offset  # of the newest record
         # The producer that the last InitProducerId named and replaced: it may repeat that request (KIP-360).
         self.previous = NO_PRODUCER
-        # These are the partitions that, in Prepare*, have not confirmed their marker to this coordinator.
+        # These are the partitions that, in Prepare*, have not confirmed their marker to this
+        # coordinator.
         self.unmarked = NO_PARTITIONS
         self.connection = 0  # the latest connection that used this producer id and epoch (`connections.py`)
 
@@ -208,9 +211,11 @@ class TransactionalIds:
     """The ids by name, and those among them whose decision waits to be carried out."""
 
     by_name: dict[str, TransactionalId] = field(default_factory=dict)
-    # These ids are in Prepare*, oldest record first: that is the order in which the records are committed. The sender
-    # of the markers takes the ids out; a coordinator that loads the log finds all of them here.
-    # The dict is ordered, because the first entry of a plain one is found behind all those that were removed before it.
+    # These ids are in Prepare*, oldest record first: that is the order in which the records are
+    # committed. The sender of the markers takes the ids out; a coordinator that loads the log finds
+    # all of them here.
+    # The dict is ordered, because the first entry of a plain one is found behind all those that
+    # were removed before it.
     decided: OrderedDict[str, TransactionalId] = field(default_factory=OrderedDict)
     overdue: Overdue = field(default_factory=Overdue)
     forgotten_offset: int = NO_OFFSET  # of the newest tombstone; the answer that an id is unknown depends on it

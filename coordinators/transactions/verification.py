@@ -116,7 +116,7 @@ class Verification:
             queue = waiting.pop(name)
             question = taken[name] = queue.popleft()
             count += len(question.partitions)
-            # Behind the other ids.
+            # The id goes behind the other ones, so that none waits for all questions of another.
             if queue:
                 waiting[name] = queue
         return taken
@@ -128,7 +128,8 @@ class Verification:
         try:
             await self._ask(coordinator, questions)
         finally:
-            # A bug or a cancellation answers them, too: a request that waits for ever would hold its connection.
+            # A bug or a cancellation answers them, too: a request that waits for ever would hold
+            # its connection.
             for question in questions.values():
                 if not question.answered.is_set():
                     question.answer_all(ErrorCode.NETWORK_EXCEPTION)
