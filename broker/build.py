@@ -165,7 +165,7 @@ def _dynamic_config(
 def _authorization(store: MetadataStore, config: BrokerConfig, world: World) -> "Authorization | None":
     if config.authorizer_class_name == "":
         return None
-    # Imported here: few brokers have an authorizer, and start-up must be fast.
+    # The import is here, because few brokers have an authorizer, and start-up must be fast.
     from barnabas.security.acls.authorization import Authorization
     from barnabas.security.acls.authorizer import Authorizer
     from barnabas.security.principals import parse_super_users

@@ -191,8 +191,8 @@ class Call:
         return self.principal, address_text(self.client_address), self.authorizer.changes
 
     def _log(self, operation: str, resource: str, *, allowed: bool) -> None:
-        # It is logged once, however often a request names it, as in Kafka: a line takes longer than the four bytes of a
-        # partition.
+        # It is logged once, however often a request names it, as in Kafka: a line takes longer than
+        # the four bytes of a partition.
         if self.audited is None:
             self.audited = set()
         if (operation, resource) in self.audited:

@@ -50,7 +50,8 @@ class Repeats:
 
         Raises Refuse(INVALID_REQUEST) above REPEATS_MAX repeats in all.
         """
-        # A set of pairs would be simpler, but freeing 64,000 of them would take several milliseconds in one step.
+        # A set of pairs would be simpler, but freeing 64,000 of them would take several
+        # milliseconds in one step.
         seen = self._named.get(of)
         if seen is None:
             seen = self._named[of] = Seen()

@@ -61,8 +61,8 @@ logger = logging.getLogger(__name__)
 STOP_SECONDS = 5.0
 REPORT_RETRY_SECONDS = 10.0
 SHORTAGE_REPORT_SECONDS = 10.0
-# This is for the topics, after the UpdateMetadata with the live brokers: the controller may have 10,000 partitions to
-# send.
+# This is for the topics, after the UpdateMetadata with the live brokers: the controller may have
+# 10,000 partitions to send.
 METADATA_WAIT_SECONDS = 10.0
 SETTLE_SECONDS = 3.0  # after it the broker reports ready without the metadata; Metadata requests still wait
 
@@ -152,8 +152,9 @@ async def _serve(
         configs = Configs(broker_configs, topic_configs, secured)
         broker = build(config, world, identity, store, logs, flusher, configs, callers.interception)
 
-        # The counts are read from the store: metadata arrives in pieces, and a group's partition depends on the number
-        # of all of them. The session may be a new one, if the load has taken longer than the old one lasted.
+        # The counts are read from the store: metadata arrives in pieces, and a group's partition
+        # depends on the number of all of them. The session may be a new one, if the load has taken
+        # longer than the old one lasted.
         for topic, placement in (
             (GROUP_TOPIC, broker.groups.placement),
             (TRANSACTION_TOPIC, broker.transactions.placement),
@@ -200,7 +201,8 @@ async def _serve(
             # the controller still sends to its previous life.
             await broker.registration.join(advertised, kept)
 
-            # The candidate starts after the registration: from now on it opens new sessions and registers in them.
+            # The candidate starts after the registration: from now on it opens new sessions and
+            # registers in them.
             background.start_soon(broker.candidate.run)
             background.start_soon(kept_up, logger, "the metadata cache", partial(_await_metadata, broker))
             forget_deleted = partial(forget_deleted_topics, store, broker.metadata, broker.replicas)
@@ -208,8 +210,8 @@ async def _serve(
             background.start_soon(kept_up, logger, "the report of shortages", partial(_report_shortages, broker))
             await _serve_connections(broker, listeners, advertised, stop, task_status)
 
-            # The background ends last: requests that are answered during the stop need the flusher, the coordinator and
-            # the others.
+            # The background ends last: requests that are answered during the stop need the flusher,
+            # the coordinator and the others.
             background.cancel_scope.cancel()
 
 
@@ -232,7 +234,8 @@ def _change_isrs(broker: Broker, background: trio.Nursery) -> None:
     """Start the tasks with which leaders change their ISRs."""
     changes = broker.alter_partition
     ask: Ask = broker.controller_peer.ask
-    # AlterPartition is not there before 2.7 (KIP-497): the leader writes the ISR into the store itself.
+    # AlterPartition is not there before 2.7 (KIP-497): the leader writes the ISR into the store
+    # itself.
     if not metadata_version_is_at_least(broker.config.inter_broker_protocol_version, ALTER_PARTITION_LEVEL):
         writer = AlterPartitionZk(broker.store, broker.replicas)
         background.start_soon(kept_up, logger, "the announcement of written ISRs", writer.run)
@@ -257,7 +260,7 @@ def _watched() -> Iterator[None]:
 @asynccontextmanager
 async def _background(broker: Broker) -> AsyncIterator[trio.Nursery]:
     """The nursery of all tasks beside the connections."""
-    # Closed after the tasks ended: fetchers and the controller use these connections.
+    # The peers are closed after the tasks ended: fetchers and the controller use these connections.
     with closing(broker.peers):
         async with trio.open_nursery() as background:
             yield background

@@ -210,15 +210,16 @@ class DynamicConfig:
             await self.secured.load_users(self._store)
         topics = dict.fromkeys(each.topic_partition.topic for each in self._replicas)
         views = await self._topic_configs.load(topics)
-        # The broker's properties come after the topics, because all partitions look again at what holds for them: once,
-        # not for each topic.
+        # The broker's properties come after the topics, because all partitions look again at what
+        # holds for them: once, not for each topic.
         await self._broker_changed(str(self._replicas.broker_id))
         for topic, view in views.items():
             self._elect_if_allowed(topic, view.overrides)
 
     async def await_applied(self, number: int) -> None:
         """Wait until this broker has applied the notification, at most APPLIED_SECONDS_MAX."""
-        # A client which describes the configuration after altering it has to see the new value at this broker.
+        # A client which describes the configuration after altering it has to see the new value at
+        # this broker.
         with trio.move_on_after(APPLIED_SECONDS_MAX):
             while self._seen < number:
                 await self._applied.wait()
@@ -230,7 +231,8 @@ class DynamicConfig:
         # An entity is read as it is now, so several notifications about it need one read.
         for entity in dict.fromkeys(entities):
             await self._apply(entity)
-        # The number moves after all of them: if the store fails in between, the next round applies them again.
+        # The number moves after all of them: if the store fails in between, the next round applies
+        # them again.
         if new:
             self._seen = new[-1]
             self._applied.set()
@@ -240,7 +242,8 @@ class DynamicConfig:
     async def _entity(self, name: str) -> str:
         """The entity that a notification names, as type/name; "" if the notification is gone or malformed."""
         path = f"{paths.CONFIG_CHANGES}/{name}"
-        # Expired: another broker has removed it since its name was listed.
+        # The notification may have expired: another broker has removed it since its name was
+        # listed.
         try:
             data, _ = await self._store.get(path)
         except NoNode:
@@ -274,8 +277,8 @@ class DynamicConfig:
     async def _broker_changed(self, name: str) -> None:
         if name not in (DEFAULT_ENTITY, str(self._replicas.broker_id)):
             return
-        # The value before is kept, unlike for a topic: the action covers all topics, so only a change from false to
-        # true is worth it.
+        # The value before is kept, unlike for a topic: the action covers all topics, so only a
+        # change from false to true is worth it.
         allowed = self._config.unclean_leader_election_enable
         await self._broker_configs.load()
         await self._replicas.reconfigured(None)

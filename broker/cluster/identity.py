@@ -36,7 +36,8 @@ async def settle_identity(
     IdentityConflict when `stored` (from the log directories; None when they are new) names another cluster or broker,
     or when there is no broker id and none may be generated. StoreError.
     """
-    # Proposed without a look: brokers that start at the same time race, and NodeExists names the winner's id.
+    # The id is proposed without a look: brokers that start at the same time race, and NodeExists
+    # names the winner's id.
     proposed = paths.ClusterId(paths.new_cluster_id(rng.randbytes(CLUSTER_ID_BYTES)))
     parents = [Create(path) for path in with_ancestors(paths.PERSISTENT_PARENTS)]
     for outcome in await store.batch([*parents, Create(paths.CLUSTER_ID, proposed.encode())]):
@@ -67,7 +68,7 @@ async def _broker_id(store: MetadataStore, config: IdentityConfig, stored: Store
         return config.broker_id
     if not config.broker_id_generation_enable:
         raise IdentityConflict("broker.id is not set, and broker.id.generation.enable is false")
-    # Each write raises the node's version, so no two brokers get the same id, and the offset keeps generated ids apart
-    # from configured ones, as in Kafka.
+    # Each write raises the node's version, so no two brokers get the same id, and the offset keeps
+    # generated ids apart from configured ones, as in Kafka.
     written = await store.set(paths.BROKER_SEQUENCE, b"")
     return config.reserved_broker_max_id + written.version

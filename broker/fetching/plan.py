@@ -29,21 +29,23 @@ MESSAGE_FORMAT_1_VERSION = 2  # clients below it know message format 0 only
 RECORD_FORMAT_2_VERSION = 4  # clients below it know message formats 0 and 1 only
 ZSTD_VERSION = 10  # KIP-110
 FOLLOWERS_SERVE_VERSION = 11  # KIP-392
-# Below this, to read and join beats the system calls of a slice. Followers gain more: they read each response at once.
+# Reads below this are joined, which beats the system calls of a slice. Followers gain more: they
+# read each response at once.
 INLINE_READ_BYTES_MAX = 1 << 15
 INLINE_READ_BYTES_MAX_OF_FOLLOWERS = 1 << 17
-# The limit is for one response: it stays in memory until the client has read it, and nothing else bounds the number of
-# responses.
+# The limit is for one response: it stays in memory until the client has read it, and nothing else
+# bounds the number of responses.
 INLINE_TOTAL_BYTES_MAX = 1 << 20
-# The limit is for one response: each slice holds the descriptor of a sealed segment until it is sent. Active segments
-# are open anyway.
+# The limit is for one response: each slice holds the descriptor of a sealed segment until it is
+# sent. Active segments are open anyway.
 SEALED_SLICES_MAX = 64
-# The limit is for one response to a client before 0.11: the records are held in memory before and after the conversion
-# (a first batch or message may be larger). Kafka converts up to the requested bytes.
+# The limit is for one response to a client before 0.11: the records are held in memory before and
+# after the conversion (a first batch or message may be larger). Kafka converts up to the requested
+# bytes.
 CONVERTED_BYTES_MAX = 1 << 21
 WARM_STEP_BYTES = 1 << 18  # read at a time, only to wait for the disk: the bytes are dropped
-# As much is asked ahead as was read. Less than the smallest is no long read; more than the largest may wait for the
-# disk.
+# As much is asked ahead as was read. Less than the smallest is no long read; more than the largest
+# may wait for the disk.
 AHEAD_BYTES_MIN = 1 << 16
 AHEAD_BYTES_MAX = 1 << 20
 NOT_FOUND = (
@@ -101,8 +103,8 @@ class FetchPlan:
         self.awaited: dict[Wanted, None] = {}  # partitions whose leader waits for the follower's next fetches
         self.urgent = False  # an error, a diverging epoch or a preferred replica: answer without waiting
 
-        # The handler sets this before it plans changed partitions again. From then on the request's fetch offsets are
-        # old: they say nothing of the records that were appended during the wait.
+        # The handler sets this before it plans changed partitions again. From then on the request's
+        # fetch offsets are old: they say nothing of the records that were appended during the wait.
         self.has_waited = False
 
     def plan(self, wanted: Wanted) -> Partition | None:
@@ -145,7 +147,8 @@ class FetchPlan:
                 continue
             try:
                 if not piece.file.resident(piece.position, piece.size_bytes):
-                    # Bounded: cold reads must leave worker threads for writes, flushes and the store.
+                    # The cold reads are bounded: they must leave worker threads for writes, flushes
+                    # and the store.
                     async with self.broker.cold_reads:
                         await self.broker.world.in_thread(_read_through, piece)
                 _ask_ahead(piece)
@@ -193,7 +196,8 @@ class FetchPlan:
             data = await world.in_thread(records.read)
         elif isinstance(records, (bytes, bytearray, memoryview)):
             data = bytes(records)
-        # The records of a client's choice are decompressed in steps, because their cost is not known before.
+        # The records of a client's choice are decompressed in steps, because their cost is not
+        # known before.
         converting = down_convert(data, magic, first_offset=first_offset, max_bytes=max_bytes)
         return await complete(converting, world.in_request_thread)
 
@@ -238,7 +242,8 @@ class FetchPlan:
             self.urgent = True
             return failed_row(wanted, refused or ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
-        # The topic's configuration decides, since the batches are not looked into, as in Kafka (KIP-110).
+        # The topic's configuration decides, since the batches are not looked into, as in Kafka
+        # (KIP-110).
         if self.call.version < ZSTD_VERSION and partition.config.compression_type == "zstd":
             self.urgent = True
             return _unfit_row(wanted, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
@@ -259,8 +264,8 @@ class FetchPlan:
 
         is_held_back = self.replica_id >= 0 and self._is_held_back(partition, wanted)
 
-        # This precedes the read: the log of a former leader may be longer than this one, and the read would answer
-        # OFFSET_OUT_OF_RANGE instead of the offset to truncate to.
+        # This precedes the read: the log of a former leader may be longer than this one, and the
+        # read would answer OFFSET_OUT_OF_RANGE instead of the offset to truncate to.
         if wanted.last_fetched_epoch >= 0 and self._diverges(log, wanted, row):
             return row
 
@@ -328,8 +333,8 @@ class FetchPlan:
             return ErrorCode.NONE if self.may_read_follower else ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.replica_id < 0 or self.replica_id in partition.followers:
             return ErrorCode.NONE
-        # The LeaderAndIsr that adds this follower may not have reached this leader yet, and the follower retries after
-        # UNKNOWN_LEADER_EPOCH, as in Kafka.
+        # The LeaderAndIsr that adds this follower may not have reached this leader yet, and the
+        # follower retries after UNKNOWN_LEADER_EPOCH, as in Kafka.
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if wanted.current_leader_epoch < 0 else ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def _note_progress(self, partition: Partition, wanted: Wanted, row: Row) -> None:
@@ -491,7 +496,8 @@ def _ask_ahead(piece: FileSlice) -> None:
 
 def _read_through(piece: FileSlice) -> None:
     piece.file.will_need(piece.position, piece.size_bytes)
-    # `will_need` only starts the reads; reading is what waits for them. In steps, to bound the memory.
+    # `will_need` only starts the reads; reading is what waits for them. It goes in steps, to bound
+    # the memory.
     for position in range(piece.position, piece.position + piece.size_bytes, WARM_STEP_BYTES):
         piece.file.read(position, min(WARM_STEP_BYTES, piece.position + piece.size_bytes - position))
 

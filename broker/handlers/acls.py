@@ -61,7 +61,8 @@ NUMBERS = {
 
 async def describe_acls(broker: Broker, call: Call, request: m.DescribeAclsRequest) -> m.DescribeAclsResponse:
     """The ACLs that a filter finds. Raises ProtocolViolation, Refuse(CLUSTER_AUTHORIZATION_FAILED)."""
-    # The values are checked before the authorization, because Kafka rejects such a request while it parses it.
+    # The values are checked before the authorization, because Kafka rejects such a request while it
+    # parses it.
     _expect_known(
         (request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type)
     )
@@ -107,8 +108,8 @@ async def create_acls(broker: Broker, call: Call, request: m.CreateAclsRequest) 
 
     Raises ProtocolViolation, Refuse: CLUSTER_AUTHORIZATION_FAILED, UNKNOWN_SERVER_ERROR for ANY and MATCH.
     """
-    # The values are checked before the authorization, as in `describe_acls`. One such row closes the connection,
-    # whatever the others are.
+    # The values are checked before the authorization, as in `describe_acls`. One such row closes
+    # the connection, whatever the others are.
     async for row in paced(request.creations):
         _expect_known((row.resource_type, row.resource_pattern_type, row.operation, row.permission_type))
     if not call.authorize("Alter", "Cluster"):

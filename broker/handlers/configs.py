@@ -407,8 +407,8 @@ class _Alteration:
             await change(await read_entity(self._broker.store, entity))
             return
         self._notification = await rewrite_entity(self._broker.store, entity, change, owner=owner)
-        # Warnings are about properties of this request: older ones were reported when they were changed. Deletions have
-        # no text.
+        # Warnings are about properties of this request: older ones were reported when they were
+        # changed. Deletions have no text.
         changed = {each.name: each.text for each in resource.changes if each.text is not None}
         for warning in warnings(changed):
             logger.warning("%s: %s", entity, warning)

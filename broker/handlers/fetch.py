@@ -50,7 +50,8 @@ NO_PARTITION = -1
 # Partitions planned between two checkpoints: about a millisecond. Loops here count by hand: for the usual fetch of a
 # few partitions, `paced` would cost more than the rest of the request.
 PARTITIONS_AT_A_TIME = 100
-# These are the sizes of an encoded response beside records and names, about: what a quota of fetched bytes counts.
+# These are the sizes of an encoded response beside records and names, about: what a quota of
+# fetched bytes counts.
 RESPONSE_BYTES, TOPIC_BYTES, ROW_BYTES = 16, 20, 50
 DUE_AT_A_TIME = 5000  # dict entries added between two checkpoints
 
@@ -177,7 +178,8 @@ async def _answer(
         await _name_leaders(broker, call, rows, response)
     if plan.urgent and call.version < STORAGE_ERROR_VERSION:
         async for row in paced(rows.values()):
-            # These clients do not know the code, and NOT_LEADER_OR_FOLLOWER makes them refresh metadata, as in Kafka.
+            # These clients do not know the code, and NOT_LEADER_OR_FOLLOWER makes them refresh
+            # metadata, as in Kafka.
             if row.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
                 row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -385,7 +387,8 @@ async def _stay_due(session: FetchSession, wanted: Sequence[Wanted]) -> None:
     """Make these partitions due at the session's next request."""
     for some in portions(wanted, DUE_AT_A_TIME):
         session.due.update(dict.fromkeys(some))
-        # Shielded: a cancelled request must put all of them back. A partition not due waits for its next change.
+        # The checkpoint is shielded: a cancelled request must put all of them back. A partition not
+        # due waits for its next change.
         if len(some) == DUE_AT_A_TIME:
             with trio.CancelScope(shield=True):
                 await trio.lowlevel.checkpoint()
@@ -408,8 +411,8 @@ async def _fill(plan: FetchPlan, named: Named, request: m.FetchRequest) -> None:
                 found[partition] = each
                 unwatched.append(partition)
 
-            # The partitions are watched before other tasks run: a change of a planned partition that is not watched
-            # would be missed.
+            # The partitions are watched before other tasks run: a change of a planned partition
+            # that is not watched would be missed.
             if number % PARTITIONS_AT_A_TIME == 0:
                 waiter.register(unwatched)
                 unwatched.clear()

@@ -109,7 +109,8 @@ async def offset_commit(broker: Broker, call: Call, request: m.OffsetCommitReque
         async for key, commit in paced(commits.items()):
             errors[key] = await _commit_to_store(broker, request.group_id, key, commit)
     elif commits:
-        # The commits are one event: membership and generation are checked once, and the offsets are stored together.
+        # The commits are one event: membership and generation are checked once, and the offsets are
+        # stored together.
         for some in portions(list(commits.items()), STORED_AT_A_TIME):
             answer = await broker.groups.commit(request.group_id, _event(request, dict(some)))
             if answer.error:
@@ -269,8 +270,8 @@ async def _stored_in_transaction(
     if answer is None:
         raise given_up(call.client_id)
 
-    # The connection is noted after a success only: a request that is refused may come from anybody, and must not shut
-    # the producer out.
+    # The connection is noted after a success only: a request that is refused may come from anybody,
+    # and must not shut the producer out.
     if not answer.error:
         broker.committers.note(producer, call.connection_number)
     return answer
@@ -441,7 +442,7 @@ async def _wanted(
             named[topic.name].extend(known[topic.name].take_new(some))
             await pause_after(len(some))
         await pause_after(1)
-    # Freed in steps: a request may name very many topics.
+    # The sets are freed in steps, because a request may name very many topics.
     await emptied(known)
     return named
 
@@ -542,7 +543,8 @@ async def _commit_to_store(broker: Broker, group_id: str, key: TopicPartition, c
     return ErrorCode.NONE
 
 
-# The creation is not atomic: the parents are shared with other partitions and groups, so each node may exist already.
+# The creation is not atomic: the parents are shared with other partitions and groups, so each node
+# may exist already.
 async def _create_in_store(broker: Broker, path: str) -> None:
     """Create the node and its parents. NodeExists is no error: another broker may create them at the same time."""
     # A slash in a group id begins another level, as in Kafka, and the path of each level holds all those above it.

@@ -96,8 +96,8 @@ async def _coordinator_of(broker: Broker, call: Call, key_type: int, key: str, w
 async def _leader_for(
     broker: Broker, call: Call, key: str, topic: str, partition_of: Callable[[str], int], wait: _LeaderWait
 ) -> Coordinator:
-    # The topic is created once: a request may have very many keys, and the topic may not be creatable, with too few
-    # brokers for example.
+    # The topic is created once: a request may have very many keys, and the topic may not be
+    # creatable, with too few brokers for example.
     if topic not in broker.metadata.topics and wait.deadline is None:
         # Its partitions take tokens of this client, as in Kafka, but it is never refused for them.
         mutations = broker.quotas.mutations_of(*call.quota_user, strict=False)
@@ -235,7 +235,7 @@ def _sync_response(answer: SyncAnswer) -> m.SyncGroupResponse:
 
 def heartbeat(broker: Broker, call: Call, request: m.HeartbeatRequest) -> m.HeartbeatResponse:
     """Restart the member's session timeout; REBALANCE_IN_PROGRESS makes the member rejoin."""
-    # Plain and not async: it never waits, and each member sends one every few seconds.
+    # This is no async function: it never waits, and each member sends one every few seconds.
     if not call.authorize("Read", "Group", request.group_id):
         raise Refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     beat = Heartbeat(Waiting(), request.member_id, request.group_instance_id, request.generation_id)

@@ -56,8 +56,8 @@ async def write_txn_markers(broker: Broker, call: Call, request: m.WriteTxnMarke
             async for index in paced(topic.partition_indexes):
                 key = TopicPartition(topic.name, index)
 
-                # A partition gets one marker, however often it is named: to name it again takes four bytes, a marker 78
-                # in the log.
+                # A partition gets one marker, however often it is named: to name it again takes
+                # four bytes, a marker 78 in the log.
                 if key in named:
                     continue
                 named.add(key)
@@ -87,7 +87,8 @@ def _append(broker: Broker, marker: Marker, sent_after: int, topic: str, index: 
         return ErrorCode.UNKNOWN_SERVER_ERROR
     partition = broker.replicas.get(topic, index)
     if isinstance(partition, ErrorCode):
-        # The marker cannot be written without a replica here, whether the partition exists or not, as in Kafka.
+        # The marker cannot be written without a replica here, whether the partition exists or not,
+        # as in Kafka.
         is_elsewhere = partition is ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_elsewhere else partition
 

@@ -96,7 +96,7 @@ async def _all_topics(broker: Broker, call: Call, request: m.MetadataRequest) ->
 
     Many clients refresh all topics, and the array of a large cluster takes long to encode.
     """
-    # All that the array depends on besides the metadata itself.
+    # The array depends on these besides the metadata itself.
     depends_on = (call.version, call.listener, call.rights, request.include_topic_authorized_operations)
     topics = await broker.metadata.answers.get(depends_on, lambda: _encode_topics(broker, call, request))
     # Brokers and controller are encoded for each request: `brokers_to_tell` changes with time alone.
@@ -116,8 +116,8 @@ async def _encode_topics(broker: Broker, call: Call, request: m.MetadataRequest)
             count = count + 1
             rows = rows + len(info.partitions)
         if rows > ROWS_INLINE_MAX or len(some) == TOPICS_AT_A_TIME:
-            # The topics are encoded in portions: one `encode` of all of them would block the event loop for its whole
-            # duration.
+            # The topics are encoded in portions: one `encode` of all of them would block the event
+            # loop for its whole duration.
             parts.append(await _encode_some(broker, call, some, rows))
             some = []
             rows = 0
@@ -201,7 +201,8 @@ async def _asked_topic(
     if name is None:
         return Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
 
-    # The check precedes the look-up, so that an unauthorized client cannot find out which topics exist.
+    # The check precedes the look-up, so that an unauthorized client cannot find out which topics
+    # exist.
     if not call.authorize("Describe", "Topic", name):
         # An id says nothing about a topic, but its name does.
         return Topic(

@@ -169,7 +169,8 @@ async def _fill(
             row.old_style_offsets = offsets
         return
 
-    # Taken before the search, together with `end_offset`: both describe the moment at which the request came.
+    # This is computed before the search, together with `end_offset`: both describe the moment at
+    # which the request came.
     uncertain = _uncertain(partition, request, call.version)
     found = await _find(broker, partition, log, asked.timestamp, end_offset, uncertain)
     if isinstance(found, ErrorCode):
@@ -247,7 +248,8 @@ async def _find(
     if timestamp == LATEST_TIERED:
         return NOTHING
 
-    # The searches below go up to the log end offset, as in Kafka; the result is compared with `end_offset` then.
+    # The searches below go up to the log end offset, as in Kafka; the result is compared with
+    # `end_offset` then.
     if timestamp == MAX_TIMESTAMP:
         steps = log.offset_of_largest_timestamp()
     else:
@@ -351,7 +353,8 @@ async def delete_records(broker: Broker, call: Call, request: m.DeleteRecordsReq
             row.low_watermark = partition.low_watermark(broker.metadata.brokers)
             waiting.append((partition, log_start_offset, row))
 
-    # The deletions are durable before the wait: no response may report one that a crash of this broker would undo.
+    # The deletions are durable before the wait: no response may report one that a crash of this
+    # broker would undo.
     await _make_durable(broker, waiting)
     await _await_deleted(broker, waiting, deadline)
     return m.DeleteRecordsResponse(topics=list(topics.values()))
@@ -384,8 +387,8 @@ def _deletable_partition(broker: Broker, call: Call, key: TopicPartition) -> Par
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if broker.metadata.partition(*key) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    # An internal topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION, so this follows the existence check, as in
-    # Kafka.
+    # An internal topic that does not exist is UNKNOWN_TOPIC_OR_PARTITION, so this follows the
+    # existence check, as in Kafka.
     if key.topic in INTERNAL_TOPICS:
         return ErrorCode.INVALID_TOPIC_EXCEPTION
     return broker.replicas.get(*key)

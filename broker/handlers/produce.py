@@ -110,7 +110,8 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
             row = Row(index=data.index, base_offset=-1)
             rows.append(row)
 
-            # One transactional or unreadable batch fails all partitions of the request, as in Kafka.
+            # One transactional or unreadable batch fails all partitions of the request, as in
+            # Kafka.
             if refused:
                 row.error_code = refused
                 row.error_message = message
@@ -284,7 +285,8 @@ async def _verify(
     """
     verified: dict[TopicPartition, Guard | ErrorCode | None] = {}
 
-    # If verification is disabled, anybody may open transactions that no coordinator knows, as in Kafka.
+    # If verification is disabled, anybody may open transactions that no coordinator knows, as in
+    # Kafka.
     if transactional_id is None or not broker.config.transaction_partition_verification_enable:
         return verified
     asked: list[TopicPartition] = []
@@ -294,8 +296,8 @@ async def _verify(
         if not call.authorize("Write", "Topic", key.topic, is_filter=True):
             continue
 
-        # The error is kept for `_append`: until then this broker may host the partition, whose batch would lack a
-        # guard.
+        # The error is kept for `_append`: until then this broker may host the partition, whose
+        # batch would lack a guard.
         if isinstance(partition, ErrorCode):
             verified[key] = partition
             continue
@@ -393,7 +395,8 @@ async def _append(
         if appended is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and await partition.confirm(confirmed_by):
             appended = NOT_LEADER
 
-        # A success is noted, too: it ends the refusals that an earlier failure of this producer caused.
+        # A success is noted, too: it ends the refusals that an earlier failure of this producer
+        # caused.
         refused_batches.note(partition, batch.header, appended)
 
     if isinstance(appended, ErrorCode):
@@ -405,7 +408,8 @@ async def _append(
     row.log_append_time_ms = appended.append_time_ms
     row.log_start_offset = appended.log_start_offset
 
-    # No checkpoint since the append: `leading_since` is still that of the leadership in which the batch was appended.
+    # There was no checkpoint since the append: `leading_since` is still that of the leadership in
+    # which the batch was appended.
     up_to = AppendedUpTo(partition, appended.last_offset + 1, partition.leading_since)
     outcome = up_to.outcome(acks)
     if outcome is None:

@@ -76,8 +76,8 @@ async def init_producer_id(broker: Broker, call: Call, request: m.InitProducerId
 
 
 async def _without_transactions(broker: Broker) -> m.InitProducerIdResponse:
-    # The id is from this broker's own block, because clients send this request to any broker. Kafka ignores the current
-    # id and epoch and assigns a new id.
+    # The id is from this broker's own block, because clients send this request to any broker. Kafka
+    # ignores the current id and epoch and assigns a new id.
     producer_id = await broker.producer_ids.next_id()
     # The client repeats the request on this error, as while a coordinator loads.
     if producer_id is None:

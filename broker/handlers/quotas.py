@@ -124,11 +124,12 @@ async def alter_client_quotas(
     if not call.authorize("AlterConfigs", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
-    # There is one row for each entity: if a request names one twice, both alterations are written, and the row of the
-    # second one remains.
+    # There is one row for each entity: if a request names one twice, both alterations are written,
+    # and the row of the second one remains.
     rows: dict[tuple[tuple[str, str | None], ...], AlteredRow] = {}
 
-    # This is a pass of its own: Refuse fails the whole request, so nothing may have been written before.
+    # This is a pass of its own: Refuse fails the whole request, so nothing may have been written
+    # before.
     async for asked in paced(request.entries):
         if len(asked.entity) + len(asked.ops) > PARTS_MAX:
             raise Refuse(ErrorCode.INVALID_REQUEST)

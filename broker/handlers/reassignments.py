@@ -66,7 +66,7 @@ async def alter_partition_reassignments(
 
 
 async def _begin(broker: Broker, targets: Mapping[TopicPartition, Target]) -> dict[TopicPartition, Outcome]:
-    # Refused here, so that the controller's step stays short.
+    # Long lists are refused here, so that the controller's step stays short.
     too_many = {key for key, replicas in targets.items() if len(replicas or ()) > REPLICAS_MAX}
     asked = {key: replicas for key, replicas in targets.items() if key not in too_many}
     # If the controller changes between two portions, NOT_CONTROLLER fails the whole request. A client that retries it
@@ -83,7 +83,8 @@ async def list_partition_reassignments(
     """The ongoing reassignments of the requested partitions. Refuse: CLUSTER_AUTHORIZATION_FAILED, NOT_CONTROLLER."""
     if not call.authorize("Describe", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    # The request is not split into portions, because the controller's step only looks each partition up.
+    # The request is not split into portions, because the controller's step only looks each
+    # partition up.
     outcome = await broker.candidate.ask(OngoingReassignmentsAsked(await _asked_partitions(request)))
     if isinstance(outcome, ErrorCode):
         raise Refuse(outcome)

@@ -67,7 +67,8 @@ async def leader_and_isr(broker: Broker, call: Call, request: m.LeaderAndIsrRequ
 async def stop_replica(broker: Broker, call: Call, request: m.StopReplicaRequest) -> m.StopReplicaResponse:
     """Stop the replicas of partitions, and delete their logs where the request says so."""
     _authorize(call)
-    # Serialized with LeaderAndIsr and UpdateMetadata: the controller relies on the order of its requests.
+    # The requests of the controller are carried out one after the other, because it relies on their
+    # order.
     errors = await broker.replicas.stop_replica(request, await _stopped_replicas(request), _source(call))
     if isinstance(errors, ErrorCode):
         return m.StopReplicaResponse(error_code=errors)

@@ -80,7 +80,7 @@ async def _describe_named(broker: Broker, user: str, times: int) -> DescribedUse
 async def _describe(broker: Broker, user: str) -> DescribedUser:
     try:
         config = await read_entity(broker.store, f"{USERS}/{paths.sanitize(user)}")
-        # Neither salt nor keys: with them a caller could search for the password.
+        # Neither salt nor keys are shown: with them a caller could search for the password.
         credentials = [
             Credential(mechanism=number, iterations=credential_iterations(config[mechanism.name]))
             for number, mechanism in MECHANISMS.items()

@@ -51,7 +51,8 @@ async def create_delegation_token(
             return _not_created(call.version, ErrorCode.UNKNOWN_SERVER_ERROR, owner, requester)
         owner = KafkaPrincipal(request.owner_principal_type, request.owner_principal_name)
 
-    # A refusal is answered here, not by `dispatch`: `refuse_create_delegation_token` names neither owner nor requester.
+    # A refusal is answered here, not by `dispatch`: `refuse_create_delegation_token` names neither
+    # owner nor requester.
     try:
         _caller(call)
         if owner != requester and not call.authorize("CreateTokens", "User", str(owner)):

@@ -28,6 +28,7 @@ def api_versions(broker: Broker, call: Call, request: m.ApiVersionsRequest) -> m
         m.ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
         for api in served_apis()
     ]
-    # Clients use the transaction protocol of a 3.9 broker in ZooKeeper mode if there are no finalized features. Epoch 0
-    # states that there are none; -1 would mean that the broker does not know.
+    # Clients use the transaction protocol of a 3.9 broker in ZooKeeper mode if there are no
+    # finalized features. Epoch 0 states that there are none; -1 would mean that the broker does not
+    # know.
     return m.ApiVersionsResponse(api_keys=rows, finalized_features_epoch=NO_FEATURES_EPOCH)

@@ -22,7 +22,8 @@ QUEUE_LINES_MAX = 10_000  # a burst of a few seconds; with the next limit, some 
 LINE_CHARACTERS_MAX = 8_192  # enough for a traceback, not for the dump of a request
 CLOSE_SECONDS_MAX = 1.0  # how long the end of the process waits for a slow reader
 REPEAT_INTERVAL_SECONDS = 10.0
-# Remembered pairs of peer and message; above the limit the table is cleared, which lets a few lines repeat.
+# So many pairs of peer and message are remembered; above the limit the table is cleared, which lets
+# a few lines repeat.
 REPEATS_KEPT_MAX = 1_000
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -49,7 +50,8 @@ class QueueingHandler(logging.Handler):
         self._writer.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        # Formatted here, not in the writer: an argument of the record may change after this call.
+        # The line is formatted here, not in the writer: an argument of the record may change after
+        # this call.
         try:
             self._lines.put_nowait(self.format(record))
         except queue.Full:
@@ -72,8 +74,8 @@ class QueueingHandler(logging.Handler):
     def _write_lines(self) -> None:
         reported = 0
         while (line := self._lines.get()) is not None:
-            # The count is read once: the event loop may drop more meanwhile, and each lost line must be counted in one
-            # report.
+            # The count is read once: the event loop may drop more meanwhile, and each lost line
+            # must be counted in one report.
             dropped = self.dropped
             lost = dropped - reported
             reported = dropped
@@ -144,7 +146,8 @@ class RepeatFilter(logging.Filter):
         if peer is None:
             return True
 
-        # The key has the message before its arguments: an errno or a port in it does not make it another line.
+        # The key has the message before its arguments: an errno or a port in it does not make it
+        # another line.
         key = (record.name, str(record.msg), peer)
         now = self._clock()
         said_at, held_back = self._said.get(key, (float("-inf"), 0))

@@ -78,7 +78,8 @@ async def open_store(place: Place, *, to_fill: bool) -> AsyncIterator[MetadataSt
 
     try:
         yield store
-    # Shielded: an interrupted command must still end its ZooKeeper session, and release the lock of the embedded store.
+    # The close is shielded: an interrupted command must still end its ZooKeeper session, and
+    # release the lock of the embedded store.
     finally:
         with trio.CancelScope(shield=True):
             await store.close()

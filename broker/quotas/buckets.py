@@ -32,8 +32,8 @@ class TokenBucket:
     def throttle_ms(self, now_ms: int) -> int:
         """How long until there are no tokens missing; 0 if none are."""
         self._fill(now_ms)
-        # The comparison is not >=: with a quota that is not finite the tokens may be NaN, which throttles no client, as
-        # in Kafka.
+        # The comparison is not >=: with a quota that is not finite the tokens may be NaN, which
+        # throttles no client, as in Kafka.
         if not self._tokens < 0:
             return 0
         return java_round(-self._tokens / self._quota * 1000) if self._quota > 0 else INT32_MAX

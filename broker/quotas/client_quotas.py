@@ -102,7 +102,8 @@ def change_rates(texts: Mapping[str, str], entity: Entity, changes: Sequence[Rat
     """The texts of an entity after these changes, in order."""
     changed = dict(texts)
     for change in changes:
-        # Any name may be removed, also an unknown one, so this precedes the check of the name, as in Kafka.
+        # Any name may be removed, also an unknown one, so this precedes the check of the name, as
+        # in Kafka.
         if change.rate is None:
             changed.pop(change.name, None)
         elif change.name in entity.rates:
@@ -169,7 +170,8 @@ EXACT, DEFAULT, ANY = 0, 1, 2
 
 def parse_filter(components: Sequence[tuple[str, int, str | None]], *, strict: bool) -> Filter:
     """The filter of a request, whose components are (kind, how to match, name to match)."""
-    # Over all components first: Kafka throws for these while it converts the request, before it checks the kinds.
+    # This pass over all components comes first: Kafka throws for these while it converts the
+    # request, before it checks the kinds.
     if any(how not in (EXACT, DEFAULT, ANY) or (how == EXACT and match is None) for _, how, match in components):
         raise QuotaRefused(ErrorCode.UNKNOWN_SERVER_ERROR, None)
     parsed: dict[str, Component] = {}

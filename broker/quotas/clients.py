@@ -46,8 +46,8 @@ class QuotaTable:
 
     def set(self, entity: Entity, quota: float | None) -> None:
         """Set or remove (None) the quota of an entity; what it was before does not matter."""
-        # The level counts even without a quota: as in Kafka any change of an entity, of whatever rate or credential,
-        # counts.
+        # The level counts even without a quota: as in Kafka any change of an entity, of whatever
+        # rate or credential, counts.
         if entity.user == "":
             self._levels |= CLIENT_IDS
         else:

@@ -115,8 +115,8 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
         if connection.login is not None and await _logs_in_again(connections, connection, reader, frame):
             continue
 
-        # This is set before the handling: a request that may change something is cancelled neither by `finish` nor by
-        # the sweep.
+        # This is set before the handling: a request that may change something is cancelled neither
+        # by `finish` nor by the sweep.
         connection.busy = connection.is_handling = True
         connections.hold_frame(connection, len(frame) + reader.pending_bytes)
         handling = _answer_frame(broker, connection, charged, frame)
@@ -163,7 +163,7 @@ async def _enter(broker: Broker, connections: Connections, connection: Connectio
     secured = None if broker.secured is None else broker.secured.get(connection.listener)
     if secured is None:
         return FrameReader(broker.config.socket_request_max_bytes)
-    # Imported here: most brokers have neither TLS nor SASL, and start-up must be fast.
+    # The import is here, because most brokers have neither TLS nor SASL, and start-up must be fast.
     from barnabas.broker.server.entry import enter
 
     return await enter(broker, secured, connections, connection)

@@ -67,7 +67,8 @@ class Connection:
         self.listener = listener
         self.address = stream.peer_address
 
-        # `entry.py` sets these on a listener with TLS or SASL, with `stream` and `pipelined` in the case of TLS.
+        # `entry.py` sets these on a listener with TLS or SASL, with `stream` and `pipelined` in the
+        # case of TLS.
         self.protocol = "PLAINTEXT"
         self.principal = ANONYMOUS
         self.login: Login | None = None  # with SASL
@@ -92,8 +93,8 @@ class Connection:
 
     def send_unsent(self) -> None:
         """Send the responses that wait for others, as far as the network takes them now."""
-        # This never waits: it may run in the middle of the next request, which must not depend on a slow client. What
-        # the network does not take leaves with the next response.
+        # This never waits: it may run in the middle of the next request, which must not depend on a
+        # slow client. What the network does not take leaves with the next response.
         if self.unsent:
             try:
                 sent_bytes = self.stream.send_now(self.unsent)
@@ -173,8 +174,8 @@ class Connections:
         if full:
             return "max.connections.per.ip is reached"
 
-        # The limit can be exceeded only at the listener of the brokers: clients could keep them from replicating
-        # (KIP-402).
+        # The limit can be exceeded only at the listener of the brokers: clients could keep them
+        # from replicating (KIP-402).
         if len(self._open) >= self._config.max_connections:
             self._close_quietest_client()
         self._accepted += 1

@@ -155,12 +155,13 @@ if _differing:
     where = "a handler of broker/handlers/ in HANDLERS of broker/server/dispatch.py"
     raise InvariantBroken(f"an API that is served in wire/apis.py, and no other, has {where}: {sorted(_differing)}")
 
-# Exempt from quotas of request time, as in Kafka: LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown,
-# WriteTxnMarkers, AlterPartition. A Fetch records its own time, unless it is a follower's.
+# These are exempt from quotas of request time, as in Kafka: LeaderAndIsr, StopReplica,
+# UpdateMetadata, ControlledShutdown, WriteTxnMarkers, AlterPartition. A Fetch records its own time,
+# unless it is a follower's.
 UNTIMED_KEYS = frozenset({1, 4, 5, 6, 7, 27, 56})
 
 _request_class = cache(m.request_class)
-# Looked up once at import: `iscoroutinefunction` is too slow for every request.
+# This is looked up once at import, because `iscoroutinefunction` is too slow for every request.
 _WAITS = {key: inspect.iscoroutinefunction(route.handle) for key, route in HANDLERS.items()}
 
 
@@ -186,7 +187,7 @@ async def respond(
     if is_control:
         charged = charged._replace(turns=broker.turns.of_controllers)
     async with decoded(decoding, charged, _threads_of(broker, call)) as request:
-        # Handled and encoded inside the block: at its end the request may be taken apart.
+        # The request is handled and encoded inside the block: at its end it may be taken apart.
         return await _respond_to(broker, call, header, request, len(frame))
 
 

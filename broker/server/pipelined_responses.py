@@ -35,7 +35,8 @@ class PipelinedResponses(Waiter):
         super().__init__(sleeps_through_growth=True)
         self._stream = stream
         # The connection looks at these; only this object changes them.
-        # They are a list, because they are few, and the first block of a deque would cost every idle connection memory.
+        # They are a list, because they are few, and the first block of a deque would cost every
+        # idle connection memory.
         self.responses: list[DelayedResponse | Pieces] = []
         self._watched: dict[Watched, None] = {}
         self._receiving: trio.CancelScope | None = None
@@ -151,7 +152,7 @@ class PipelinedResponses(Waiter):
 
     async def receive(self, max_bytes: int) -> bytes | None:
         """What has arrived; None when `take_ready` may have something before that."""
-        # Cancelled by `touch`, and at the deadline of the oldest response.
+        # `touch` cancels this scope, and so does the deadline of the oldest response.
         with trio.CancelScope(deadline=self._deadline) as receiving:
             self._receiving = receiving
             try:
