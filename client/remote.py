@@ -150,7 +150,7 @@ class RemotePeer:
         return response
 
     async def _connect(self) -> Connection:
-        # Looked up at each connect: a restarted broker may have another address.
+        # The address is looked up at each connect, because a restarted broker may have another one.
         endpoint = self._where()
         if endpoint is None:
             raise ConnectionLost("its address is not known")
@@ -184,8 +184,8 @@ class RemotePeer:
     async def _open_stream(self, endpoint: Address) -> Stream:
         """A new connection; ConnectionLost when it takes too long. Each failure in a row doubles the time allowed."""
         seconds = min(self._bounds.connect_seconds * 2**self._failures, self._bounds.connect_seconds_max)
-        # The failure is counted in advance, so that every way to fail counts: timeout, refusal, and the caller's own
-        # deadline.
+        # The failure is counted in advance, so that every way to fail counts: timeout, refusal, and
+        # the caller's own deadline.
         self._failures = min(self._failures + 1, FAILURES_COUNTED_MAX)
         with trio.move_on_after(seconds):
             stream = await self._net.connect(endpoint.host, endpoint.port)

@@ -273,8 +273,8 @@ def _is_one_brokers(name: str) -> bool:
     listener_property = LISTENER_PROPERTY.fullmatch(name)
     if listener_property:
         return listener_property[1] not in LISTENER_LIMITS
-    # These are properties of a mechanism at all listeners. This broker cannot check them for others, whose next start
-    # could fail.
+    # These are properties of a mechanism at all listeners. This broker cannot check them for
+    # others, whose next start could fail.
     if name.partition(".")[2] in OF_MECHANISM and not is_stored_password(name):
         return True
     return name in BROKER_TABLE and BROKER_TABLE[name].update is Update.PER_BROKER

@@ -134,8 +134,8 @@ class BrokerConfig(BrokerAttributes):
 
     def is_brokers_own(self, listener: str) -> bool:
         """Whether brokers have this listener to themselves, beside others for clients."""
-        # Limits count a connection before anyone logs in at it, so brokers that share one listener with clients look
-        # like them.
+        # Limits count a connection before anyone logs in at it, so brokers that share one listener
+        # with clients look like them.
         return listener == self.inter_broker_listener and len(self.listener_endpoints) > 1
 
     def connections_max(self, listener: str) -> int:
@@ -210,7 +210,7 @@ class BrokerConfig(BrokerAttributes):
         texts = self._static_texts
         if not any(name.startswith(OF_LISTENER_OR_MECHANISM) or name == "sasl.jaas.config" for name in texts):
             return []
-        # Imported here: few brokers have such properties, and start-up must be fast.
+        # The import is here, because few brokers have such properties, and start-up must be fast.
         from barnabas.config.listener_settings import read_listener, unused
 
         mechanisms = {}

@@ -31,8 +31,9 @@ TOPIC_TABLE: dict[str, Property] = {each.name: each for each in TOPIC_PROPERTIES
 # Lists whose order says nothing: a topic has them as sets, for each append or fetch looks into them.
 TOPIC_SETS = ("cleanup_policy", "leader_replication_throttled_replicas", "follower_replication_throttled_replicas")
 
-# Known to AlterConfigs and not to `server.properties`: an administrator sets them for the time of a move. To
-# DescribeConfigs they are read-only, for Kafka asks there whether the broker's own table calls them dynamic.
+# AlterConfigs knows these, and `server.properties` does not: an administrator sets them for the
+# time of a move. To DescribeConfigs they are read-only, for Kafka asks there whether the broker's
+# own table calls them dynamic.
 MOVE_TABLE: dict[str, Property] = {
     name: row(name, LONG, LONG_MAX, at_least(0), READ_ONLY, SERVED, f"Bytes a second that {what}.")
     for name, what in (

@@ -227,7 +227,8 @@ def archive(
             writer.on_batch = on_batch
         records = spark.readStream.format("kafka").options(**options).load()
 
-        # No URI: Hadoop takes this text as it is, and what a URI escapes (a space, "ü") would be another directory.
+        # The location is no URI: Hadoop takes this text as it is, and what a URI escapes (a space,
+        # "ü") would be another directory.
         stream = records.writeStream.foreachBatch(writer).option("checkpointLocation", f"file://{checkpoint}")
         trigger = (
             stream.trigger(availableNow=True)

@@ -161,7 +161,8 @@ class Archive:
         return _normalised(_without_batches(frame, self.name, self.by_order), f.unix_millis("timestamp"))
 
     def holdings(self) -> list[Holding]:
-        # The manifest gives the ranges: a partition whose first file is gone would else seem to begin later.
+        # The manifest gives the ranges: a partition whose first file is gone would else seem to
+        # begin later.
         batches = Directory(self.path).batches()
         ranges = [each for each in ranges_of(batches) if not self.topics or each.topic in self.topics]
         if self.by_order:

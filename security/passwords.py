@@ -44,7 +44,7 @@ class StoredPasswords:
         """Raise ConfigError if the encoder cannot work as its properties say."""
         if self._config.password_encoder_secret is None:
             return
-        # Imported here: few brokers have such passwords, and start-up must be fast.
+        # The import is here, because few brokers have such passwords, and start-up must be fast.
         from barnabas.security.encoder import encoding_problem
 
         problem = encoding_problem(self._encoding())
@@ -89,7 +89,8 @@ class StoredPasswords:
         for name in filter(is_stored_password, stored):
             try:
                 password = await self._world.in_thread(decode, stored[name], old_secret)
-            # Encoded with the new secret already: the old one may still be set at a later start.
+            # This one is encoded with the new secret already: the old one may still be set at a
+            # later start.
             except EncoderError:
                 continue
             try:

@@ -47,7 +47,8 @@ class Kept:
             if kept is not None:
                 return kept
             making = self._making.get(key)
-            # Many clients ask at once after a change, so one of them makes the response and the others wait.
+            # Many clients ask at once after a change, so one of them makes the response and the
+            # others wait.
             if making is None:
                 return await self._make(key, make)
             await making.ended.wait()

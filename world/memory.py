@@ -135,7 +135,8 @@ def request_limit_bytes(configured_bytes: int, frame_bytes_max: int, machine_byt
     if configured_bytes > 0:
         return configured_bytes
     share = _share(machine_bytes, REQUESTS_SHARE, REQUESTS_BYTES_MIN, REQUESTS_BYTES_MAX)
-    # A smaller limit would let a valid `socket.request.max.bytes` announce frames that cannot be read.
+    # A smaller limit would let a valid `socket.request.max.bytes` announce frames that cannot be
+    # read.
     return max(share, frame_bytes_max)
 
 

@@ -91,8 +91,8 @@ class ClusterMetadata:
 
     def forget(self, topics: Iterable[TopicInfo]) -> list[TopicPartition]:
         """Drop topics that do not exist any more; returns their partitions."""
-        # Topics are compared by identity: since the caller looked, UpdateMetadata may have brought a new topic of the
-        # same name.
+        # Topics are compared by identity: since the caller looked, UpdateMetadata may have brought
+        # a new topic of the same name.
         dropped = [info for info in topics if self.topics.get(info.name) is info]
         partitions = [TopicPartition(info.name, index) for info in dropped for index in info.partitions]
         for each in partitions:

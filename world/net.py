@@ -172,8 +172,8 @@ class OsStream:
             raise ConnectionLost(str(error)) from error
 
     async def receive_some(self, max_bytes: int) -> bytes:
-        # The wait comes before the receive, so that a cancellation loses no bytes. A caller that expects bytes to be
-        # there already calls `receive_now` before.
+        # The wait comes before the receive, so that a cancellation loses no bytes. A caller that
+        # expects bytes to be there already calls `receive_now` before.
         while True:
             try:
                 await trio.lowlevel.wait_readable(self._socket)
@@ -240,7 +240,8 @@ class OsStream:
             raise ConnectionLost(str(error)) from error
 
     def close(self) -> None:
-        # Trio must stop polling the descriptor before it is closed, because the next file may get its number.
+        # Trio must stop polling the descriptor before it is closed, because the next file may get
+        # its number.
         trio.lowlevel.notify_closing(self._socket)
         _end(self._socket)
 
@@ -292,8 +293,8 @@ class OsListener:
                 connected.close()
                 continue
 
-            # The connection runs in the caller's nursery: this one is cancelled at a stop, while accepted connections
-            # go on.
+            # The connection runs in the caller's nursery: this one is cancelled at a stop, while
+            # accepted connections go on.
             nursery.start_soon(handle, OsStream(connected, address[0].removeprefix(MAPPED_PREFIX)))
 
             # The operating system gives out the lowest free number, so a high one means that all below it are in use.
@@ -352,7 +353,8 @@ class SocketBuffers:
         self.receive_bytes = receive_bytes
 
     def apply(self, connected: socket.socket) -> None:
-        # These options are those of Kafka's SocketServer: small responses leave at once, and dead peers are found.
+        # These options are those of Kafka's SocketServer: small responses leave at once, and dead
+        # peers are found.
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self.send_bytes > 0:

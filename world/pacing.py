@@ -45,8 +45,8 @@ class Pace:
 
     def __init__(self) -> None:
         self.rows = 0
-        # The clock belongs to `watchdog.py`. In virtual time there is none, and no time passes: the rows alone count,
-        # and a run is repeatable.
+        # The clock belongs to `watchdog.py`. In virtual time there is none, and no time passes: the
+        # rows alone count, and a run is repeatable.
         self.began = 0.0
         self.now: Callable[[], float] = float
 
@@ -151,7 +151,8 @@ async def complete(steps: Steps[Result], in_thread: InThread, *, enters_rooms: b
             await held.grow(ended)
             ended = _advance(steps, INLINE_STEPS, held.bytes_max)
         while not isinstance(ended, _Ended):
-            # Waited for outside the thread: a thread that waits for memory could not serve the works that hold it.
+            # The memory is waited for outside the thread: a thread that waits for it could not
+            # serve the works that hold it.
             if ended > held.bytes_max:
                 await held.grow(ended)
             ended = await in_thread(_advance, steps, count, held.bytes_max)

@@ -37,7 +37,8 @@ class TimeSpent:
     @types.coroutine
     def of(self, work: Coroutine[object, object, Result]) -> Generator[object, object, Result]:
         """Run `work` to its end, and add the time of its steps."""
-        # What a coroutine yields is for trio, which answers with `send` alone, as in `pacing.calling_before_wait`.
+        # What a coroutine yields is for trio, which answers with `send` alone, as in
+        # `pacing.calling_before_wait`.
         sent: object = None
         while True:
             self._step_began = self._clock()
@@ -60,5 +61,6 @@ class TimeSpent:
             self._seconds += self._clock() - began
 
 
-# This belongs to the request that the running task handles. Trio's worker threads run in a copy of the task's context.
+# This belongs to the request that the running task handles. Trio's worker threads run in a copy of
+# the task's context.
 time_spent: ContextVar[TimeSpent | None] = ContextVar("time_spent", default=None)

@@ -56,7 +56,8 @@ class Turns:
         try:
             await woken.wait()
         except BaseException:
-            # Cancelled; if it had got the place at the same moment, another one gets it.
+            # The task was cancelled; if it had got the place at the same moment, another one gets
+            # it.
             if self._waiting.pop(woken, None) is None:
                 self.release()
             raise

@@ -74,8 +74,8 @@ class Waiter:
 
     def take_dirty(self) -> list[Watched]:
         """The partitions that changed since the last call, in that order. The waiter is registered with them again."""
-        # A registration ends with its first change if this is not called. So the waiter of an abandoned fetch session
-        # costs one touch, and later appends nothing.
+        # A registration ends with its first change if this is not called. So the waiter of an
+        # abandoned fetch session costs one touch, and later appends nothing.
         changed = list(self.dirty)
         self.dirty.clear()
         self.register(changed)

@@ -38,7 +38,7 @@ class Watchdog(trio.abc.Instrument):
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
         now = time.perf_counter()
-        # Called tens of thousands of times a second: everything else is in `_note`.
+        # This is called tens of thousands of times a second, so everything else is in `_note`.
         if now - self._pace.began > STEP_LIMIT_SECONDS:
             self._note(task, now, now - self._pace.began)
 

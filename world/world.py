@@ -194,7 +194,7 @@ def machine_memory_bytes() -> int:
     try:
         with open(CONTAINER_MEMORY_FILE, encoding="ascii") as file:
             return min(machine_bytes, int(file.read()))
-    # No container, an older kernel, or "max".
+    # There is no container, or an older kernel, or the file says "max".
     except (OSError, ValueError):
         return machine_bytes
 

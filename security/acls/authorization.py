@@ -147,7 +147,8 @@ class Authorization:
             for pattern in dict.fromkeys(named):
                 if pattern is not None:
                     await self._refresh(pattern)
-        # The number moves after all of them: if the store fails in between, the next round applies them again.
+        # The number moves after all of them: if the store fails in between, the next round applies
+        # them again.
         if new:
             self._seen[folder] = new[-1]
         await remove_expired(self._store, folder, numbers, self._now_ms())
@@ -241,7 +242,8 @@ class Authorization:
             if after == before:
                 return before
             try:
-                # The ACLs and the notification are one step, so that no other broker misses the change.
+                # The ACLs and the notification are one step, so that no other broker misses the
+                # change.
                 await self._store.multi([_write_of(path, after, stat), announce])
             except (BadVersion, NodeExists, NoNode) as error:
                 # A parent is missing: to repeat would not help.

@@ -194,7 +194,8 @@ class Authorizer:
         if WILDCARD in allowed:
             return True
 
-        # Prefixes are looked up by length, because comparing each name with each prefix could take a long step.
+        # Prefixes are looked up by length, because comparing each name with each prefix could take
+        # a long step.
         lengths = {len(prefix) for prefix in denied_prefixes}
         return any(
             not any(name[:length] in denied_prefixes for length in lengths)

@@ -173,8 +173,8 @@ class Authenticator:
         self.state = State.FIRST
         self._mechanism = ""
         self._exchange: ServerExchange | None = None
-        # While a computation runs, this makes the outcome of its result, with the request to be answered (None: a raw
-        # token).
+        # While a computation runs, this makes the outcome of its result, with the request to be
+        # answered (None: a raw token).
         self._then: tuple[Callable[[bytes], Decided], RequestHeader | None] | None = None
         self._identity: Identity | None = None
         self._previous: Identity | None = None  # while the client logs in again

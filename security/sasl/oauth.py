@@ -29,9 +29,9 @@ from barnabas.security.sasl.exchange import (
 
 OAUTHBEARER = "OAUTHBEARER"
 ACKNOWLEDGED = b"\x01"
-# The limit is for the client's message, and for an access token: both are parsed on the event loop. Servers and proxies
-# allow less in the header of an HTTP request, where access tokens usually travel; Kafka allows
-# sasl.server.max.receive.size.
+# The limit is for the client's message, and for an access token: both are parsed on the event loop.
+# Servers and proxies allow less in the header of an HTTP request, where access tokens usually
+# travel; Kafka allows sasl.server.max.receive.size.
 TOKEN_BYTES_MAX = 1 << 16
 LONG_MAX = (1 << 63) - 1
 SKEW_DIGITS_MAX = 10

@@ -111,7 +111,8 @@ class Alterations(NamedTuple):
 
 def refuse_alterations(asked: Alterations) -> dict[str, Refusal]:
     """Users whose alterations are invalid or contradict each other, each with its last error."""
-    # Kafka's order is deletions, upsertions, duplicates. A later error replaces an earlier one of the same user.
+    # Kafka's order is deletions, upsertions, duplicates. A later error replaces an earlier one of
+    # the same user.
     refused: dict[str, Refusal] = {}
     for deletion in asked.deletions:
         _note(refused, deletion.user, _objection(deletion.user, deletion.mechanism))
@@ -150,7 +151,7 @@ def _objection_to_iterations(iterations: int) -> Refusal | None:
 
 def encode_credential(upsertion: Upsertion) -> str:
     """The stored form of a credential, from its salted password."""
-    # Imported here: few brokers ever get a credential, and start-up must be fast.
+    # The import is here, because few brokers ever get a credential, and start-up must be fast.
     import base64
 
     credential = make_credential(

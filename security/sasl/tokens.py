@@ -234,7 +234,8 @@ class DelegationTokens:
     def __init__(self, rules: TokenRules) -> None:
         self.rules = rules
         self._by_id: dict[str, DelegationToken] = {}
-        # The keys are hashes of the HMACs: the time of a look-up tells nothing about the HMAC itself.
+        # The keys are hashes of the HMACs: the time of a look-up tells nothing about the HMAC
+        # itself.
         self._by_hash: dict[bytes, str] = {}
         self._credentials: dict[tuple[str, Mechanism], ScramCredential] = {}  # each from its first login on
         self._owned_bytes: Counter[KafkaPrincipal] = Counter()  # of all tokens of an owner

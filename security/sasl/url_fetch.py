@@ -46,7 +46,8 @@ class Fetcher(NamedTuple):
                 return _bounded(url, file.read(BYTES_MAX + 1))
         opener = OpenerDirector()
 
-        # The handlers are listed here, because `build_opener` adds redirects, proxies, ftp and data.
+        # The handlers are listed here, because `build_opener` adds redirects, proxies, ftp and
+        # data.
         for handler in (
             HTTPHandler(),
             HTTPSHandler(context=self.context),

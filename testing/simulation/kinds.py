@@ -163,7 +163,8 @@ def _plain(plan: RunPlan, rng: random.Random) -> RunPlan:
 
 PLAIN = "plain"
 
-# Kinds shape a run that combines them in this order: the first ones replace topics, the others change some.
+# Kinds shape a run that combines them in this order: the first ones replace topics, the others
+# change some.
 KINDS: Mapping[str, Kind] = {
     PLAIN: Kind(_plain),
     "transactions": Kind(

@@ -215,7 +215,8 @@ def read_all(
 def _headers(data: bytearray, position: int, end: int) -> Iterator[BatchHeader]:
     while position < end:
         header = read_batch_header(data, position)
-        # The checksum is computed from the bytes: if they are not those that the leader appended, it is another batch.
+        # The checksum is computed from the bytes: if they are not those that the leader appended,
+        # it is another batch.
         found = checksum(bytes(data[position : position + header.size_bytes]))
         yield header if found == header.crc else header._replace(crc=found)
         position += header.size_bytes

@@ -327,7 +327,8 @@ class Keeper:
         operation = rng.choice((acls.ALL, "Read", "Describe"))
         permission = rng.choice((acls.ALLOW, acls.DENY))
         entry = AccessControlEntry(self._principal, acls.WILDCARD, operation, permission)
-        # Often the node that the other keeper changes at this moment, through another broker.
+        # This is often the node that the other keeper changes at this moment, through another
+        # broker.
         common = OFTEN_CHANGED[self._beat % len(OFTEN_CHANGED)]
         return AclBinding(rng.choice((common, rng.choice(SELDOM_CHANGED))), entry)
 

@@ -113,7 +113,8 @@ def late_markers(harm: Harm, fault: Fault) -> Undo:
         for other in others:
             held = net.hold_connections(node.name, other.name, seconds)
             if is_timely:
-                # No later moment of this decision: the next transaction cannot begin before all markers are there.
+                # This decision has no later moment: the next transaction cannot begin before all
+                # markers are there.
                 opened = Moment(OPENED, other.broker_id, decided.name)
                 forget = harm.moments.wait(OPENED, partial(_release, held), only=opened)
                 clock.call_in(seconds, forget)

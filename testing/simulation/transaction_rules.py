@@ -208,7 +208,8 @@ class TransactionRules:
         key = TopicPartition(truth.topic, truth.partition)
         marker = truth.contents.get(batch.crc)
         if isinstance(marker, Marker):
-            # The marker is looked at when the step ends: the decision may have become committed in it, too.
+            # The marker is looked at when the step ends: the decision may have become committed in
+            # it, too.
             self._markers.append((key, batch, marker, opened))
             return
         # A leader that was replaced and does not know it may ask a coordinator that does not know it either. What it

@@ -178,7 +178,8 @@ class TransactionalWriter:
         plan = self.plan
         chosen = rng.sample(list(plan.partitions), rng.randint(1, len(plan.partitions)))
 
-        # The partitions are added by one request or by two, the second one in the middle of the transaction.
+        # The partitions are added by one request or by two, the second one in the middle of the
+        # transaction.
         first = rng.randint(1, len(chosen))
         await self.add(attempt, chosen[:first])
 

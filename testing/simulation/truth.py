@@ -109,7 +109,8 @@ class Truth:
         self.leaders: dict[int, int] = {}  # leader epoch -> the broker that led in it
         self.replica_counts: dict[int, int] = {}  # leader epoch -> how many replicas its leader knew of
 
-        # These are contents of markers, of decisions about transactions, and of a compacted log's data, by checksum.
+        # These are contents of markers, of decisions about transactions, and of a compacted log's
+        # data, by checksum.
         self.contents: dict[int, object] = {}
         self.deletable_end = 0  # records below were asked to be deleted
         self.shadows: dict[int, Shadow] = {}
