@@ -19,7 +19,10 @@ WIDE = 100  # characters
 # A comment that begins so, and has none of these verbs in its first sentence, has no subject: "Once: a marker is long."
 FIRST_WORDS = re.compile(
     r"^(Also|Once|Not|Only|Before|After|Without|With|By|In|Of|From|As|Unless|At|For|Until|To|So|Here|There|Under|Up|"
-    r"Otherwise|Left|Set|Made|Asked|Cut|Nearly|Never|Now|First|Last|On|Again|Because|Both|Counted|Read|Kept|Compared)\b"
+    r"Otherwise|Left|Set|Made|Asked|Cut|Nearly|Never|Now|First|Last|On|Again|Because|Both|Counted|Read|Kept|Compared|"
+    r"Even|Unlike|Twice|Backwards|Found|Held|Gone|Shielded|Formatted|Imported|Looked|Checked|Cancelled|Registered|"
+    r"Refused|Wrapped|Joined|Fenced|Elected|Returned|Stopped|Cached|Pinned|Opened|Dropped|Called|Built|Decided|Settled|"
+    r"Encoded|Created|Committed|Freed|Bounded)\b"
 )
 VERBS = re.compile(r"\b(is|are|was|were|has|have|may|must|can|would|will|does|gets|needs)\b")
 
