@@ -96,6 +96,8 @@ def decode(text: str, secret: str) -> str:
     if problem is not None:
         raise EncoderError(f"Password could not be decoded: {problem}")
     password = _decrypt(encrypted, _key(secret, salt, encoding), vector, encoding.cipher)
+    # CBC shows a wrong secret by its padding alone, which may be right by chance. So Kafka stores
+    # the length beside it, and compares it.
     if password is None or _java_length(password) != length:
         raise EncoderError("Password could not be decoded: it was encoded with another secret, or is damaged")
     return password

@@ -70,6 +70,8 @@ class StoredPasswords:
         """
         result = dict(texts)
         for name in filter(is_stored_password, texts):
+            # To encode an unchanged password again would cost a PBKDF2, and its new salt would
+            # change the stored text.
             before = stored.get(name)
             is_unchanged = before is not None and self._known.get(before) == texts[name]
             result[name] = before if before is not None and is_unchanged else await self._encoded(texts[name])

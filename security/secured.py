@@ -225,6 +225,8 @@ class SecuredListeners:
 
     async def reload(self) -> None:
         """Read the stores again whose properties or files have changed, for new connections; else keep the old ones."""
+        # SIGHUP and AlterConfigs may ask at the same time: the later one has to compare with the
+        # stores that the earlier one has put in place.
         async with self._reloading:
             try:
                 prepared = await self._world.in_thread(self._prepared, _texts_of(self._config.layers()))

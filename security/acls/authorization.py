@@ -106,6 +106,7 @@ class Authorization:
         loads = session_id != self._loaded_in
         if loads:
             await self._create_parents()
+        # The watches are set before everything is read, so that a change in between is not missed.
         listed = [(folder, await self._store.children(folder, touched)) for folder in FOLDERS]
         if loads:
             await self._load()
@@ -133,6 +134,8 @@ class Authorization:
         read = await read_nodes(self._store, sorted(found), _node_of, lambda data, _, path: _readable(data, path))
         for pattern, entries in read.items():
             self.authorizer.replace(pattern, entries)
+        # A pattern without a node has no ACLs any more: the announcement of their removal may have
+        # expired while there was no session.
         for pattern in self.authorizer.acls.patterns():
             if pattern not in read:
                 self.authorizer.replace(pattern, frozenset())
@@ -227,6 +230,8 @@ class Authorization:
         path = pattern.node
         announcement = encode_change(pattern)
         announce = Create(announcement.prefix, announcement.data, sequential=True)
+        # Another broker may write this node at the same time: then the change is made again, of the
+        # entries that are there by then.
         for attempt in range(WRITE_ATTEMPTS):
             if attempt:
                 await trio.sleep(BACKOFF_SECONDS + self._rng.random() * BACKOFF_JITTER_SECONDS)

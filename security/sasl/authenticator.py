@@ -226,6 +226,8 @@ class Authenticator:
         if identity is None or identity.expires_at is None:
             return None
         began_at = self._began_again_at
+        # Kafka, too, begins one login a second at most (KIP-368): each may cost the broker a PBKDF2
+        # or the check of a signature.
         if began_at is not None and moment.seconds - began_at < REAUTHENTICATION_INTERVAL_SECONDS:
             return None
         self._began_again_at = moment.seconds
@@ -293,6 +295,8 @@ class Authenticator:
             return self._fail_later(moment, cause, self._response(header, response))
 
         self._mechanism = asked
+        # The handshake with another mechanism succeeds, as in Kafka: only the answer to the token
+        # that follows has a place for the reason.
         if self._previous is not None and asked != self._previous.mechanism:
             self.state = State.BAD_MECHANISM
         else:
@@ -365,6 +369,8 @@ class Authenticator:
     def _complete(self, complete: Complete, header: RequestHeader | None, moment: Moment) -> list[Action]:
         previous = self._previous
         principal = complete.principal
+        # The rights of a connection must not change between its requests, so KIP-368 allows no other
+        # principal in a later login.
         if previous is not None and previous.principal != principal:
             text = OTHER_PRINCIPAL.format(*previous.principal, *principal)
             return self._reject(text, text, header, moment)

@@ -67,6 +67,8 @@ class Jwk(NamedTuple):
 
     def fits(self, key_id: str | None, algorithm: str) -> bool:
         """Whether it may verify a token of this header."""
+        # The header is the client's choice, so the key has to agree with its algorithm: a key must
+        # not be used as one of another type (RFC 8725, 3.1).
         key_type, kind, _ = ALGORITHMS[algorithm]
         return (
             self.key_type == key_type
@@ -115,6 +117,8 @@ def parse_jwks(data: bytes) -> tuple[Jwk, ...]:
     rows = value.get("keys") if isinstance(value, dict) else None
     if not isinstance(rows, list):
         raise ValueError('a key set without "keys"')
+    # Key sets also have keys for other purposes and of newer types, which a reader ignores (RFC
+    # 7517, 5).
     keys = (_parse_jwk(row) for row in rows[:KEYS_MAX] if isinstance(row, dict))
     return tuple(key for key in keys if key is not None)
 

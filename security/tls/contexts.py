@@ -54,6 +54,8 @@ class ListenerTls:
         self.server = server_context(self.stores, settings.choice, settings.client_auth, key_store.prefix)
         self.client = self._client(settings.checks_host_name) if is_brokers_own else None
         if is_brokers_own:
+            # Stores that do not accept themselves would only show when brokers connect to each
+            # other. No host name is checked, because there is no host in memory.
             prove(self.server, self._client(checks_host_name=False))
 
     def prepared(self, settings: TlsSettings) -> "ListenerTls | None":
@@ -192,6 +194,8 @@ def _contents(location: str | None, name: str) -> bytes:
 def _configure(context: ssl.SSLContext, choice: TlsChoice, prefix: str) -> None:
     context.minimum_version = VERSIONS[choice.lowest]
     context.maximum_version = VERSIONS[choice.highest]
+    # A client could make the server renegotiate without end (CVE-2011-1473), and the size of what
+    # is compressed shows secrets in it (CRIME, CVE-2012-4929).
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     # Many clients close without a close_notify, and may still read answers: an end is an end. With an OpenSSL that does
     # not have this option (before 3.0) it is, too.
