@@ -78,6 +78,8 @@ class BrokerConfig(BrokerAttributes):
         self._per_broker: dict[str, str] = {}
         self._defaults = self._default_values()
         self._layers: tuple[tuple[Source, Mapping[str, str]], ...] = ()
+        # The views of topics are weak, so that one that its log has dropped need not be removed
+        # here.
         self._topics: WeakKeyDictionary[TopicConfig, None] = WeakKeyDictionary()
         self._topic_defaults: dict[str, Value] = {}
         self._plain: dict[str, Value] = {}  # the uppermost layer that sets it
@@ -178,6 +180,8 @@ class BrokerConfig(BrokerAttributes):
         if problems:
             raise ConfigError(self.located(problem.why, *problem.names) for problem in problems)
         _resolve_unlimited(candidate)
+        # All rules were checked on the candidate, and this is one step: no reader sees new values
+        # beside old ones, and after a ConfigError nothing has changed.
         vars(self).update(vars(candidate))
         self._plain = plain
         self._values = values
@@ -315,6 +319,7 @@ class BrokerConfig(BrokerAttributes):
                     values[row.attribute] = parse_value(row, overrides[name])
                 except InvalidValue as error:
                     errors.append(TopicProblem(str(error), of_value=True))
+        # The rules between properties need values that are valid by themselves.
         return errors or _topic_conflicts(values)
 
 
@@ -433,6 +438,7 @@ def _apply_other_names(values: dict[str, Value]) -> None:
     """Properties whose default is another property."""
     if values["zookeeper.connection.timeout.ms"] is None:
         values["zookeeper.connection.timeout.ms"] = values["zookeeper.session.timeout.ms"]
+    # The older property applies as long as the newer one has its default (KIP-937).
     if values["log.message.timestamp.before.max.ms"] == LONG_MAX:
         values["log.message.timestamp.before.max.ms"] = values["log.message.timestamp.difference.max.ms"]
 

@@ -38,6 +38,8 @@ class Provider(NamedTuple):
     def check_path(self, path: str) -> None:
         """ProviderError unless the path is within one that is allowed."""
         allowed = self.allowed_paths
+        # `..` is resolved before the comparison: otherwise a path could leave an allowed directory
+        # by it (KIP-993).
         plain = os.path.normpath(path)
         if allowed and not any(os.path.commonpath((each, plain)) == each for each in allowed if os.path.isabs(plain)):
             raise ProviderError(f"the path {path} is not within allowed.paths")
@@ -94,6 +96,7 @@ def _replaced(text: str, providers: Mapping[str, Provider]) -> str:
         except ProviderError as error:
             raise ProviderError(f"{reference[0]}: {error}") from error
 
+    # There is one pass, so a `${…}` in a value that a provider has returned stays text.
     return _REFERENCE.sub(found, text) if "${" in text else text
 
 
