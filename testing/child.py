@@ -51,6 +51,7 @@ class BrokerChild:
         """Start and wait for the ready line; LocalBrokerError with what the broker said when it does not come."""
         command = [*self.program(), "serve", *self.arguments()]
         with self.log_path.open("a") as log:
+            # The file goes on over restarts, and only what this start writes explains its failure.
             said_before = log.tell()
             self._process = subprocess.Popen(
                 command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=self.log_path.parent
@@ -104,6 +105,7 @@ class BrokerChild:
     def _read_ready_line(self) -> str:
         process = self._running()
         assert process.stdout is not None
+        # A plain `readline` would wait for ever if the broker hangs before it is ready.
         deadline = time.monotonic() + READY_SECONDS
         while time.monotonic() < deadline:
             readable, _, _ = select.select([process.stdout], [], [], 0.1)

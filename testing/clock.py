@@ -118,7 +118,7 @@ class BrokerClock(trio.abc.Clock):
             self._held = None
 
     def _change(self, change: Callable[[], None]) -> None:
-        # On the loop, which so wakes up, and looks at its deadlines again.
+        # The change is made on the loop, which so wakes up, and looks at its deadlines again.
         try:
             self._loop.call(change)
         except NoLoop:

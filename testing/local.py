@@ -123,6 +123,8 @@ class LocalBroker:
             raise LocalBrokerError("the broker runs already")
         if self._closed:
             raise LocalBrokerError(self._why_not())
+        # The topics are created once: a test that deletes one does not want it back after a
+        # restart.
         is_first = not self._started
         self._port = self._host.start(self._port)
         self._started = self._runs = True
@@ -175,6 +177,7 @@ class LocalBroker:
                 try:
                     create_topic(self._port, name, partitions, {})
                 except TopicRefused as refused:
+                    # A data directory may have the topic from an earlier run.
                     if refused.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                         raise
         except BaseException:

@@ -99,6 +99,7 @@ class MemoryMachine:
             await self._database.close()
 
     async def _open_store(self, config: StoreConfig, embedded_path: str) -> MetadataStore:
+        # The database outlives each broker, as a file would, so that the next one finds the topics.
         if self._database is None:
             self._database = await open_sqlite_database(IN_MEMORY, run_inline, self._now_ms)
         return self._database.session()

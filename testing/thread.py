@@ -101,6 +101,7 @@ class BrokerThread:
 
 def forget(machine: Machine) -> None:
     """Throw away what a machine in memory holds; from whatever thread, and under whatever loop, this is called."""
+    # The caller's thread may run a loop of its own, and trio refuses a second one in it.
     thread = threading.Thread(target=trio.run, args=(machine.forget,), name="barnabas machine")
     thread.start()
     thread.join()
