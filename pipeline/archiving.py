@@ -122,6 +122,8 @@ class BatchWriter:
         number = self._first_batch + spark_batch
         next_offsets = planned_offsets(self._checkpoint, spark_batch)
         present = self._archive.batch(number)
+        # A run was killed between the commit and Spark's own mark, so Spark passes this batch
+        # again.
         if present is not None:
             if present.next_offsets != next_offsets:
                 raise ArchiveError(
@@ -131,9 +133,13 @@ class BatchWriter:
                 )
             return
 
+        # The Java process of a killed run may still write for a moment: it must not meet this
+        # attempt in one directory.
         run = secrets.token_hex(4)
         written = write_records(frame, self._archive, Batch(number, run, next_offsets, ()))
         check_ranges(written, next_offsets)
+        # The settings are written before the batch counts: a restore creates each topic of which
+        # there are records from them.
         self._describe_topics(next_offsets)
         self._archive.commit(written)
         self.added.append(written)
@@ -153,6 +159,7 @@ def write_records(frame: "DataFrame", archive: Archive, batch: Batch) -> Batch:
     from pyspark.sql import functions as f
 
     session = frame.sparkSession  # of this query alone; settings made here touch no other
+    # Spark's default is INT96, which Parquet has deprecated and some readers lack.
     session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     session.conf.set("spark.sql.shuffle.partitions", "1")  # the counts of a batch are few, and 200 tasks take a second
     directory = str(archive.records / batch.directory)
@@ -161,6 +168,8 @@ def write_records(frame: "DataFrame", archive: Archive, batch: Batch) -> Batch:
     writer = records.write.partitionBy("topic", "date").option("compression", "zstd")
     writer.parquet(directory)
     schema = f"{RECORDS_SCHEMA}, {PATH_SCHEMA}"
+    # The files themselves are counted: `frame` would be read from Kafka once more, where retention
+    # may have removed records meanwhile.
     stored = session.read.schema(schema).option("basePath", str(archive.records)).parquet(directory)
     return Batch(batch.number, batch.run, batch.next_offsets, ranges_of(stored))
 
@@ -295,5 +304,7 @@ def await_query(query: "StreamingQuery", writer: BatchWriter, stop: threading.Ev
             raise writer.failure from error
         raise
     finally:
+        # `query.stop` interrupts the thread that calls the writer, so no batch may be under way
+        # then.
         writer.stop()
         query.stop()

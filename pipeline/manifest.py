@@ -153,6 +153,8 @@ class Archive:
 
     def commit(self, batch: Batch) -> None:
         """Add a batch, whose records are written, to the manifest."""
+        # The records and the names above them are durable before the manifest names the batch.
+        # Otherwise a power failure could leave a batch that counts without its files.
         sync_tree(self.records / batch.directory)
         for folder in (self.records / f"batch={batch.number}", self.records):
             sync(folder)
@@ -170,6 +172,8 @@ class Archive:
 
         ArchiveError if the archive has batches and no checkpoint, unless `from_manifest`.
         """
+        # The newest checkpoint goes on where the manifest ended when it was made; older ones would
+        # repeat batches. A folder without offsets has planned none yet.
         present = [int(folder.name) for folder in self.checkpoints.iterdir() if (folder / "offsets").is_dir()]
         if present and not from_manifest:
             return self.checkpoints / str(max(present)), max(present)

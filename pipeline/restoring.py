@@ -96,10 +96,13 @@ def restore(
     folder.mkdir(parents=True, exist_ok=True)
     created: tuple[str, ...] = ()
     outcomes: list[Outcome] = []
+    # The log ends show the progress only while no task of another run writes.
     with alone(folder):
         plan = find_plan(folder / PLAN_FILE, cluster, selection)
         if plan is None:
             plan, created = begin(spark, archive, cluster, target, selection)
+            # The plan is durable before the first record is written: it has the log ends of that
+            # moment, from which a later run sees what is written already.
             archive.write(folder / PLAN_FILE, plan.to_json())
         done = records_there(plan, cluster)
         missing = replace(

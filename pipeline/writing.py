@@ -147,6 +147,8 @@ class PartitionWriter:
             if count <= self._outcome.skipped:
                 continue
             self._send(producer, row)
+            # Another producer at this partition shows in the offset of the first acknowledgement.
+            # So it is waited for before thousands of records are at wrong offsets.
             if count == self._outcome.skipped + 1:
                 producer.flush(FLUSH_SECONDS)  # the first goes alone
             elif count % POLL_EVERY_RECORDS == 0:
