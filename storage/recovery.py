@@ -100,7 +100,7 @@ def load_log(
     if not found.sizes:
         loading.start_empty(log_start_offset or 0)
     elif not (clean and loading.load_clean()):
-        # After a clean stop only the last segment can be in doubt. After a crash the scan begins with the segment that
+        # After a clean stop only the last segment can be wrong. After a crash the scan begins with the segment that
         # holds the recovery point or ends exactly there: its indexes may have been saved after its last sync.
         last = len(loading.bases) - 1
         first = last if clean else max(bisect_left(loading.bases, recovery_point) - 1, 0)

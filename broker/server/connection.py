@@ -185,7 +185,7 @@ async def _logs_in_again(
 
 
 async def _sit_out(connections: Connections, connection: Connection) -> None:
-    """Send all responses that are owed, then wait until the connection may be read again."""
+    """Send all responses that wait, then wait until the connection may be read again."""
     await _send_pipelined(connections, connection)
     # `finish` need not wait for the end of the time, and neither does the check for idle connections.
     connection.busy = False
@@ -223,7 +223,7 @@ async def _send_pipelined(connections: Connections, connection: Connection) -> N
 
 
 async def _answer_those_before(connections: Connections, connection: Connection) -> None:
-    """The last frame breaks the protocol: send what is owed for the requests before it."""
+    """The last frame breaks the protocol: send the responses to the requests before it."""
     # Kafka reads a request after the last response, so the bad one takes no answer from others.
     connection.is_handling = False
     connections.hold_frame(connection, 0)
