@@ -1,10 +1,11 @@
 """What a test may do to the requests and responses of clients: `Interception`, asked by `server/dispatch.py`.
 
-A broker that `barnabas serve` runs has none. `barnabas.testing` hands one in; here are only the two questions and what
-may be answered to them.
+A broker that `barnabas serve` runs has none. `barnabas.testing` hands one in; here is only what the two say to each
+other.
 """
 
-from typing import NamedTuple, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from barnabas.wire.messages import Message
 
@@ -26,11 +27,12 @@ class Caller(Protocol):
     def throttle(self, throttled_ms: int) -> None:
         """Let the connection read no further request for this time, once the response is sent."""
 
+    def has_hung_up(self) -> bool:
+        """Whether the client has closed the connection. A system call."""
 
-class Answered(NamedTuple):
-    """The request is not handled: this is its response; None if nothing is to be sent."""
 
-    response: Message | None
+# Has the broker handle a request of this API and version: its response, or None if nothing is to be sent (acks=0).
+Handle = Callable[[Message], Awaitable[Message | None]]
 
 
 class Dropped(Exception):
@@ -43,14 +45,15 @@ class Dropped(Exception):
 
 
 class Interception(Protocol):
-    """Asked about each request of a client, in the task of its connection. Both may wait."""
+    """Asked about each request of a connection, in the task of that connection."""
 
-    async def before(self, call: Caller, request: Message) -> Message | Answered:
-        """The request to handle in place of this one, usually the same; or its answer. Raises Dropped."""
+    @property
+    def is_active(self) -> bool:
+        """Whether it wants to be asked about the next request."""
 
-    async def after(self, call: Caller, request: Message, response: Message | None) -> Message | None:
-        """The response to send in place of this one, usually the same. Raises Dropped.
+    async def intercept(self, call: Caller, request: Message, handle: Handle) -> Message | None:
+        """The response to send; None if none is to be sent. It may wait. Raises Dropped.
 
-        `request` is what the client sent. `response` is None if none is to be sent (acks=0). The records of a
-        FetchResponse may be slices of files (`storage.disk.FileSlice`).
+        `handle` may be called with this request, with another one of the same API and version, several times, or never.
+        The records of a FetchResponse may be slices of files (`storage.disk.FileSlice`).
         """

@@ -40,7 +40,7 @@ from barnabas.broker.handlers import (
     transactions,
     versions,
 )
-from barnabas.broker.interception import Answered, Dropped, Interception
+from barnabas.broker.interception import Dropped, Interception
 from barnabas.broker.server.decoding import (
     CONTROLLER_KEYS,
     NOT_KEPT_KEYS,
@@ -208,7 +208,7 @@ async def respond_timed(
 async def _respond_to(
     broker: Broker, call: Call, header: RequestHeader, request: m.Message, request_bytes: int
 ) -> Pieces | DelayedResponse:
-    if broker.interception is None:
+    if broker.interception is None or not broker.interception.is_active:
         response = await _handle(broker, call, request, request_bytes)
     else:
         response = await _intercepted(broker, broker.interception, call, header.correlation_id, request, request_bytes)
@@ -235,13 +235,8 @@ async def _intercepted(
 ) -> m.Message | None:
     """As `_handle`, of a broker in a test. Dropped if the connection is closed in place of the response."""
     try:
-        asked = await interception.before(call, request)
-        if isinstance(asked, Answered):
-            response = asked.response
-        else:
-            # A Produce is waited for, and none behind it is handled meanwhile: as in Kafka.
-            response = await answer(broker, call, asked, request_bytes)
-        return await interception.after(call, request, response)
+        # A Produce is waited for, and none behind it is handled meanwhile: as in Kafka.
+        return await interception.intercept(call, request, partial(answer, broker, call, request_bytes=request_bytes))
     except Dropped as dropped:
         if dropped.response is not None:
             dropped.sent = _first_half(await _encode(broker, call, correlation_id, dropped.response))
