@@ -13,3 +13,11 @@ class TopicRefused(LocalBrokerError):
     def __init__(self, name: str, code: int, message: str | None) -> None:
         self.code = ErrorCode(code)
         super().__init__(f"topic {name!r} cannot be created: {self.code.name}{f' ({message})' if message else ''}")
+
+
+class FaultError(LocalBrokerError):
+    """A fault makes no sense, or the broker that it is for is closed; the message says why."""
+
+
+class FaultMissed(FaultError):
+    """A fault never fired: the test has not tested what it says. The message has the requests that were seen."""

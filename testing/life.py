@@ -7,10 +7,10 @@ import outcome
 import trio
 
 from barnabas.broker.call import Broker
-from barnabas.broker.interception import Interception
 from barnabas.broker.serve import MISCONFIGURED, UNFIT_ENVIRONMENT, Serving, serve
 from barnabas.config.live import BrokerConfig
 from barnabas.testing.errors import LocalBrokerError
+from barnabas.testing.interceptor import Interceptor
 from barnabas.testing.machine import Machine
 from barnabas.world.net import Net, OsNet, SocketBuffers
 from barnabas.world.world import World
@@ -25,7 +25,7 @@ class BrokerLife:
         self,
         config: BrokerConfig,
         machine: Machine,
-        interception: Interception | None = None,
+        interception: Interceptor | None = None,
         net: Net | None = None,
     ) -> None:
         self.ready: Future[Serving] = Future()  # done when it serves, or with the reason why it cannot
@@ -83,6 +83,8 @@ class BrokerLife:
 
     def _built(self, broker: Broker) -> None:
         self.broker = broker
+        if self._interception is not None:
+            self._interception.built(broker)
 
     def started(self, value: Serving) -> None:
         """For `serve`: connections are accepted from now on."""

@@ -22,6 +22,9 @@ from barnabas.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
     from barnabas.testing.clock import BrokerClock
+    from barnabas.testing.faults import Faults
+    from barnabas.testing.interceptor import Interceptor
+    from barnabas.testing.requests import RequestLog
 
 HOST = "127.0.0.1"
 PORT_MAX = 65_535
@@ -44,6 +47,12 @@ class _Host(Protocol):
     def stop(self) -> None: ...
 
     def kill(self) -> None: ...
+
+    def interceptor(self) -> "Interceptor":
+        """What is between clients and brokers. LocalBrokerError if they run where nothing can be."""
+
+    def release(self) -> None:
+        """No broker is started again: clear all faults, so that no request is held back."""
 
     def close(self) -> None:
         """Remove the data; no broker runs."""
@@ -96,8 +105,7 @@ class LocalBroker:
     @property
     def bootstrap_servers(self) -> str:
         """`host:port`, for clients; it stays the same when the broker is killed and restarted."""
-        if not self._started or self._closed:
-            raise LocalBrokerError(self._why_not())
+        self._check_started()
         return f"{HOST}:{self._port}"
 
     @property
@@ -116,6 +124,22 @@ class LocalBroker:
         """Create a topic and wait until it can be used; `config` are its properties."""
         self._check_running()
         create_topic(self._port, name, partitions, _texts(config))
+
+    @property
+    def faults(self) -> "Faults":
+        """What the broker does wrong to clients; they stay when it is restarted."""
+        self._check_started()
+        interceptor = self._host.interceptor()
+        interceptor.want_pictures()
+        return interceptor.faults
+
+    @property
+    def requests(self) -> "RequestLog":
+        """The requests of clients, from the first use of this on."""
+        self._check_started()
+        interceptor = self._host.interceptor()
+        interceptor.is_logging = True
+        return interceptor.log
 
     def start(self) -> Self:
         """Start the broker and wait until it serves (`with` does this)."""
@@ -155,6 +179,7 @@ class LocalBroker:
             return
         self._closed = True
         try:
+            self._host.release()
             self.stop()
         finally:
             self._host.close()
@@ -183,6 +208,10 @@ class LocalBroker:
         except BaseException:
             self.close()
             raise
+
+    def _check_started(self) -> None:
+        if not self._started or self._closed:
+            raise LocalBrokerError(self._why_not())
 
     def _check_running(self) -> None:
         if not self._runs:
@@ -245,6 +274,7 @@ class _ThreadHost:
         from barnabas.testing.machine import DirectoryMachine, MemoryMachine
 
         self._properties = properties
+        self._interceptor: Interceptor | None = None
         self._loop = Loop()
         self.clock = BrokerClock(self._loop)
         now_ms = self.clock.now_ms
@@ -260,7 +290,7 @@ class _ThreadHost:
             config = BrokerConfig({**self._properties, **where})
         except ConfigError as error:
             raise LocalBrokerError(str(error)) from error
-        self._thread = BrokerThread(config, self._machine, loop=self._loop, clock=self.clock)
+        self._thread = BrokerThread(config, self._machine, self.interceptor(), loop=self._loop, clock=self.clock)
         with self.clock.running():
             return self._thread.start()
 
@@ -270,6 +300,18 @@ class _ThreadHost:
 
     def kill(self) -> None:
         self._thread.kill()
+
+    def interceptor(self) -> "Interceptor":
+        """What is between clients and each broker."""
+        from barnabas.testing.interceptor import Interceptor
+
+        if self._interceptor is None:
+            self._interceptor = Interceptor()
+        return self._interceptor
+
+    def release(self) -> None:
+        if self._interceptor is not None:
+            self._interceptor.close()
 
     def close(self) -> None:
         from barnabas.testing.thread import forget
@@ -299,6 +341,11 @@ class _ChildHost:
 
     def kill(self) -> None:
         self._child.kill()
+
+    def interceptor(self) -> "Interceptor":
+        raise LocalBrokerError("a broker in a process of its own has no faults and no request log: leave out `process`")
+
+    def release(self) -> None: ...
 
     def close(self) -> None:
         self._scratch.cleanup()

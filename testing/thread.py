@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from barnabas.broker.interception import Interception
 from barnabas.config.live import BrokerConfig
 from barnabas.testing.clock import BrokerClock
 from barnabas.testing.errors import LocalBrokerError
+from barnabas.testing.interceptor import Interceptor
 from barnabas.testing.life import BrokerLife
 from barnabas.testing.loop import Loop
 from barnabas.testing.machine import Machine
@@ -60,7 +60,7 @@ class BrokerThread:
         self,
         config: BrokerConfig,
         machine: Machine,
-        interception: Interception | None = None,
+        interception: Interceptor | None = None,
         *,
         loop: Loop | None = None,
         clock: BrokerClock | None = None,

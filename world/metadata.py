@@ -103,6 +103,20 @@ class ClusterMetadata:
             self._changed = trio.Event()
         return partitions
 
+    def copy(self) -> "ClusterMetadata":
+        """What is known now; later changes do not reach it."""
+        copied = ClusterMetadata()
+        copied.controller_id = self.controller_id
+        copied.brokers = dict(self.brokers)
+        copied.topics = {
+            name: TopicInfo(name, topic.topic_id, dict(topic.partitions)) for name, topic in self.topics.items()
+        }
+        copied.partition_count = self.partition_count
+        copied._names = dict(self._names)
+        if self.is_complete.is_set():
+            copied.is_complete.set()
+        return copied
+
     async def changed(self) -> None:
         """Wait for the next change: an UpdateMetadata, or topics that `forget` dropped."""
         await self._changed.wait()

@@ -1,0 +1,231 @@
+"""One request and its response, as the request log and the faults remember them (pure).
+
+The messages are copies, for the broker reuses the memory of a request. Records and other long bytes are kept as their
+sizes, so that an entry is small; secrets are, too.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from barnabas.broker.interception import Caller
+from barnabas.testing.fault_rows import LAYOUTS
+from barnabas.testing.row_cuts import FIELDS
+from barnabas.wire import messages as m
+from barnabas.wire.apis import APIS
+from barnabas.wire.errors import error_name
+from barnabas.wire.record_batch import BATCH_OVERHEAD_BYTES, BatchHeader, read_batch_header, read_kind
+from barnabas.wire.schema import Field, Schema
+
+BLOB_BYTES_MAX = 1024
+ROWS_MAX = 1000  # of one message
+ENTRY_BYTES = 1000  # about
+ROW_BYTES = 300
+BATCH_MAGIC = 2
+SECRETS = {"auth_bytes", "salted_password", "salt", "hmac"}
+NAMES_SHOWN = 3
+
+
+class Left(NamedTuple):
+    """Stands in a kept message for bytes that were left out."""
+
+    size_bytes: int
+    head: bytes = b""  # of records: the header of the first batch
+
+    def __len__(self) -> int:
+        return self.size_bytes
+
+    def __repr__(self) -> str:
+        return f"<{self.size_bytes} bytes>"
+
+    @property
+    def batch(self) -> BatchHeader | None:
+        """The header of the first batch of records, if it is of format 2."""
+        if len(self.head) < BATCH_OVERHEAD_BYTES or read_kind(self.head)[1] != BATCH_MAGIC:
+            return None
+        return read_batch_header(self.head)
+
+
+class Entry:
+    """A request of a client and its response. The fields of the request can be read from the entry itself.
+
+    `outcome` is "answered", "dropped" (the connection was closed), "no response" (acks=0), or "waits".
+    """
+
+    __slots__ = (
+        *("api", "api_key", "client_id", "connection", "fault", "number", "outcome", "request", "response"),
+        *("size_bytes", "software_name", "software_version", "time_ms", "version"),
+    )
+
+    def __init__(self, number: int, call: Caller, request: m.Message, time_ms: int, software: tuple[str, str]) -> None:
+        self.number = number  # rises by one with each request that the log sees
+        self.api = APIS[call.api_key].name
+        self.api_key = call.api_key
+        self.version = call.version
+        self.client_id = call.client_id
+        self.connection = call.connection_number
+        self.software_name, self.software_version = software
+        self.time_ms = time_ms  # since 1970, by the broker's clock
+        self.size_bytes = ENTRY_BYTES
+        self.request: Any = self._keep(request)
+        self.response: Any = None
+        self.outcome = "waits"
+        self.fault: str | None = None  # the fault that hit it
+
+    def answered(self, response: m.Message | None) -> None:
+        """The response is known."""
+        self.response = None if response is None else self._keep(response)
+        self.outcome = "no response" if response is None else "answered"
+
+    @property
+    def producer_id(self) -> int:
+        """Of the first batch of a Produce, or of the request; -1 if it has none."""
+        if not isinstance(self.request, m.ProduceRequest):
+            return int(getattr(self.request, "producer_id", -1))
+        kept: list[object] = [each.records for topic in self.request.topic_data for each in topic.partition_data]
+        headers = [each.batch for each in kept if isinstance(each, Left)]
+        return next((header.producer_id for header in headers if header is not None), -1)
+
+    @property
+    def errors(self) -> list[str]:
+        """The names of the errors in the response, each once."""
+        return [] if self.response is None else list(dict.fromkeys(_errors_of(self.response)))
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and name != "request" and name in self.request.FIELDS:
+            return getattr(self.request, name)
+        raise AttributeError(f"neither an entry nor its {self.api} has {name!r}")
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+    def __str__(self) -> str:
+        about = subjects_text(self.api_key, self.request)
+        ended = self.outcome if self.outcome != "answered" else ", ".join(self.errors) or "ok"
+        hit = f" [{self.fault}]" if self.fault else ""
+        client = f"{self.client_id or '-'}#{self.connection}"
+        return f"{self.number:4} {client:24} {self.api} v{self.version}{about} -> {ended}{hit}"
+
+    def _keep(self, message: m.Message) -> m.Message:
+        keeping = _Keeping()
+        kept = keeping.of(message, _plan_of(message.SCHEMA.name))
+        self.size_bytes += keeping.size_bytes
+        assert isinstance(kept, m.Message)
+        return kept
+
+
+def subjects_text(api_key: int, request: m.Message) -> str:
+    """What a request is about: " group 'g' topic 'a', 'b'"; nothing if it names nothing."""
+    text = ""
+    for subject, names in FIELDS.items():
+        named = [getattr(request, name) for name in names if name in request.FIELDS]
+        text += "".join(f" {subject.replace('_', ' ')} {name!r}" for name in named if name)
+    for layout in LAYOUTS.get(api_key, ()):
+        level = layout.request[0]
+        elements = getattr(request, level.field) or ()
+        found = [each if level.key is None else getattr(each, level.key) for each in elements[: NAMES_SHOWN + 1]]
+        shown = [repr(name) for name in found[:NAMES_SHOWN] if name]
+        if shown:
+            more = ", …" if len(found) > NAMES_SHOWN else ""
+            return f"{text} {level.subject.replace('_', ' ')} {', '.join(shown)}{more}"
+    return text
+
+
+class _Plan(NamedTuple):
+    """How a struct is copied: which fields as they are, and which with care."""
+
+    cls: type[m.Struct]
+    plain: tuple[str, ...]
+    blobs: tuple[str, ...]
+    lists: tuple[str, ...]
+    structs: "tuple[tuple[str, _Plan], ...]"
+
+
+@cache
+def _plan_of(name: str) -> _Plan:
+    message = m.message_class(name)
+    return _plan(message, message, message.SCHEMA, message.SCHEMA.fields)
+
+
+def _plan(cls: type[m.Struct], message: type[m.Message], schema: Schema, fields: Iterable[Field]) -> _Plan:
+    plain = []
+    blobs = []
+    lists = []
+    structs = []
+    for field in fields:
+        if field.is_struct and field.is_array:
+            inner: type[m.Struct] = getattr(message, field.element)
+            structs.append((field.name, _plan(inner, message, schema, schema.fields_of(field))))
+        elif field.is_array:
+            lists.append(field.name)
+        elif field.type in ("bytes", "records"):
+            blobs.append(field.name)
+        # A single struct is its default, which all share, or was made for this message.
+        else:
+            plain.append(field.name)
+    return _Plan(cls, tuple(plain), tuple(blobs), tuple(lists), tuple(structs))
+
+
+class _Keeping:
+    """Copies one message, up to its limit of rows."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self._rows = 0
+
+    def of(self, struct: m.Struct, plan: _Plan) -> m.Struct:
+        """A copy without long bytes."""
+        kept = plan.cls.__new__(plan.cls)
+        self._rows += 1
+        self.size_bytes += ROW_BYTES
+        for name in plan.plain:
+            setattr(kept, name, getattr(struct, name))
+        for name in plan.blobs:
+            setattr(kept, name, self._blob(name, getattr(struct, name)))
+        for name in plan.lists:
+            values = getattr(struct, name)
+            setattr(kept, name, values and tuple(values[:ROWS_MAX]))
+        for name, inner in plan.structs:
+            elements: Sequence[m.Struct] | None = getattr(struct, name)
+            setattr(kept, name, elements and self._some(elements, inner))
+        return kept
+
+    def _some(self, elements: Sequence[m.Struct], plan: _Plan) -> list[m.Struct]:
+        some = []
+        for element in elements:
+            if self._rows >= ROWS_MAX:
+                break
+            some.append(self.of(element, plan))
+        return some
+
+    def _blob(self, name: str, value: object) -> object:
+        if value is None or isinstance(value, Left):
+            return value
+        if name == "records" and isinstance(value, bytes | bytearray | memoryview):
+            return Left(len(value), bytes(value[:BATCH_OVERHEAD_BYTES]))
+        if not isinstance(value, bytes | bytearray | memoryview):
+            return Left(_size_bytes(value))
+        if name in SECRETS or len(value) > BLOB_BYTES_MAX:
+            return Left(len(value))
+        self.size_bytes += len(value)
+        return bytes(value)
+
+
+def _size_bytes(value: object) -> int:
+    """The size of a payload: one piece, or several, each in memory or in a file."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return len(value)
+    if isinstance(value, list | tuple):
+        return sum(map(_size_bytes, value))
+    return int(getattr(value, "size_bytes", 0))
+
+
+def _errors_of(struct: m.Struct) -> list[str]:
+    found = []
+    for name in struct.FIELDS:
+        value = getattr(struct, name)
+        if name.endswith("error_code") and value:
+            found.append(error_name(value))
+        elif isinstance(value, list):
+            found += [each for element in value if isinstance(element, m.Struct) for each in _errors_of(element)]
+    return found

@@ -1,0 +1,157 @@
+"""The request log: what clients sent to a broker in a test, and what they got (edge).
+
+It is written on the broker's thread and read on the test's. It keeps the latest entries, up to a number and a size.
+"""
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+
+from barnabas.broker.interception import Caller
+from barnabas.testing.errors import FaultMissed
+from barnabas.testing.fault_matching import api_key_of
+from barnabas.testing.request_entries import Entry
+from barnabas.wire import messages as m
+from barnabas.wire.apis import APIS, Api
+
+ENTRIES_MAX = 10_000
+BYTES_MAX = 32 << 20
+CONNECTIONS_MAX = 10_000  # whose software is remembered
+WAIT_SECONDS = 5.0
+SHOWN = 40
+
+
+class RequestLog:
+    """The requests of all APIs; called with an API it gives those of this one: `broker.requests("Produce")`."""
+
+    def __init__(self, entries_max: int = ENTRIES_MAX, bytes_max: int = BYTES_MAX) -> None:
+        self._entries_max = entries_max
+        self._bytes_max = bytes_max
+        self._changed = threading.Condition()
+        self._entries: deque[Entry] = deque()
+        self._size_bytes = 0
+        self._seen = 0
+        self._software: OrderedDict[int, tuple[str, str]] = OrderedDict()
+
+    def __call__(self, api: str | int | Api | None = None, *, client_id: str | None = None) -> "Requests":
+        """The requests of one API, or of one client; what comes later is seen as well."""
+        return Requests(self, None if api is None else APIS[api_key_of(api)].name, client_id)
+
+    def __len__(self) -> int:
+        return len(self.entries())
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries())
+
+    def entries(self) -> list[Entry]:
+        """Those that are kept, oldest first."""
+        with self._changed:
+            return list(self._entries)
+
+    def clear(self) -> None:
+        """Forget the requests until now."""
+        with self._changed:
+            self._entries.clear()
+            self._size_bytes = 0
+
+    def show(self, last: int = SHOWN) -> str:
+        """The latest requests, one a line."""
+        return self().show(last)
+
+    def all(self, predicate: Callable[[Entry], bool]) -> bool:
+        """Whether there are requests, and all are so."""
+        return self().all(predicate)
+
+    def any(self, predicate: Callable[[Entry], bool]) -> bool:
+        """Whether one of the requests is so."""
+        return self().any(predicate)
+
+    def wait(self, count: int = 1, seconds: float = WAIT_SECONDS) -> list[Entry]:
+        """Wait until there are so many requests, with their responses; FaultMissed if there are not in time."""
+        return self().wait(count, seconds)
+
+    def until(self, is_there: Callable[[], bool], seconds: float) -> bool:
+        """Wait until this holds, which is looked at when the log changes; whether it does."""
+        with self._changed:
+            return self._changed.wait_for(is_there, seconds)
+
+    # -- on the broker's thread
+
+    def begin(self, call: Caller, request: m.Message, time_ms: int, *, is_kept: bool = True) -> Entry:
+        """A request has come."""
+        number = call.connection_number
+        if isinstance(request, m.ApiVersionsRequest) and request.client_software_name:
+            self._software[number] = request.client_software_name, request.client_software_version
+            if len(self._software) > CONNECTIONS_MAX:
+                self._software.popitem(last=False)
+        self._seen += 1
+        entry = Entry(self._seen, call, request, time_ms, self._software.get(number, ("", "")))
+        if is_kept:
+            with self._changed:
+                self._entries.append(entry)
+        return entry
+
+    def end(self, entry: Entry, response: m.Message | None, outcome: str = "") -> None:
+        """Its response is known, or it ends without one."""
+        entry.answered(response)
+        if outcome:
+            entry.outcome = outcome
+        with self._changed:
+            self._size_bytes += entry.size_bytes
+            while self._entries and (len(self._entries) > self._entries_max or self._size_bytes > self._bytes_max):
+                left = self._entries.popleft()
+                # One that still waits has not been counted.
+                if left.outcome != "waits":
+                    self._size_bytes -= left.size_bytes
+            self._changed.notify_all()
+
+
+class Requests:
+    """The requests of one API or client in a log; it grows with the log."""
+
+    def __init__(self, log: RequestLog, api: str | None, client_id: str | None) -> None:
+        self._log = log
+        self._api = api
+        self._client_id = client_id
+
+    def __len__(self) -> int:
+        return len(self._those())
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self._those())
+
+    def __getitem__(self, index: int) -> Entry:
+        return self._those()[index]
+
+    def all(self, predicate: Callable[[Entry], bool]) -> bool:
+        """Whether there are requests, and all are so."""
+        those = self._those()
+        return bool(those) and all(map(predicate, those))
+
+    def any(self, predicate: Callable[[Entry], bool]) -> bool:
+        """Whether one of the requests is so."""
+        return any(map(predicate, self._those()))
+
+    def wait(self, count: int = 1, seconds: float = WAIT_SECONDS) -> list[Entry]:
+        """Wait until there are so many requests, with their responses; FaultMissed if there are not in time."""
+        ended: list[Entry] = []
+
+        def are_there() -> bool:
+            ended[:] = [entry for entry in self._those() if entry.outcome != "waits"]
+            return len(ended) >= count
+
+        if not self._log.until(are_there, seconds):
+            name = self._api or "request"
+            raise FaultMissed(f"{len(ended)} of {count} {name}s within {seconds:g} s; seen:\n{self._log.show()}")
+        return ended
+
+    def show(self, last: int = SHOWN) -> str:
+        """The latest of them, one a line."""
+        return "\n".join(str(entry) for entry in self._those()[-last:])
+
+    def _those(self) -> list[Entry]:
+        return [
+            entry
+            for entry in self._log.entries()
+            if self._api in (None, entry.api) and self._client_id in (None, entry.client_id)
+        ]
