@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
+from barnabas.testing.arguments import DEFAULTS, HOST, is_number, refuse_unknown, texts
 from barnabas.testing.asking import create_topic
 from barnabas.testing.child import REASON_CHARACTERS, BrokerChild
 from barnabas.testing.errors import LocalBrokerError, TopicRefused
@@ -26,15 +27,7 @@ if TYPE_CHECKING:
     from barnabas.testing.interceptor import Interceptor
     from barnabas.testing.requests import RequestLog
 
-HOST = "127.0.0.1"
 PORT_MAX = 65_535
-
-DEFAULTS: Mapping[str, str] = {  # their reasons: in the class
-    "group.initial.rebalance.delay.ms": "0",
-    "group.min.session.timeout.ms": "10",
-    "offsets.topic.num.partitions": "1",
-    "transaction.state.log.num.partitions": "1",
-}
 OURS = {"listeners", "advertised.listeners", "log.dir", "log.dirs", "zookeeper.connect"}
 
 
@@ -90,10 +83,10 @@ class LocalBroker:
         taken = OURS & set(config or {})
         if taken:
             raise LocalBrokerError(f"{', '.join(sorted(taken))}: LocalBroker sets this itself")
-        if not _is_number(port) or not 0 <= port <= PORT_MAX:
+        if not is_number(port) or not 0 <= port <= PORT_MAX:
             raise LocalBrokerError(f"port: a number from 0 (any free port) to {PORT_MAX}, not {port!r}")
-        properties = {**DEFAULTS, **_texts(config)}
-        _refuse_unknown(properties)
+        properties = {**DEFAULTS, **texts(config)}
+        refuse_unknown(properties)
         self._topics = _partition_counts(topics)
         directory = None if data_dir is None else Path(fspath(data_dir)).absolute()
         self._host: _Host = _ChildHost(directory, properties) if process else _ThreadHost(directory, properties)
@@ -123,7 +116,7 @@ class LocalBroker:
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Create a topic and wait until it can be used; `config` are its properties."""
         self._check_running()
-        create_topic(self._port, name, partitions, _texts(config))
+        create_topic(self._port, name, partitions, texts(config))
 
     @property
     def faults(self) -> "Faults":
@@ -223,26 +216,6 @@ class LocalBroker:
         return "the broker is stopped: restart it" if self._started else "the broker was not started: use `with`"
 
 
-def _texts(config: Mapping[str, str] | None) -> Mapping[str, str]:
-    """Properties. LocalBrokerError for a value that is a number, for example, as tests without types have it."""
-    for name, value in (config or {}).items():
-        if not isinstance(value, str):
-            raise LocalBrokerError(f"{name}: a value is text, as in server.properties, not {value!r}")
-    return config or {}
-
-
-def _refuse_unknown(properties: Mapping[str, str]) -> None:
-    """LocalBrokerError for a misspelled property: in a test nothing else says that it has no effect."""
-    from barnabas.config.parse import ConfigError, parse_settings, settings_of
-
-    try:
-        _, unknown = parse_settings(settings_of(properties, "config"))
-    except ConfigError as error:
-        raise LocalBrokerError(str(error)) from error
-    if unknown:
-        raise LocalBrokerError("\n".join(unknown))
-
-
 def _partition_counts(topics: object) -> Mapping[str, int]:
     """Topic -> its number of partitions. LocalBrokerError for anything but names, or names with numbers."""
     if isinstance(topics, Mapping):
@@ -253,16 +226,12 @@ def _partition_counts(topics: object) -> Mapping[str, int]:
     else:
         counts = [] if topics is None else [(topics, None)]
     for name, count in counts:
-        if not isinstance(name, str) or not _is_number(count):
+        if not isinstance(name, str) or not is_number(count):
             raise LocalBrokerError(
                 "topics: a list of names, such as ['orders'], or names with numbers of partitions, such as"
                 f" {{'orders': 3}}; not {topics!r}"
             )
     return dict(counts)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 class _ThreadHost:

@@ -18,7 +18,7 @@ from barnabas.controller.store.store import MetadataStore
 from barnabas.storage.disk import InThread
 from barnabas.storage.memdisk import MemDisk
 from barnabas.world.net import Net
-from barnabas.world.world import REQUEST_THREADS, StoreConfig, World, real_world, run_inline, wall_clock_ms
+from barnabas.world.world import REQUEST_THREADS, OpenStore, StoreConfig, World, real_world, run_inline, wall_clock_ms
 
 WORKER_THREADS_MAX = 16  # that wait for the device at the same time
 
@@ -44,9 +44,12 @@ class Machine(Protocol):
 class DirectoryMachine:
     """A directory of the operating system. A broker that dies there leaves what it has written, unflushed or not."""
 
-    def __init__(self, log_directory: str, now_ms: Callable[[], int] = wall_clock_ms) -> None:
+    def __init__(
+        self, log_directory: str, now_ms: Callable[[], int] = wall_clock_ms, open_store: OpenStore | None = None
+    ) -> None:
         self.log_directory = log_directory
         self._now_ms = now_ms
+        self._open_store = open_store  # None: a store of its own, in the directory
 
     @contextmanager
     def world(self, net: Net) -> Iterator[World]:
@@ -54,7 +57,8 @@ class DirectoryMachine:
             ThreadPoolExecutor(WORKER_THREADS_MAX, thread_name_prefix="barnabas worker") as workers,
             ThreadPoolExecutor(REQUEST_THREADS, thread_name_prefix="barnabas request") as request_workers,
         ):
-            yield real_world(net, _in_threads(workers), _in_threads(request_workers), now_ms=self._now_ms)
+            world = real_world(net, in_threads(workers), in_threads(request_workers), now_ms=self._now_ms)
+            yield world if self._open_store is None else world._replace(open_store=self._open_store)
 
     def crash(self) -> None:
         """Nothing to do: cancelled, the broker has given up its files as they were."""
@@ -63,7 +67,9 @@ class DirectoryMachine:
         """The directory stays: it is the user's."""
 
 
-def _in_threads(threads: ThreadPoolExecutor) -> InThread:
+def in_threads(threads: ThreadPoolExecutor) -> InThread:
+    """Runs functions in these threads."""
+
     async def in_thread(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
         await trio.lowlevel.checkpoint_if_cancelled()
         token = trio.lowlevel.current_trio_token()
@@ -80,9 +86,10 @@ def _in_threads(threads: ThreadPoolExecutor) -> InThread:
 class MemoryMachine:
     """A disk in memory that can crash, and the embedded store beside it."""
 
-    def __init__(self, now_ms: Callable[[], int] = wall_clock_ms) -> None:
+    def __init__(self, now_ms: Callable[[], int] = wall_clock_ms, open_store: OpenStore | None = None) -> None:
         self.log_directory = "/memory"
         self._now_ms = now_ms
+        self._open_store = open_store or self._open_own_store
         self._disk = MemDisk(now_ms=now_ms)
         self._database: SqliteDatabase | None = None
 
@@ -98,7 +105,7 @@ class MemoryMachine:
         if self._database is not None:
             await self._database.close()
 
-    async def _open_store(self, config: StoreConfig, embedded_path: str) -> MetadataStore:
+    async def _open_own_store(self, config: StoreConfig, embedded_path: str) -> MetadataStore:
         # The database outlives each broker, as a file would, so that the next one finds the topics.
         if self._database is None:
             self._database = await open_sqlite_database(IN_MEMORY, run_inline, self._now_ms)

@@ -10,7 +10,7 @@ Versions (reference section 0): requests of the controller, fetchers and a stopp
 """
 
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 
 import trio
@@ -100,6 +100,10 @@ class Peers:
             return self.myself
         where = partial(self._metadata.endpoint, broker_id, self._config.inter_broker_listener)
         return self._remote(where, client_id, None if negotiates else self._versions)
+
+    def __iter__(self) -> Iterator[RemotePeer]:
+        """The peers that are open."""
+        return iter(list(self._open))
 
     def close(self) -> None:
         """Close all peers, when the broker stops."""

@@ -55,7 +55,7 @@ class Client(BlockingConnection):
     def produce_batch(self, topic: str, batch: bytes, *, partition: int = 0, acks: int = -1, name: str | None = None):
         data = m.ProduceRequest.PartitionProduceData(index=partition, records=batch)
         rows = [m.ProduceRequest.TopicProduceData(name=topic, partition_data=[data])]
-        request = m.ProduceRequest(acks=acks, timeout_ms=5000, transactional_id=name, topic_data=rows)
+        request = m.ProduceRequest(acks=acks, timeout_ms=600_000, transactional_id=name, topic_data=rows)
         return self(request).responses[0].partition_responses[0]
 
     def offset(self, topic: str, timestamp: int = LATEST, partition: int = 0, isolation_level: int = 0) -> int:
@@ -75,7 +75,7 @@ class Client(BlockingConnection):
         """The values from the beginning of a partition up to its high watermark."""
         row = self(self.fetch(topic, self.offset(topic, EARLIEST, partition), partition=partition, max_wait_ms=0))
         records = read_all_records(bytes(row.responses[0].partitions[0].records or b""))
-        return [bytes(record.value) for record in records]
+        return [bytes(record.value) for _, record in records]
 
     def find_coordinator(self, key: str, key_type: int = GROUP) -> None:
         """Wait until the group (or transactional id) has a coordinator."""

@@ -1,0 +1,39 @@
+"""The arguments that `LocalBroker` and `LocalCluster` have in common (pure)."""
+
+from collections.abc import Mapping
+
+from barnabas.testing.errors import LocalBrokerError
+
+HOST = "127.0.0.1"
+
+DEFAULTS: Mapping[str, str] = {  # their reasons: in `LocalBroker`
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "10",
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+}
+
+
+def texts(config: Mapping[str, str] | None) -> Mapping[str, str]:
+    """Properties. LocalBrokerError for a value that is a number, for example, as tests without types have it."""
+    for name, value in (config or {}).items():
+        if not isinstance(value, str):
+            raise LocalBrokerError(f"{name}: a value is text, as in server.properties, not {value!r}")
+    return config or {}
+
+
+def refuse_unknown(properties: Mapping[str, str]) -> None:
+    """LocalBrokerError for a misspelled property: in a test nothing else says that it has no effect."""
+    from barnabas.config.parse import ConfigError, parse_settings, settings_of
+
+    try:
+        _, unknown = parse_settings(settings_of(properties, "config"))
+    except ConfigError as error:
+        raise LocalBrokerError(str(error)) from error
+    if unknown:
+        raise LocalBrokerError("\n".join(unknown))
+
+
+def is_number(value: object) -> bool:
+    """Whether it is an integer, and neither True nor False."""
+    return isinstance(value, int) and not isinstance(value, bool)

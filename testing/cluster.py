@@ -1,0 +1,496 @@
+"""`LocalCluster`: several brokers for a test, with replication and elections, reached over TCP like any others (edge).
+
+    with LocalCluster(3, topics={"orders": (6, 3)}) as cluster:
+        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+        cluster.kill(cluster.leader("orders", 0))
+
+All brokers run on one thread and one trio loop, and have one metadata store with a session for each (`sessions.py`).
+They have a listener for clients and one for each other (`network.py`). Each has a disk in memory, or a directory.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from os import PathLike, fspath
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Literal, Self
+
+from barnabas.testing.arguments import DEFAULTS, is_number, refuse_unknown, texts
+from barnabas.testing.asking import create_topic, elect_preferred, find_coordinator, prefer
+from barnabas.testing.cluster_loop import ClusterLoop
+from barnabas.testing.errors import LocalBrokerError, TopicRefused
+from barnabas.testing.member import ClusterBroker
+from barnabas.testing.network import CLIENTS, STORE, Party
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC
+from barnabas.world.metadata import PartitionInfo
+
+OURS = {
+    "broker.id",
+    "node.id",
+    "listeners",
+    "advertised.listeners",
+    "listener.security.protocol.map",
+    "inter.broker.listener.name",
+    "security.inter.broker.protocol",
+    "log.dir",
+    "log.dirs",
+    "zookeeper.connect",
+}
+SIZE_MAX = 100
+SECONDS = 5.0  # that a wait takes at most, unless the test says otherwise
+PACE_SECONDS = 0.001  # between two looks of a wait
+GROUP = 0
+TRANSACTION = 1
+
+TopicPartitions = Mapping[tuple[str, int], int]
+Replicas = Mapping[tuple[str, int], Iterable[int]]
+
+
+class LocalCluster:
+    """`size` brokers with the ids 1, 2, 3 …, on free ports of 127.0.0.1.
+
+    `size`       how many brokers
+    `topics`     names with (number of partitions, number of replicas); what does not exist in `data_dir` is created
+    `config`     Kafka's broker properties, by their names, over the defaults below, for all brokers
+    `data_dir`   where the data are, one directory for each broker; None: in memory
+
+    The defaults are those of `LocalBroker`, and as many replicas of the internal topics, and of topics that are created
+    without a number, as there are brokers, but at most three. Everything may be called from any thread, but only one
+    thread may start, stop and kill. Every failure raises a LocalBrokerError with the reason.
+    """
+
+    def __init__(
+        self,
+        size: int = 3,
+        *,
+        topics: Mapping[str, tuple[int, int]] | None = None,
+        config: Mapping[str, str] | None = None,
+        data_dir: str | PathLike[str] | None = None,
+    ) -> None:
+        if not is_number(size) or not 1 <= size <= SIZE_MAX:
+            raise LocalBrokerError(f"size: a number of brokers from 1 to {SIZE_MAX}, not {size!r}")
+        taken = OURS & set(config or {})
+        if taken:
+            raise LocalBrokerError(f"{', '.join(sorted(taken))}: LocalCluster sets this itself")
+        properties = {**DEFAULTS, **_replicated(min(size, 3)), **texts(config)}
+        refuse_unknown(properties)
+        self._topics = _sizes(topics, size)
+        directory = None if data_dir is None else Path(fspath(data_dir)).absolute()
+        self._loop = ClusterLoop(size, properties, directory)
+        self.clock = self._loop.clock
+        self._started = False
+        self._closed = False
+        self._is_changed = False  # since it was whole
+
+    @property
+    def brokers(self) -> Mapping[int, ClusterBroker]:
+        """The brokers by their ids, also those that do not run."""
+        return MappingProxyType(self._loop.brokers)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` of every broker, for clients."""
+        self._check_open()
+        return ",".join(broker.bootstrap_servers for broker in self._loop.brokers.values())
+
+    # -- start and end
+
+    def start(self, broker_id: int | None = None) -> Self:
+        """Start all brokers and wait until they serve and know each other (`with` does this).
+
+        With an id, start one broker again on its ports and data, after `stop` or `kill`, and wait until it serves.
+        """
+        self._check_not_closed()
+        if broker_id is not None:
+            self._start(self._broker(broker_id))
+            return self
+        if self._started:
+            raise LocalBrokerError("the cluster runs already")
+        self._started = True
+        try:
+            self._loop.begin()
+            with self.clock.running():
+                self._loop.run(self._loop.brokers.values())
+                self._await_acquaintance()
+            for name, (partitions, replicas) in self._topics.items():
+                try:
+                    self.create_topic(name, partitions, replicas)
+                except TopicRefused as refused:
+                    if refused.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                        raise
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """End all brokers, and drop data that are not in `data_dir` (the end of `with` does this)."""
+        if not self._closed:
+            self._closed = True
+            self._loop.close()
+
+    def __enter__(self) -> Self:
+        try:
+            return self if self._started else self.start()
+        except BaseException:
+            self.close()  # there is no `with` block that would
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- what is so
+
+    def create_topic(
+        self, name: str, partitions: int = 1, replicas: int | None = None, config: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic and wait until all its replicas are in sync; without `replicas` as the brokers' default."""
+        given = texts(config)
+        self._at_controller(
+            lambda port: create_topic(port, name, partitions, given, -1 if replicas is None else replicas)
+        )
+        self._await_topic(name, range(partitions))
+
+    def leader(self, topic: str, partition: int = 0, *, seconds: float = SECONDS) -> int:
+        """The broker that leads a partition, as soon as the brokers agree on one."""
+        self._check_topic(topic, partition)
+        found: list[int] = []
+
+        def look() -> bool:
+            found[:] = [each for each in [self._leader(topic, partition)] if each is not None]
+            return bool(found)
+
+        self._wait(look, seconds, f"no broker leads partition {partition} of {topic!r}")
+        return found[0]
+
+    def isr(self, topic: str, partition: int = 0, *, seconds: float = SECONDS) -> set[int]:
+        """The in-sync replicas of a partition, as its leader has them."""
+        leader = self.leader(topic, partition, seconds=seconds)
+        return self._loop.call(lambda: self._isr_at(leader, topic, partition))
+
+    def coordinator(
+        self, group: str | None = None, *, transactional_id: str | None = None, seconds: float = SECONDS
+    ) -> int:
+        """The broker that coordinates a group, or the transactions of an id; it need not exist."""
+        key, key_type = _one_of(group, transactional_id)
+        found: list[int] = []
+
+        def look() -> bool:
+            with suppress(OSError):
+                broker_id, error = find_coordinator(self._reachable().port, key, key_type)
+                if error == ErrorCode.NONE:
+                    found.append(broker_id)
+            return bool(found)
+
+        self._wait(look, seconds, f"{key!r} has no coordinator")
+        return found[0]
+
+    def wait_for(
+        self, *, isr: Replicas | None = None, leader: TopicPartitions | None = None, seconds: float = SECONDS
+    ) -> None:
+        """Wait until partitions have these in-sync replicas and leaders, such as `isr={("orders", 0): {1, 3}}`."""
+        in_sync = {key: set(replicas) for key, replicas in (isr or {}).items()}
+        leaders = dict(leader or {})
+        for topic, partition in (*in_sync, *leaders):
+            self._check_topic(topic, partition)
+        state: dict[tuple[str, int], object] = {}
+
+        def look() -> bool:
+            state.clear()
+            for key, wanted in leaders.items():
+                found = self._leader(*key)
+                if found != wanted:
+                    state[key] = f"leader {found}"
+            for key, replicas in in_sync.items():
+                at = self._leader(*key)
+                seen = None if at is None else self._loop.call(partial(self._isr_at, at, *key))
+                if seen != replicas:
+                    state[key] = f"leader {at}, in sync {seen}"
+            return not state
+
+        self._wait(look, seconds, lambda: "; ".join(f"{key[0]}-{key[1]}: {seen}" for key, seen in state.items()))
+
+    # -- changes
+
+    def kill(self, broker_id: int, failover: Literal["now", "session"] = "now") -> None:
+        """End a broker like `kill -9`: what it has written is there at its next start.
+
+        The others notice it now, or with "session" when its session with the store has timed out, as in production;
+        `clock.advance` shortens that.
+        """
+        broker = self._running(broker_id)
+        if failover not in {"now", "session"}:
+            raise LocalBrokerError(f"failover: 'now' or 'session', not {failover!r}")
+        self._is_changed = True
+        if failover == "session":
+            self._loop.call(lambda: self._loop.store.linger(broker_id))
+        self._loop.call(broker.life.die)
+        broker.await_end()
+
+    def stop(self, broker_id: int) -> None:
+        """Stop a broker cleanly: it hands its partitions over before."""
+        broker = self._running(broker_id)
+        self._is_changed = True
+        with self.clock.running():
+            self._loop.call(broker.life.stop)
+            broker.await_end()
+
+    def restart(self, broker_id: int) -> None:
+        """Start a broker again; stops a running one first."""
+        if self._broker(broker_id).is_running:
+            self.stop(broker_id)
+        self.start(broker_id)
+
+    def _start(self, broker: ClusterBroker) -> None:
+        if broker.is_running:
+            raise LocalBrokerError(f"broker {broker.id} runs already")
+        with self.clock.running():
+            self._loop.run([broker])
+
+    def freeze(self, broker_id: int) -> None:
+        """Let nothing reach or leave a broker, as if its process were stopped, until `thaw`."""
+        self._running(broker_id)
+        self._is_changed = True
+        self._loop.call(lambda: self._loop.links.freeze(broker_id))
+
+    def thaw(self, broker_id: int) -> None:
+        """Undo `freeze`."""
+        if not self._broker(broker_id).is_frozen:
+            raise LocalBrokerError(f"broker {broker_id} is not frozen")
+        self._loop.call(lambda: self._loop.links.thaw(broker_id))
+
+    def cut(self, sender: Party, receiver: Party, *, both: bool = True) -> None:
+        """Let nothing that one party sends reach the other, nor, with `both`, the other way round, until `heal`.
+
+        A party is the id of a broker, "clients" or "store".
+        """
+        parties = (sender, receiver)
+        for each in parties:
+            if each not in (CLIENTS, STORE):
+                self._broker(each)
+        if sender == receiver or not any(is_number(each) for each in parties):
+            raise LocalBrokerError(f"cut: there is no link between {sender!r} and {receiver!r}")
+        self._is_changed = True
+
+        def cut() -> None:
+            self._loop.links.cut(sender, receiver)
+            if both:
+                self._loop.links.cut(receiver, sender)
+
+        self._loop.call(cut)
+
+    def heal(self) -> None:
+        """Undo every `cut`."""
+        self._check_open()
+        self._loop.call(self._loop.links.heal)
+
+    def recover(self, *, seconds: float = 30.0) -> None:
+        """Undo cuts, frozen brokers and a stopped clock, start what does not run, and wait until all is in sync."""
+        self._check_open()
+        self.clock.resume()
+        if not self._is_changed:
+            return
+        for broker in self.brokers.values():
+            if broker.is_frozen:
+                self.thaw(broker.id)
+        self.heal()
+        for broker in self.brokers.values():
+            if not broker.is_running:
+                self._start(broker)
+        self._await_acquaintance(seconds)
+        view = self._reachable().parts.metadata
+        keys = self._loop.call(lambda: [(key.topic, key.partition) for key in view.partitions()])
+        self.wait_for(isr={key: self._replicas(*key) for key in keys}, seconds=seconds)
+        self._is_changed = False
+
+    def move_leader(self, topic: str, partition: int = 0, *, to: int, seconds: float = SECONDS) -> None:
+        """Make another in-sync replica the leader, and the preferred one."""
+        self._running(to)
+        replicas = self._replicas(topic, partition)
+        if to not in replicas:
+            raise LocalBrokerError(f"broker {to} has no replica of {topic}-{partition}, only {sorted(replicas)} have")
+        in_sync = f"broker {to} is not in sync with {topic}-{partition}"
+        self._wait(lambda: to in self.isr(topic, partition, seconds=seconds), seconds, in_sync)
+        order = [to, *(each for each in replicas if each != to)]
+        self._demand(lambda port: prefer(port, topic, partition, order), f"{topic}-{partition} keeps its replicas")
+        self._wait(lambda: self._replicas(topic, partition) == order, seconds, f"broker {to} is not preferred")
+        self._demand(lambda port: elect_preferred(port, topic, partition), f"broker {to} is not elected")
+        self.wait_for(leader={(topic, partition): to}, seconds=seconds)
+
+    def move_coordinator(
+        self,
+        group: str | None = None,
+        *,
+        transactional_id: str | None = None,
+        to: int,
+        seconds: float = SECONDS,
+    ) -> None:
+        """Make another broker the coordinator of a group, or of the transactions of an id."""
+        key, key_type = _one_of(group, transactional_id)
+        self.coordinator(group, transactional_id=transactional_id, seconds=seconds)
+        parts = self._reachable().parts
+        placement = parts.groups.placement if key_type == GROUP else parts.transactions.placement
+        topic = GROUP_TOPIC if key_type == GROUP else TRANSACTION_TOPIC
+        partition = self._loop.call(lambda: placement.partition_of(key))
+        self._await_topic(topic, [partition])
+        self.move_leader(topic, partition, to=to, seconds=seconds)
+
+    # -- looking
+
+    def _broker(self, broker_id: object) -> ClusterBroker:
+        self._check_open()
+        broker = None
+        if isinstance(broker_id, int) and not isinstance(broker_id, bool):
+            broker = self._loop.brokers.get(broker_id)
+        if broker is None:
+            raise LocalBrokerError(f"there is no broker {broker_id!r}, only {sorted(self._loop.brokers)}")
+        return broker
+
+    def _running(self, broker_id: object) -> ClusterBroker:
+        broker = self._broker(broker_id)
+        if not broker.is_running:
+            raise LocalBrokerError(f"broker {broker_id} does not run")
+        return broker
+
+    def _reachable(self) -> ClusterBroker:
+        """A broker that runs and can be reached by all."""
+        whole = self._whole()
+        if not whole:
+            raise LocalBrokerError("no broker runs that is neither frozen nor cut off")
+        return whole[0]
+
+    def _whole(self) -> list[ClusterBroker]:
+        self._check_open()
+        links = self._loop.links
+        return [each for each in self._loop.brokers.values() if each.is_running and not links.is_cut_off(each.id)]
+
+    def _leader(self, topic: str, partition: int) -> int | None:
+        """The leader on which all brokers that can be reached agree, if it runs."""
+        brokers = self._whole()
+        seen = self._loop.call(lambda: {each.parts.metadata.leader_of(topic, partition) for each in brokers})
+        if len(seen) != 1:
+            return None
+        (leader,) = seen
+        if leader is None or leader not in self._loop.brokers or not self._loop.brokers[leader].is_running:
+            return None
+        return leader if self._loop.call(lambda: self._isr_at(leader, topic, partition)) else None
+
+    def _isr_at(self, leader: int, topic: str, partition: int) -> set[int]:
+        """The in-sync replicas as this broker has them; none if it does not lead. On the loop."""
+        replica = self._loop.brokers[leader].parts.replicas.get(topic, partition)
+        return set() if isinstance(replica, ErrorCode) or not replica.is_leader else set(replica.in_sync_replicas)
+
+    def _info(self, topic: str, partition: int) -> PartitionInfo | None:
+        """What the brokers know of a partition; None if one of them knows nothing."""
+        brokers = self._whole()
+        found = self._loop.call(lambda: [each.parts.metadata.partition(topic, partition) for each in brokers])
+        return found[0] if found and None not in found else None
+
+    def _replicas(self, topic: str, partition: int) -> list[int]:
+        self._check_topic(topic, partition)
+        info = self._info(topic, partition)
+        return [] if info is None else list(info.replicas)
+
+    def _await_topic(self, topic: str, partitions: Iterable[int], seconds: float = 30.0) -> None:
+        """Wait until all brokers know these partitions, and all replicas are in sync."""
+        keys = [(topic, each) for each in partitions]
+        self._wait(lambda: all(map(self._is_known, keys)), seconds, f"topic {topic!r} is not there")
+        self.wait_for(isr={key: self._replicas(*key) for key in keys}, seconds=seconds)
+
+    def _is_known(self, key: tuple[str, int]) -> bool:
+        return self._info(*key) is not None
+
+    def _check_topic(self, topic: str, partition: int) -> None:
+        """LocalBrokerError for a partition that no broker knows."""
+        brokers = self._whole()
+        known = self._loop.call(lambda: [each.parts.metadata.partition(topic, partition) for each in brokers])
+        if not any(known):
+            raise LocalBrokerError(f"there is no partition {partition!r} of a topic {topic!r}")
+
+    def _await_acquaintance(self, seconds: float = 30.0) -> None:
+        def look() -> bool:
+            running = {each.id for each in self._loop.brokers.values() if each.is_running}
+            known = [self._loop.brokers[each].parts.metadata.brokers.keys() for each in running]
+            return all(each == running for each in known)
+
+        self._wait(lambda: self._loop.call(look), seconds, "the brokers do not all know each other")
+
+    # -- asking
+
+    def _at_controller(self, act: Callable[[int], None]) -> None:
+        """Call this with the port of the controller; again if there is another one meanwhile."""
+        deadline = time.monotonic() + SECONDS
+        while True:
+            controller = self._loop.call(lambda: self._reachable().parts.metadata.controller_id)
+            try:
+                return act(self._loop.brokers.get(controller, self._reachable()).port)
+            except TopicRefused as refused:
+                if refused.code != ErrorCode.NOT_CONTROLLER or time.monotonic() > deadline:
+                    raise
+            time.sleep(PACE_SECONDS)
+
+    def _demand(self, act: Callable[[int], ErrorCode], what: str) -> None:
+        """Have the controller do something; LocalBrokerError with its reason if it refuses."""
+        answers: list[ErrorCode] = []
+
+        def demand() -> bool:
+            with suppress(OSError):
+                self._at_controller(lambda port: answers.append(act(port)))
+            return bool(answers) and answers[-1] != ErrorCode.NOT_CONTROLLER
+
+        self._wait(demand, SECONDS, what)
+        if answers[-1] not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
+            raise LocalBrokerError(f"{what}: {answers[-1].name}")
+
+    def _wait(self, look: Callable[[], bool], seconds: float, what: str | Callable[[], str]) -> None:
+        """Wait until this is true; LocalBrokerError with what is missing when it does not come."""
+        deadline = time.monotonic() + seconds
+        while not look():
+            if time.monotonic() > deadline:
+                missing = what if isinstance(what, str) else what()
+                raise LocalBrokerError(f"not within {seconds:g} s: {missing}")
+            time.sleep(PACE_SECONDS)
+
+    def _check_open(self) -> None:
+        self._check_not_closed()
+        if not self._started:
+            raise LocalBrokerError("the cluster was not started: use `with`")
+
+    def _check_not_closed(self) -> None:
+        if self._closed:
+            raise LocalBrokerError("the cluster was closed: its `with` block is over")
+
+
+def _replicated(replicas: int) -> Mapping[str, str]:
+    names = ("default.replication.factor", "offsets.topic.replication.factor")
+    return dict.fromkeys((*names, "transaction.state.log.replication.factor"), str(replicas)) | {
+        "transaction.state.log.min.isr": str(min(replicas, 2))
+    }
+
+
+def _sizes(topics: object, size: int) -> Mapping[str, tuple[int, int]]:
+    """Topic -> (partitions, replicas). LocalBrokerError for anything else."""
+    if topics is not None and not isinstance(topics, Mapping):
+        raise LocalBrokerError(f"topics: names with sizes, such as {{'orders': (6, 3)}}; not {topics!r}")
+    sizes = dict(topics or {})
+    for name, given in sizes.items():
+        is_pair = isinstance(given, tuple) and len(given) == 2 and all(map(is_number, given))
+        if not isinstance(name, str) or not is_pair:
+            raise LocalBrokerError(f"topics: (number of partitions, number of replicas) of {name!r}, not {given!r}")
+        if given[1] > size:
+            raise LocalBrokerError(f"topics: {name!r} cannot have {given[1]} replicas on {size} brokers")
+    return sizes
+
+
+def _one_of(group: str | None, transactional_id: str | None) -> tuple[str, int]:
+    """What is coordinated, and its kind. LocalBrokerError unless exactly one is given."""
+    if group is not None and transactional_id is None:
+        return group, GROUP
+    if transactional_id is not None and group is None:
+        return transactional_id, TRANSACTION
+    raise LocalBrokerError("either a group or a transactional_id has a coordinator")

@@ -1,0 +1,131 @@
+"""One broker of a `LocalCluster` (edge): its machine and ports, which outlive it, and at most one life at a time."""
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, TypeVar
+
+from barnabas.broker.interception import Interception
+from barnabas.config.live import BrokerConfig
+from barnabas.config.parse import ConfigError
+from barnabas.testing.arguments import HOST
+from barnabas.testing.clock import BrokerClock
+from barnabas.testing.errors import LocalBrokerError
+from barnabas.testing.life import BrokerLife
+from barnabas.testing.machine import Machine
+from barnabas.testing.network import ClusterNet, Links
+from barnabas.testing.thread import END_SECONDS, START_SECONDS
+from barnabas.world.net import SocketBuffers
+
+if TYPE_CHECKING:
+    from barnabas.broker.call import Broker
+
+FOR_CLIENTS = "PLAINTEXT"
+FOR_BROKERS = "BROKERS"
+
+Value = TypeVar("Value")
+
+
+class ClusterBroker:
+    """A broker of the cluster, over all its lives."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        properties: Mapping[str, str],
+        machine: Machine,
+        links: Links,
+        clock: BrokerClock,
+        interception: Interception | None = None,
+    ) -> None:
+        self.id = broker_id
+        self.clock = clock
+        self.interception = interception
+        self._properties = properties
+        self._machine = machine
+        self._links = links
+        self._ports = {FOR_CLIENTS: 0, FOR_BROKERS: 0}
+        self._life: BrokerLife | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port`, for clients that begin at this broker; the same in all its lives."""
+        return f"{HOST}:{self.port}"
+
+    @property
+    def port(self) -> int:
+        """Where it listens for clients. LocalBrokerError before its first start."""
+        port = self._ports[FOR_CLIENTS]
+        if port == 0:
+            raise LocalBrokerError(f"broker {self.id} was not started: use `with`")
+        return port
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and neither stopped nor killed; a frozen broker runs."""
+        return self._life is not None
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether `freeze` holds it."""
+        return self._links.is_frozen(self.id)
+
+    @property
+    def life(self) -> BrokerLife:
+        """The life that runs; LocalBrokerError when there is none."""
+        if self._life is None:
+            raise LocalBrokerError(f"broker {self.id} does not run")
+        return self._life
+
+    @property
+    def parts(self) -> "Broker":
+        """The live parts of the running broker, for use on its loop."""
+        built = self.life.broker
+        if built is None:
+            raise LocalBrokerError(f"broker {self.id} is not ready")
+        return built
+
+    # -- for the cluster
+
+    def begin(self) -> BrokerLife:
+        """A new life, which the caller runs on the loop. LocalBrokerError for properties that contradict each other."""
+        listeners = ",".join(f"{name}://{HOST}:{port}" for name, port in self._ports.items())
+        try:
+            config = BrokerConfig(
+                {
+                    **self._properties,
+                    "broker.id": str(self.id),
+                    "listeners": listeners,
+                    "listener.security.protocol.map": f"{FOR_CLIENTS}:PLAINTEXT,{FOR_BROKERS}:PLAINTEXT",
+                    "inter.broker.listener.name": FOR_BROKERS,
+                    "log.dirs": self._machine.log_directory,
+                }
+            )
+        except ConfigError as error:
+            raise LocalBrokerError(str(error)) from error
+        buffers = SocketBuffers(config.socket_send_buffer_bytes, config.socket_receive_buffer_bytes)
+        net = ClusterNet(self.id, self._links, buffers)
+        self._life = BrokerLife(config, self._machine, self.interception, net)
+        return self._life
+
+    def await_ready(self) -> None:
+        """Wait until it serves; LocalBrokerError says what made that impossible."""
+        try:
+            serving = _result(self.life.ready, START_SECONDS, f"broker {self.id} does not serve")
+        except BaseException:
+            self._life = None
+            raise
+        for endpoint in serving.advertised:
+            self._ports[endpoint.listener] = endpoint.port
+
+    def await_end(self) -> None:
+        """Wait for the end of its life. LocalBrokerError says what had ended it, if that was neither stop nor kill."""
+        life = self.life
+        self._life = None
+        _result(life.ended, END_SECONDS, f"broker {self.id} has not ended")
+
+
+def _result(future: "Future[Value]", seconds: float, what: str) -> Value:
+    try:
+        return future.result(seconds)
+    except TimeoutError:
+        raise LocalBrokerError(f"{what} after {seconds:g} s") from None
