@@ -21,8 +21,10 @@ from barnabas.testing.arguments import DEFAULTS, is_number, refuse_unknown, text
 from barnabas.testing.asking import create_topic, elect_preferred, find_coordinator, prefer
 from barnabas.testing.cluster_loop import ClusterLoop
 from barnabas.testing.errors import LocalBrokerError, TopicRefused
+from barnabas.testing.faults import Faults
 from barnabas.testing.member import ClusterBroker
 from barnabas.testing.network import CLIENTS, STORE, Party
+from barnabas.testing.requests import RequestLog
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.world.metadata import PartitionInfo
@@ -95,6 +97,22 @@ class LocalCluster:
         """`host:port` of every broker, for clients."""
         self._check_open()
         return ",".join(broker.bootstrap_servers for broker in self._loop.brokers.values())
+
+    @property
+    def faults(self) -> Faults:
+        """What the brokers do wrong to clients."""
+        self._check_open()
+        for broker in self.brokers.values():
+            broker.interceptor.want_pictures()
+        return self._loop.faults
+
+    @property
+    def requests(self) -> RequestLog:
+        """The requests of clients to all brokers, from the first use of this on."""
+        self._check_open()
+        for broker in self.brokers.values():
+            broker.interceptor.is_logging = True
+        return self._loop.log
 
     # -- start and end
 

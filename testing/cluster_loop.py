@@ -16,12 +16,15 @@ from barnabas.replication.logs.directory import EMBEDDED_STORE_FILE
 from barnabas.storage.disk import InThread
 from barnabas.testing.clock import BrokerClock
 from barnabas.testing.errors import LocalBrokerError
+from barnabas.testing.faults import Faults
+from barnabas.testing.interceptor import Interceptor
 from barnabas.testing.life import BrokerLife
 from barnabas.testing.loop import Loop
 from barnabas.testing.machine import DirectoryMachine, Machine, MemoryMachine, in_threads
 from barnabas.testing.member import ClusterBroker
 from barnabas.testing.network import Links
 from barnabas.testing.passing_time import spare_the_living
+from barnabas.testing.requests import RequestLog
 from barnabas.testing.sessions import ClusterStore
 from barnabas.testing.thread import END_SECONDS, START_SECONDS, LoopThread
 from barnabas.world.world import StoreConfig, run_inline
@@ -37,9 +40,13 @@ class ClusterLoop:
         self._loop = Loop()
         self.clock = BrokerClock(self._loop)
         self.clock.before_jump = self._before_jump
+        self.faults = Faults()  # of all brokers
+        self.log = RequestLog()
         self._directory = directory
         self.brokers = {
-            each: ClusterBroker(each, properties, self._machine(each), self.links, self.clock)
+            each: ClusterBroker(
+                each, properties, self._machine(each), self.links, self.clock, Interceptor(self.faults, self.log)
+            )
             for each in range(1, size + 1)
         }
         self._store: ClusterStore | None = None
@@ -76,6 +83,7 @@ class ClusterLoop:
 
     def close(self) -> None:
         """End all brokers and the thread."""
+        self.faults.close()
         self.clock.resume()
         lives = [broker.life for broker in self.brokers.values() if broker.is_running]
         for life in lives:

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
-from barnabas.broker.interception import Interception
 from barnabas.config.live import BrokerConfig
 from barnabas.config.parse import ConfigError
 from barnabas.testing.arguments import HOST
 from barnabas.testing.clock import BrokerClock
 from barnabas.testing.errors import LocalBrokerError
+from barnabas.testing.interceptor import Interceptor
 from barnabas.testing.life import BrokerLife
 from barnabas.testing.machine import Machine
 from barnabas.testing.network import ClusterNet, Links
@@ -35,11 +35,11 @@ class ClusterBroker:
         machine: Machine,
         links: Links,
         clock: BrokerClock,
-        interception: Interception | None = None,
+        interceptor: Interceptor,
     ) -> None:
         self.id = broker_id
         self.clock = clock
-        self.interception = interception
+        self.interceptor = interceptor
         self._properties = properties
         self._machine = machine
         self._links = links
@@ -104,7 +104,7 @@ class ClusterBroker:
             raise LocalBrokerError(str(error)) from error
         buffers = SocketBuffers(config.socket_send_buffer_bytes, config.socket_receive_buffer_bytes)
         net = ClusterNet(self.id, self._links, buffers)
-        self._life = BrokerLife(config, self._machine, self.interception, net)
+        self._life = BrokerLife(config, self._machine, self.interceptor, net)
         return self._life
 
     def await_ready(self) -> None:

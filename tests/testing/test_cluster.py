@@ -7,6 +7,7 @@ import time
 import pytest
 
 from barnabas.testing import LocalBrokerError, LocalCluster
+from barnabas.wire import messages as m
 from tests.testing.client import Client, eventually
 
 ALL = {1, 2, 3}
@@ -222,6 +223,23 @@ def test_the_data_of_a_directory_are_there_for_the_next_cluster(tmp_path):
     with LocalCluster(3, topics=sizes, data_dir=tmp_path) as cluster:
         assert values(cluster) == [b"a", b"b"]
         cluster.wait_for(isr={ORDERS: ALL, ("orders", 1): ALL})
+
+
+def test_faults_and_the_request_log_are_those_of_all_brokers(cluster):
+    requests = cluster.requests("ListOffsets")
+    fault = cluster.faults.fail("ListOffsets", "NOT_LEADER_OR_FOLLOWER", topic="orders", partition=0, times=1)
+    for broker in cluster.brokers.values():
+        with Client(broker.bootstrap_servers) as client:
+            client.send_off(offsets_request())
+            client.response()
+    assert fault.fired == 1
+    assert len(requests) == 3
+
+
+def offsets_request() -> m.ListOffsetsRequest:
+    asked = m.ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-1)
+    topics = [m.ListOffsetsRequest.ListOffsetsTopic(name="orders", partitions=[asked])]
+    return m.ListOffsetsRequest(replica_id=-1, topics=topics)
 
 
 def test_one_broker_is_a_cluster_too():
