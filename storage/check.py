@@ -347,7 +347,7 @@ class _SegmentCheck:
                 self.with_data.discard(header.producer_id)
             elif header is not None and header.is_transactional:
                 self.with_data.add(header.producer_id)
-        # Also of a batch whose checksum is wrong, which is a finding of its own.
+        # A batch whose checksum is wrong counts, too: that is a finding of its own.
         except (CorruptRecords, InvariantBroken) as error:
             yield Finding(path, span.position, str(error))
             return

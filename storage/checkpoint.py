@@ -90,7 +90,7 @@ def read_checkpoint(disk: Disk, path: str) -> dict[TopicPartition, int]:
 
 def write_checkpoint(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Replace the checkpoint, atomically and durably. Blocking: long."""
-    # The whole file, because a torn or mixed checkpoint would give a log a wrong offset.
+    # The whole file is replaced, because a torn or mixed checkpoint would give a log a wrong offset.
     disk.replace_file(path, format_checkpoint(offsets).encode())
 
 

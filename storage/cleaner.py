@@ -97,7 +97,8 @@ class Cleaning:
         self._window_bytes = max(window_bytes, WINDOW_BYTES_MIN)
         self._now_ms = now_ms
 
-        # A copy of the row: the pass runs in a thread, while the event loop may roll new segments.
+        # The pass has a copy of the row: it runs in a thread, while the event loop may roll new
+        # segments.
         self._segments = [segment for segment in log.segments if segment.base_offset < part.end_offset]
         self._aborting = [segment for segment in log.segments if segment.has_aborted]
         self._offsets = OffsetMap(keys_max)
@@ -182,8 +183,8 @@ class Cleaning:
             if replacement is None or not replacement.is_begun:
                 _remove_unfinished(log_store)
             else:
-                # Stage 5. The caller writes the cleaner checkpoint only after the pass, so it never precedes the
-                # renames.
+                # This is stage 5. The caller writes the cleaner checkpoint only after the pass, so
+                # it never precedes the renames.
                 log_store.disk.sync_directory(log_store.directory)
 
     def _read(

@@ -324,7 +324,8 @@ def _walk(window: bytes) -> Iterator[tuple[int, int, BatchHeader | None]]:
             if size_bytes - position < BATCH_OVERHEAD_BYTES:
                 return
 
-            # An entry that is cut off at the end of the window: the caller reads again from its begin.
+            # An entry is cut off at the end of the window, and the caller reads again from its
+            # begin.
             header = read_batch_header(window, position)
             end = position + LENGTH_OVERHEAD_BYTES + header.batch_length
             if end > size_bytes:

@@ -94,7 +94,8 @@ class StorageError(Exception):
 class HalfDone(StorageError):
     """An operation that failed half way. Its result is unusable, so it is never treated as a shortage."""
 
-    # Even if its cause is a shortage: the files contradict the memory, so the directory has to go offline.
+    # The cause may even be a shortage: the files contradict the memory, so the directory has to go
+    # offline.
     is_shortage = False
     is_failed_sync = False
 
@@ -244,7 +245,8 @@ def parent_of(path: str) -> str:
 
 def make_durable_directory(disk: Disk, path: str) -> None:
     """Make a directory and its missing parents, and sync each new name. Blocking: long."""
-    # One directory at a time, from the top: each parent's sync makes one name durable.
+    # The directories are made one at a time, from the top: each parent's sync makes one name
+    # durable.
     missing = []
     while not disk.exists(path):
         missing.append(path)

@@ -122,7 +122,7 @@ def _log_rows(disk: Disk, path: str, base: int, *, records: bool = False) -> Ite
             yield _batch_row(span, data) if span.magic == BATCH_MAGIC else _message_row(span, data)
             if records:
                 yield from _record_rows(topic_of(path.rpartition("/")[0]), span, data)
-        # Bytes that are no whole entry, after a crash for example: recovery cuts the log there.
+        # These bytes are no whole entry, after a crash for example: recovery cuts the log there.
         if end_position < file.size_bytes():
             yield {"position": end_position, "bytes_left_over": file.size_bytes() - end_position}
     finally:

@@ -139,7 +139,8 @@ def find_entry(file: File, position: int, end_position: int, offset: int) -> Ent
         base_offset, length, magic, last_offset_delta = unpack(window, at)
         last_offset = base_offset + last_offset_delta if magic >= BATCH_MAGIC else base_offset
 
-        # Damage of the disk since then. Without this check a length of 0 would make the loop endless.
+        # The disk may be damaged since then. Without this check a length of 0 would make the loop
+        # endless.
         if length < SMALLEST_ENTRY_BYTES - LENGTH_OVERHEAD_BYTES or last_offset < base_offset:
             raise CorruptRecords(f"{file.path}: no entry at position {position}")
         if last_offset >= offset:

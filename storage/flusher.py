@@ -148,7 +148,8 @@ class Flusher:
             task_status.started()
             while True:
                 await self._wake.wait()
-                # A new event before the directories are looked at: a log that joins from now on wakes the task again.
+                # The event is new before the directories are looked at: a log that joins from now
+                # on wakes the task again.
                 self._wake = trio.Event()
                 # A directory with a task is skipped: `_run_rounds` takes the filling round itself before it ends.
                 for directory in self._directories.values():
@@ -183,7 +184,8 @@ class Flusher:
         planned: list[tuple[PartitionLog, FlushPlan]] = []
         failed = _plan(current, planned)
 
-        # One thread for the whole round: the device would execute parallel syncs one after the other anyway.
+        # One thread serves the whole round: the device would execute parallel syncs one after the
+        # other anyway.
         if planned and failed is None:
             try:
                 failed = await self._in_thread(_sync, planned)

@@ -141,7 +141,7 @@ class MemFile:
     def read(self, position: int, size_bytes: int) -> bytes:
         self._check_open()
         self._disk.check_fault("read", self.path)
-        # A copy: the caller may keep it while the file is written or truncated.
+        # This is a copy: the caller may keep it while the file is written or truncated.
         return bytes(self._content.data[position : position + size_bytes])
 
     def truncate(self, size_bytes: int) -> None:
@@ -249,7 +249,8 @@ class MemDisk:
 
     def crash_process(self) -> "MemDisk":
         """The disk after the process died: all written bytes are there, and unsynced changes are still unsynced."""
-        # A copy: a task of the crashed broker that still runs cannot write to the disk of the next start.
+        # This is a copy: a task of the crashed broker that still runs cannot write to the disk of
+        # the next start.
         after = self.another()
         # Handles are not cloned, so a file without a name takes no space any more.
         after._root = _clone_directory(self._root, {})
@@ -521,7 +522,8 @@ def _clone(node: _Content | _Directory, clones: _Clones) -> _Content | _Director
 
 
 def _lose_in_directory(directory: _Directory, rng: random.Random) -> None:
-    # Entries first, so that a file that comes back under its old name loses its own unsynced changes below.
+    # The entries come first, so that a file that comes back under its old name loses its own
+    # unsynced changes below.
     for change in reversed(directory.unsynced[_kept(len(directory.unsynced), rng) :]):
         directory.undo(change)
     directory.unsynced.clear()

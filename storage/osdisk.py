@@ -133,7 +133,8 @@ class OsFile:
             raise mapped from error
 
     def retain(self) -> None:
-        # A lock, because worker threads retain and release files as well as the event loop.
+        # There is a lock, because worker threads retain and release files as well as the event
+        # loop.
         with self._counting:
             if self._references == 0:
                 raise InvariantBroken(f"{self.path} was retained after it was closed")
@@ -307,7 +308,7 @@ class OsDisk:
             os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def sync_directory(self, path: str) -> None:
-        # fsync, not fdatasync: the names in a directory are its metadata.
+        # This must be fsync, not fdatasync: the names in a directory are its metadata.
         with _Mapped(path, "sync directory"):
             descriptor = _open_directory(path)
             try:

@@ -113,7 +113,7 @@ _as_producer = partial(tuple.__new__, Producer)  # `Producer._make` without a Py
 
 def sequence_before(sequence: int, count: int) -> int:
     """The sequence number `count` records earlier."""
-    # + 1, because 0 is a sequence number as well: before 0 comes 2^31-1.
+    # One is added, because 0 is a sequence number as well: before 0 comes 2^31-1.
     return sequence - count if sequence >= count else SEQUENCE_MAX - (count - sequence) + 1
 
 
@@ -254,11 +254,12 @@ class ProducerStates:
         producer_id = header.producer_id
         epoch = header.producer_epoch
         if producer is not None and producer.first_offset != NO_OFFSET:
-            # Of a higher epoch, since lower ones are fenced. Appended here it would become a part of the old epoch's
-            # transaction, whose marker would then be refused: transaction, id and LSO would be stuck for ever, as in
-            # Kafka. The marker that fenced the old epoch comes before any batch of an honest successor. The code is
-            # that of a batch without valid guard: it does not fit the state of the transaction, and to send it again
-            # does not help.
+            # The epoch is higher, since lower ones are fenced. Appended here the batch would become
+            # a part of the old epoch's transaction, whose marker would then be refused:
+            # transaction, id and LSO would be stuck for ever, as in Kafka. The marker that fenced
+            # the old epoch comes before any batch of an honest successor. The code is that of a
+            # batch without valid guard: it does not fit the state of the transaction, and to send
+            # it again does not help.
             return ErrorCode.NONE if epoch == producer.epoch else ErrorCode.INVALID_TXN_STATE
         if is_verifying and not self._verifications.is_proved(producer_id, guard):
             return ErrorCode.INVALID_TXN_STATE
@@ -423,8 +424,9 @@ class ProducerStates:
 
         Returns how many. With `among` only these ids are checked; they may be unknown. Verifications expire, too.
         """
-        # Two loops: a dictionary must not change while it is iterated. `_is_expired` spares a producer with an open
-        # transaction, whose first offset holds the LSO back until the marker comes.
+        # There are two loops: a dictionary must not change while it is iterated. `_is_expired`
+        # spares a producer with an open transaction, whose first offset holds the LSO back until
+        # the marker comes.
         expired = [
             producer_id
             for producer_id in (self.ids() if among is None else among)

@@ -230,8 +230,8 @@ class _Loading:
         self.recovery_point = recovery_point
         self.first_dirty_offset = first_dirty_offset
 
-        # The directory as `sweep` left it. Sizes and names are not asked for again: only this object changes the files
-        # now.
+        # This is the directory as `sweep` left it. Sizes and names are not asked for again: only
+        # this object changes the files now.
         self.sizes = found.sizes
         self.names = found.names
         self.snapshots = found.snapshots
@@ -313,7 +313,8 @@ class _Loading:
         # there.
         if base > self.log_start_offset:
             self._save_snapshot(base)
-        # Without its index files, which may be newer or older than the log: `note` builds the indexes from the entries.
+        # The index files may be newer or older than the log, so they are not read: `note` builds the
+        # indexes from the entries.
         segment = ActiveSegment.unread(self.store, base, self.now_ms)
         self.segments.append(segment)
         self.log_end_offset, end_position = self._scan_entries(segment, size_bytes)
@@ -351,12 +352,13 @@ class _Loading:
 
     def start_over(self) -> None:
         """Replace everything by an empty log that begins at the log start offset."""
-        # Snapshots first: `remove_segment` removes the one at the segment's base offset, too, and `remove_snapshots`
-        # would fail to find it.
+        # Snapshots go first: `remove_segment` removes the one at the segment's base offset, too,
+        # and `remove_snapshots` would fail to find it.
         self._remove_snapshots_above(-1)
         for segment in reversed(self.segments):
             self.store.remove_segment(segment.base_offset)
-        # Synced before the new segment is made, so that no crash leaves old segments beside it.
+        # The removal is synced before the new segment is made, so that no crash leaves old segments
+        # beside it.
         self.store.disk.sync_directory(self.store.directory)
         self.producers.clear()
         self.epochs.clear()

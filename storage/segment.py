@@ -534,7 +534,8 @@ def _first_timestamp(file: File) -> int:
     """The max timestamp of the first entry of a file; -1 if it has none or is damaged."""
     # The header up to the record count is enough (`max_timestamp_of`).
     head = file.read(0, RECORD_COUNT_AT + 4)
-    # Called for any segment, also one that was never scanned; so a malformed head must not raise.
+    # This is called for any segment, also one that was never scanned; so a malformed head must not
+    # raise.
     span = span_at(head, 0, 0) if len(head) >= SMALLEST_ENTRY_BYTES else None
     if span is None or (span.magic == BATCH_MAGIC and len(head) < RECORD_COUNT_AT + 4):
         return NO_TIMESTAMP

@@ -283,7 +283,7 @@ class LogSegments:
             finally:
                 steps.close()  # it may have a file open
 
-            # A pause before the next attempt, in which the change may end.
+            # The pause before the next attempt lets the change end.
             yield None
 
         raise SearchDisturbed
