@@ -31,7 +31,8 @@ def make_class(schema: Schema) -> type[runtime.Message]:
         names[name] = _make_struct(name, f"{schema.name}.{name}", runtime.Struct, fields, names)
     for fields in (schema.fields, *structs.values()):
         for field in fields:
-            # One default for all instances, which refuses changes: a new struct per message would cost more.
+            # All instances share one default, which refuses changes: a new struct per message would
+            # cost more.
             if field.is_struct and not field.is_array:
                 names[f"default_{field.type}"] = runtime.shared_default(names[field.type])
 

@@ -156,7 +156,7 @@ def opening(codec: int, data: memoryview, magic: int = 2) -> Generator[None, Non
             return _Lz4Stream(data, (yield from _lz4_blocks_end(data)))
         case Codec.ZSTD:
             return _ZstdStream(data, (yield from _largest_zstd_window(data)))
-    # Codecs 5 to 7: Kafka's lookup of the codec throws, and the exception reaches the producer as this error.
+    # For codecs 5 to 7 Kafka's lookup throws, and the exception reaches the producer as this error.
     raise CorruptRecords(f"there is no codec {codec}", ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
@@ -505,7 +505,8 @@ def _largest_zstd_window(data: memoryview) -> Generator[None, None, int]:
                 if position + 3 > end:
                     raise _broken("zstd: the stream is truncated")
 
-                # Three bytes, the lowest first: is it the last block, its type, its size.
+                # The head has three bytes, the lowest first: is it the last block, its type, its
+                # size.
                 flags = data[position]
                 size_bytes = flags >> 3 | data[position + 1] << 5 | data[position + 2] << 13
                 position += 4 if flags & 6 == _ZSTD_REPEATED_BYTE else 3 + size_bytes
@@ -564,7 +565,8 @@ def _check_zstd_content_size(frame: memoryview) -> None:
 
 def _zstd_header_bytes(descriptor: int) -> int:
     """The size of a frame's header, magic number included."""
-    # Magic and descriptor, then window, dictionary id and content size: each may be missing.
+    # Magic and descriptor are followed by window, dictionary id and content size, of which each may
+    # be missing.
     is_single_segment = descriptor & 0x20
     content_size_bytes = (1 if is_single_segment else 0, 2, 4, 8)[descriptor >> 6]
     return 5 + (0 if is_single_segment else 1) + (0, 1, 2, 4)[descriptor & 3] + content_size_bytes

@@ -63,7 +63,7 @@ class DecodeEmitter(Emitter):
 
     def _charge(self) -> None:
         """Emit the cost of the lines since the last call."""
-        # Needed before a loop or a branch, whose lines may run many times or never.
+        # This is needed before a loop or a branch, whose lines may run many times or never.
         if self.stepped and self._cost:
             self.put(f"cost += {self._cost}")
         self._cost = 0

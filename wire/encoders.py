@@ -163,7 +163,7 @@ class EncodeEmitter(Emitter):
 
     def _length(self, value: str, field: Field, letter: str, convert: str, size: str, empty: str) -> str:
         """Emit the length or count of a value; returns the local with the value, which is `empty` if that is null."""
-        # A local, because the value is read twice: for its length and for its content.
+        # The value goes into a local, because it is read twice: for its length and for its content.
         local = self._local()
         count = f"{size}({local})"
         if field.nullable_in(self.version):

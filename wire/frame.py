@@ -105,7 +105,8 @@ class FrameReader:
         size_bytes = len(data)
         frames = self._frames
 
-        # The usual case: whole frames. They are copied once, without a detour through `_partial`.
+        # Whole frames are the usual case. They are copied once, without a detour through
+        # `_partial`.
         if not self._arrived_bytes and self._violation is None:
             while size_bytes - position > LENGTH_BYTES and len(frames) < FRAMES_AT_A_TIME:
                 (length,) = _LENGTH.unpack_from(data, position)
@@ -167,7 +168,8 @@ class FrameReader:
         """The target has arrived, which is the length of a frame or the whole frame: set the next target."""
         partial = self._partial
 
-        # A whole frame. The view owns the memory from now on, so the next frame gets a new bytearray.
+        # The frame is whole. The view owns the memory from now on, so the next frame gets a new
+        # bytearray.
         if self._target_bytes > LENGTH_BYTES:
             self._frames.append(memoryview(partial)[LENGTH_BYTES:])
             self._frames_bytes += len(partial) - LENGTH_BYTES

@@ -72,7 +72,8 @@ def message_class(name: str) -> type[Message]:
         # A broker in a thread and its test may use a message for the first time at once. Then both make the class, and
         # `setdefault`, which is one step for all threads, gives both the same one.
         made = _classes.setdefault(name, codegen.make_class(schemas()[name]))
-        # From now on an ordinary attribute of this module, so that `__getattr__` is not called again.
+        # It is an ordinary attribute of this module from now on, so that `__getattr__` is not
+        # called again.
         globals()[name] = made
     return made
 

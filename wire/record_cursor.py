@@ -327,7 +327,7 @@ def read_long_varint(buffer: bytes | bytearray | memoryview, position: int, bits
         value |= (byte & 127) << shift
         shift += 7
         position += 1
-        # Five bytes for 32 bits, ten for 64: Java's reader stops there, too.
+        # A varint has five bytes for 32 bits, ten for 64: Java's reader stops there, too.
         if shift >= bits:
             raise invalid_records(f"a variable-length number has more than {bits} bits")
     # The last byte may have bits above the width, which Java drops.
@@ -341,7 +341,8 @@ def wrap_timestamp(timestamp: int) -> int:
 
 def invalid_records(message: str) -> CorruptRecords:
     """The error for malformed records whose checksum is right."""
-    # INVALID_RECORD and not CORRUPT_MESSAGE, which clients retry: the client itself wrote these bytes.
+    # The code is not CORRUPT_MESSAGE, which clients retry, because the client itself wrote these
+    # bytes.
     return CorruptRecords(message, ErrorCode.INVALID_RECORD)
 
 

@@ -127,7 +127,7 @@ def _delta_columns(
 
 def _sizes_agree(buffer: bytes, start: int) -> bool:
     """Whether the next record has the same size, by its length. IndexError if there is no next record."""
-    # A cheap test before `_columns`: batches of records of different sizes fail here.
+    # This is a cheap test before `_columns`: batches of records of different sizes fail here.
     length, width = _short_varint(buffer, start)
     following = start + width + (length >> 1)
     return buffer[following] == buffer[start] and buffer[following + width - 1] == buffer[start + width - 1]

@@ -123,7 +123,7 @@ def read_pieces(header: BatchHeader, window: bytes, position: int) -> Iterator[P
 
 def _long_record(cursor: RecordCursor) -> Piece:
     """The next record as a piece. Its head is encoded again, with the shortest varints."""
-    # Encoded again because the cursor has consumed the bytes of the head.
+    # The head is encoded again, because the cursor has consumed the bytes of the head.
     end = cursor.read_number()
     end += cursor.consumed_bytes
     cursor.read_bytes(1)  # the attributes, which have no meaning
@@ -478,7 +478,8 @@ class _Times:
         # If there is no horizon, the first remaining record gives the base, as in Kafka.
         if base is None:
             base = self._base = self._first_timestamp(records) if self._append_time is None else self._append_time
-        # Factor 0: with LogAppendTime all records have one timestamp, whatever their old deltas were.
+        # The factor is 0 with LogAppendTime: all records have one timestamp, whatever their old
+        # deltas were.
         if self._append_time is not None:
             return _with_deltas(records, 0, self._append_time - base)
         self.largest = max(self.largest, wrap_timestamp(self._old_base + _largest_delta(records)))

@@ -230,8 +230,9 @@ def check_produced(
     `records` must be writable, and belongs to the batch from now on: the batch uses its memory, unless it is rebuilt.
     Steps of about a millisecond.
     """
-    # A generator, because the cost of the records does not follow from the size of the batch. The first step ends here
-    # for large ones: the checksum, and one call of a codec, take time in proportion to the size.
+    # This is a generator, because the cost of the records does not follow from the size of the
+    # batch. The first step ends here for large ones: the checksum, and one call of a codec, take
+    # time in proportion to the size.
     if len(records) > SMALL_BYTES_MAX:
         yield None
     try:

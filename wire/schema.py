@@ -89,7 +89,7 @@ class Field(NamedTuple):
         """The default as a Python value; None for a struct, whose default is built from those of its fields."""
         if self.default is not _KAFKA_DEFAULT:
             return self.default
-        # A tuple: it is shared by all messages, so it must not change.
+        # This is a tuple: it is shared by all messages, so it must not change.
         if self.is_array:
             return ()
         zeros = {"bool": False, "float64": 0.0, "uuid": bytes(16), "string": "", "bytes": b"", "records": None}

@@ -143,7 +143,7 @@ def _look_over(records: memoryview, rules: RecordRules, meter: Meter) -> Steps[_
         if not ((yield from _is_intact_message(view, meter)) if entry.magic < BATCH_MAGIC else is_intact(view)):
             raise CorruptRecords(f"the checksum of message {count} is wrong")
 
-        # The codec of any compressed message: pass 2 only checks whether there is one.
+        # This is the codec of any compressed message: pass 2 only checks whether there is one.
         codec = view[_CODEC_POSITION[entry.magic]] & CODEC_MASK or codec
         if codec > Codec.ZSTD:
             raise CorruptRecords(f"there is no codec {codec}", ErrorCode.UNKNOWN_SERVER_ERROR)
