@@ -130,7 +130,8 @@ class Candidate:
                 if self._session_is_over:
                     await self._begin_session()
 
-                # A new event for each election. A watch of an earlier one sets an event that is not waited for.
+                # Each election has a new event. A watch of an earlier one sets an event that is not
+                # waited for.
                 self._node_changed = trio.Event()
                 term = await self._race()
                 if term is None:
@@ -243,7 +244,7 @@ class Candidate:
                     end = await controller.run(on_started)
                     nursery.cancel_scope.cancel()
         except Exception as mistake:
-            # A bug of ours, anywhere in the controller. It costs the term, not the broker.
+            # This is a bug of ours, anywhere in the controller. It costs the term, not the broker.
             end = mistake
         finally:
             # The callback must find `is_active` False, so the controller goes first.

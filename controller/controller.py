@@ -101,8 +101,9 @@ class Controller:
         except (ControllerMoved, StoreError, InvariantBroken):
             raise
         except Exception:
-            # A bug of ours. What the handler began is not done, so the term ends. The exception is a `Request` that
-            # failed before it changed anything: repeated by its client it would end one controller after the other.
+            # This is a bug of ours. What the handler began is not done, so the term ends. The
+            # exception is a `Request` that failed before it changed anything: repeated by its
+            # client it would end one controller after the other.
             if not isinstance(event, events.Request):
                 raise
             if isinstance(event, events.Asked):

@@ -179,8 +179,9 @@ async def create_partitions(
         if validate_only:
             return CreatedPartitions(new.partition_count)
 
-        # Conditional on the version that was read: another broker may add partitions, too, and the controller writes
-        # the same node in reassignments. Kafka writes unconditionally, and only refuses while it sees a reassignment.
+        # The write is conditional on the version that was read: another broker may add partitions,
+        # too, and the controller writes the same node in reassignments. Kafka writes
+        # unconditionally, and only refuses while it sees a reassignment.
         written = TopicAssignment({**existing.partitions, **planned}, existing.topic_id)
         try:
             await store.multi([SetData(path, written.encode(), stat.version)])

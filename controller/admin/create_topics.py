@@ -172,7 +172,7 @@ async def refuse_existing(store: MetadataStore, name: str) -> TopicRefused | Non
     # No node can have this name, and the store would not accept the path.
     if why_invalid_topic_name(name) is not None:
         return None
-    # The marker first: the topic's node still exists while it is being deleted.
+    # The marker is looked at first: the topic's node still exists while it is being deleted.
     if await store.exists(paths.delete_topic(name)) is not None:
         return _exists(f"Topic '{name}' is marked for deletion.")
     if await store.exists(paths.topic(name)) is not None:
@@ -194,7 +194,7 @@ async def create_topic(
     store: MetadataStore, plan: TopicPlan, rng: random.Random, *, with_id: bool = True
 ) -> CreatedTopic | TopicRefused:
     """Write the topic's configuration and the topic, both or neither."""
-    # One id for all attempts: it shows whether a topic that exists was written by an earlier one.
+    # All attempts have one id: it shows whether a topic that exists was written by an earlier one.
     topic_id = new_topic_id(rng) if with_id else None
     config_path = paths.config_entity("topics", plan.name)
     config = ConfigEntity(plan.configs).encode()

@@ -75,7 +75,8 @@ async def rewrite_entity(store: MetadataStore, entity: str, change: SlowChange, 
     # A change reads the node, and is repeated if another broker wrote it in between: the other's properties must not be
     # lost.
     while True:
-        # In the same multi, because a configuration left behind would apply to a later topic of the same name.
+        # The check of the owner is in the same multi, because a configuration left behind would
+        # apply to a later topic of the same name.
         owned: list[Op] = [] if owner is None else [Check(owner, (await store.get(owner))[1].version)]
         texts, version = await _read(store, path)
         changed = await change(texts)

@@ -70,8 +70,8 @@ def place_replicas(
     start = rng.randrange(len(ring)) if start is None else start
     placed: dict[int, list[int]] = {}
     for partition in range(first_partition, first_partition + partition_count):
-        # After each round, so that partitions with the same leader do not have the same followers: when a broker dies,
-        # its load spreads over many.
+        # The shift grows after each round, so that partitions with the same leader do not have the
+        # same followers: when a broker dies, its load spreads over many.
         if partition > 0 and partition % len(ring) == 0:
             shift += 1
         first = (partition + start) % len(ring)
@@ -119,7 +119,8 @@ def _rack_ring(racks: Mapping[int, str]) -> list[int]:
 
 def _follower(first: int, shift: int, index: int, size: int) -> int:
     """The position of follower `index` of a partition whose first replica is at `first`."""
-    # Modulo size - 1, from the position after `first`: a follower is never the first replica itself.
+    # The shift is modulo size - 1, from the position after `first`: a follower is never the first
+    # replica itself.
     return (first + 1 + (shift + index) % (size - 1)) % size
 
 

@@ -85,7 +85,8 @@ async def _outlive(store: MetadataStore, broker_id: int, registration: BrokerReg
     except NoNode:
         return
     found = parse(BrokerRegistration.decode, data, path)
-    # The same id and the same endpoints: an earlier process of this broker, whose session has not expired yet.
+    # The same id and the same endpoints are those of an earlier process of this broker, whose
+    # session has not expired yet.
     is_of_earlier_process = found is not None and found.endpoints == registration.endpoints
     if not is_of_earlier_process or trio.current_time() >= deadline:
         raise CannotRegister(f"broker id {broker_id} is in use: {path} belongs to another session")

@@ -70,8 +70,8 @@ def elect_preferred(partition: Candidates) -> Elected | None:
 
 def elect_for_controlled_shutdown(partition: Candidates) -> Elected | None:
     """The first live replica in sync that is not shutting down; those that are leave the ISR."""
-    # All that are shutting down, not only the leader: several brokers may be stopped at once, and leadership must not
-    # move from one of them to another.
+    # All that are shutting down are left out, not only the leader: several brokers may be stopped
+    # at once, and leadership must not move from one of them to another.
     for replica in partition.replicas:
         if replica in partition.live and replica in partition.isr and replica not in partition.shutting_down:
             staying = tuple(each for each in partition.isr if each not in partition.shutting_down)

@@ -49,7 +49,7 @@ def decide_isr_change(
         # The leader has its epochs from a later controller. With this code it looks for that one.
         return ErrorCode.NOT_CONTROLLER
 
-    # A request from before the current LeaderAndIsr, which the sender has not received yet.
+    # The request is from before the current LeaderAndIsr, which the sender has not received yet.
     if change.leader_epoch < state.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if broker_id != state.leader:

@@ -260,7 +260,8 @@ class Balance:
     def to_restore(self, percentage: int) -> list[TopicPartition]:
         """The partitions that are not led by their preferred leader, for live brokers above the imbalance limit."""
         found: list[TopicPartition] = []
-        # As in Kafka, none while any partition is being reassigned: reassignments move leaders themselves.
+        # No partition is found, as in Kafka, while any partition is being reassigned: reassignments
+        # move leaders themselves.
         for broker_id, led_by_others in self._led_by_others.items() if not self._image.moving else ():
             lacking = len(led_by_others) * 100 > percentage * self._preferring[broker_id]
             if lacking and broker_id in self._image.brokers:

@@ -118,7 +118,8 @@ def decide_assignments(
     topic: str, found: TopicAssignment, version: int, changes: Mapping[int, Assignment]
 ) -> Step | PartitionRefused:
     """Write these assignments into the topic's node, which has this version; an error if it would become too large."""
-    # The other partitions as they were found: the image may lack some that another broker has just added.
+    # The other partitions stay as they were found: the image may lack some that another broker has
+    # just added.
     written = TopicAssignment(
         {**found.partitions, **{index: list(each.replicas) for index, each in changes.items()}},
         found.topic_id,
@@ -143,8 +144,9 @@ def decide_dropped_replicas(image: ClusterImage, topic_partitions: Iterable[Topi
     decision = Decision()
     for topic_partition in topic_partitions:
         partition = image.partition(topic_partition)
-        # None while no assigned replica is in sync: another broker may have written such a state meanwhile, and the
-        # replicas to delete may then have the only copy of acknowledged records.
+        # Nothing is deleted while no assigned replica is in sync: another broker may have written
+        # such a state meanwhile, and the replicas to delete may then have the only copy of
+        # acknowledged records.
         isr = () if partition.leadership is None else partition.leadership.state.isr
         if isr and not any(replica in partition.replicas for replica in isr):
             continue

@@ -117,7 +117,8 @@ def decide_deletions(image: ClusterImage) -> Iterator[Decision]:
         is_awaited = False
         for partitions in in_slices(image.topics[topic].partitions.values(), PARTITIONS_LOOKED_AT):
             for partition in partitions:
-                # Also the replicas of a reassignment that are not assigned any more: their logs must go with the topic.
+                # Replicas of a reassignment that are not assigned any more count, too: their logs
+                # must go with the topic.
                 statuses = partition.replica_statuses.values()
                 is_deleted = is_deleted and all(each is ReplicaStatus.DELETION_SUCCESSFUL for each in statuses)
                 is_awaited = is_awaited or ReplicaStatus.DELETION_STARTED in statuses
@@ -134,8 +135,8 @@ def decide_deletion_answers(
     """Handle a broker's answer about replicas that it was to delete."""
     decision = Decision()
     halted: dict[str, None] = {}
-    # Only replicas whose answer is awaited: the answer may be late, about a topic that was removed or created again, or
-    # about a replica that a reassignment has removed.
+    # Other replicas do not count: an answer may be late, about a topic that was removed or created
+    # again, or about a replica that a reassignment has removed.
     for topic_partition in deleted:
         if _deletion_started(image, topic_partition, broker_id):
             decision.steps.append(Step(ReplicaMoved(topic_partition, broker_id, ReplicaMove.CONFIRM_DELETION)))
@@ -174,8 +175,8 @@ def _deletion_started(image: ClusterImage, topic_partition: TopicPartition, brok
 
 def _delete_replicas(image: ClusterImage, topic: str, *, begun: bool) -> Iterator[Decision]:
     """Send UpdateMetadata without the topic to all brokers, and StopReplica with deletion to those with replicas."""
-    # The metadata first, so that clients do not see a topic whose partitions have no replicas. Requests go out in this
-    # order anyway (`requests.py`); a resumed deletion has sent it before.
+    # The metadata goes first, so that clients do not see a topic whose partitions have no replicas.
+    # Requests go out in this order anyway (`requests.py`); a resumed deletion has sent it before.
     for part in in_slices(image.partitions([topic])) if not begun else ():
         affected = tuple(topic_partition for topic_partition, _ in part)
         yield Decision([Step(DeletionBegun(topic, affected), tells=(TellMetadata(affected),))])

@@ -88,8 +88,9 @@ class ControlBatch:
 
         A generator: other tasks can run between two requests.
         """
-        # Roles before metadata: clients must not learn of a new leader before that broker has its role. Stops last: a
-        # replica stops, or is deleted, when the others have their new leader.
+        # Roles go before metadata: clients must not learn of a new leader before that broker has
+        # its role. Stops last: a replica stops, or is deleted, when the others have their new
+        # leader.
         for broker_id, broker in image.brokers.items():
             for roles in in_slices(self._roles.get(broker_id, {}).items(), PARTITIONS_IN_A_REQUEST):
                 request = _leader_and_isr(image, sender, broker, dict(roles))

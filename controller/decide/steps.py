@@ -43,7 +43,7 @@ class Step(NamedTuple):
     """A record, the operations that make it true, and what is sent when it is."""
 
     record: Record
-    # One multi: none of them is carried out if one is refused.
+    # The operations are one multi: none of them is carried out if one is refused.
     ops: tuple[Op, ...] = ()
     tells: tuple[Tell, ...] = ()
 

@@ -55,7 +55,8 @@ async def alter_partition_asked(context: ControllerContext, event: AlterPartitio
 def _decide(
     context: ControllerContext, broker_id: int, topic: bytes | str, index: int, change: IsrChange, rules: LeaderRules
 ) -> Outcome:
-    # An id that is not in the image: the topic was deleted, and possibly created again under another id.
+    # If the id is not in the image, the topic was deleted, and possibly created again under another
+    # id.
     name = context.image.topic_names.get(topic) if isinstance(topic, bytes) else topic
     if name is None:
         return ErrorCode.UNKNOWN_TOPIC_ID

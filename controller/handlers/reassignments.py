@@ -130,8 +130,8 @@ async def _withdraw(context: ControllerContext, is_over: Callable[[TopicPartitio
 
     Those are removed for which `is_over` is true; it is called with a partition and its requested replicas.
     """
-    # Conditional, and repeated when it is refused: a tool may replace the content at any time, and an entry that was
-    # never read must not be lost.
+    # The write is conditional, and repeated when it is refused: a tool may replace the content at
+    # any time, and an entry that was never read must not be lost.
     while True:
         found = await _read_requested(context)
         if found is None:
@@ -165,8 +165,8 @@ async def _move(context: ControllerContext, planned: Planned) -> Outcomes:
             if is_over or context.image.partition(each).assignment != wanted:
                 (cancelled if is_over else changed)[each] = wanted
         await trio.lowlevel.checkpoint()
-    # Written before any role is sent: a new controller learns only from the topic's node which replicas are added and
-    # which are to be deleted.
+    # The node is written before any role is sent: a new controller learns only from the topic's
+    # node which replicas are added and which are to be deleted.
     outcomes: Outcomes = {**dict.fromkeys(planned), **await _write_assignments(context, changed)}
     begun = [each for each, outcome in outcomes.items() if outcome is None and each not in cancelled]
     await go_on_moving(context, begun)
@@ -271,7 +271,8 @@ async def _write_assignments(context: ControllerContext, planned: Planned) -> Ou
             step: Step | PartitionRefused = NO_SUCH_PARTITION
             here = found.get(topic)
 
-            # Another id: the topic was removed and created again, and its partitions are other ones.
+            # If the id is another one, the topic was removed and created again, and its partitions
+            # are other ones.
             if known is not None and here and (here.assignment.topic_id or ZERO_TOPIC_ID) == known.topic_id:
                 step = decide_assignments(topic, *here, assignments)
             if isinstance(step, PartitionRefused):

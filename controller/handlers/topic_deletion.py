@@ -115,6 +115,6 @@ async def _remove_by_reading(context: ControllerContext, topic: str) -> None:
         if await context.store.exists(path) is not None:
             return
         await context.write([[Delete(marker)]])
-    # Not TopicDeleted, which demands that every replica was deleted. If the topic was created again, its event follows,
-    # and it joins the image as a new one.
+    # This is not TopicDeleted, which demands that every replica was deleted. If the topic was
+    # created again, its event follows, and it joins the image as a new one.
     context.replay(TopicGone(topic))

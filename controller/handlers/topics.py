@@ -55,8 +55,8 @@ async def topic_touched(context: ControllerContext, event: TopicTouched) -> None
         return
     assignment = found[event.topic].assignment
 
-    # Removed and created again before this event was handled: the new topic's partitions have other logs, so nothing of
-    # the former one may stay in the image.
+    # The topic was removed and created again before this event was handled: the new one's
+    # partitions have other logs, so nothing of the former one may stay in the image.
     if (assignment.topic_id or ZERO_TOPIC_ID) != known.topic_id:
         logger.warning("topic %s was replaced in the metadata store, not by this controller", event.topic)
         context.replay(TopicGone(event.topic))
@@ -135,7 +135,8 @@ def _with_id(assignment: TopicAssignment, topic_id: bytes) -> TopicAssignment:
 
 
 async def _serve_new_partitions(context: ControllerContext, topic_partitions: list[TopicPartition]) -> None:
-    # The replicas of a slice with its leaders: a decision about all of them would be one long step.
+    # The replicas of a slice are decided with its leaders: a decision about all of them would be
+    # one long step.
     for part in in_whole_topics(topic_partitions, PARTITIONS_IN_A_BATCH):
         await context.elect(part, await context.decide(decide_replicas_of_new_partitions, part))
 

@@ -67,7 +67,8 @@ async def read_brokers(
 
 def broker_ids_of(names: Iterable[str]) -> list[int]:
     """The broker ids among the names of the children of /brokers/ids; other names are ignored."""
-    # The length first, because `int` of a very long number takes its time; then the range that requests can carry.
+    # The length is compared first, because `int` of a very long number takes its time; then the
+    # range that requests can carry.
     found = (int(name) for name in names if name.isdecimal() and len(name) <= paths.SEQUENCE_DIGITS)
     return [broker_id for broker_id in found if is_int32(broker_id)]
 

@@ -371,7 +371,7 @@ def _topic_appeared(image: ClusterImage, record: TopicAppeared) -> None:
 
 
 def _partition_appeared(image: ClusterImage, record: PartitionAppeared) -> None:
-    # New even if it has a state node: that is replayed next, as LeadershipChanged.
+    # The partition is New even if it has a state node: that is replayed next, as LeadershipChanged.
     topic_partition = record.topic_partition
     partition = PartitionImage(Assignment(record.replicas, record.adding, record.removing))
     _move_partition(image, topic_partition, partition, PartitionMove.ASSIGN)

@@ -81,7 +81,7 @@ PARTITION_TRANSITIONS: dict[PartitionStatus, dict[PartitionMove, PartitionStatus
         PartitionMove.LOSE_LEADER: PartitionStatus.OFFLINE,
     },
     PartitionStatus.ONLINE: {
-        # Another leader, or another ISR under the same one.
+        # This is another leader, or another ISR under the same one.
         PartitionMove.ELECT: PartitionStatus.ONLINE,
         PartitionMove.LOSE_LEADER: PartitionStatus.OFFLINE,
     },

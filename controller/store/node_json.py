@@ -69,7 +69,7 @@ class Fields(NamedTuple):
     def own_long(self, key: str) -> int | None:
         """An int64 at a key that is not Kafka's; None for anything else there, for other software may use the key."""
         value = self.value.get(key)
-        # The length first: `int` of very long digits raises, and takes its time.
+        # The length is compared first: `int` of very long digits raises, and takes its time.
         is_number = isinstance(value, str) and len(value) <= LONG_DIGITS_MAX and _NUMBER.fullmatch(value)
         return int(value) if is_number and isinstance(value, str) else None
 

@@ -492,7 +492,8 @@ class _Tree(Nodes):
         try:
             results = [self.apply(op, session_id) for op in ops]
         except NodeError as refusal:
-            # Undone as if it had not been tried: nodes, triggered watches and zxid.
+            # The operation is undone as if it had not been tried: nodes, triggered watches and
+            # zxid.
             self._connection.execute("ROLLBACK TO item")
             self._connection.execute("RELEASE item")
             del self._changed[changed_before:]

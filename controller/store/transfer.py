@@ -100,14 +100,14 @@ async def read_nodes(store: Source) -> list[Node]:
             if path != ROOT:
                 data, stat = await store.get(path)
 
-                # Ephemeral. Such a node has no children, so nothing below it is missed.
+                # An ephemeral node is left out. It has no children, so nothing below it is missed.
                 if stat.owner:
                     continue
                 found.append(Node(path, data, stat.version if path in COUNTED else 0))
             if path not in NOTIFICATIONS:
                 names = await store.children(path)
                 pending += [child for name in names if (child := f"{path.rstrip('/')}/{name}") != ZOOKEEPER]
-        # Deleted since its parent's children were listed.
+        # The node was deleted since its parent's children were listed.
         except NoNode:
             continue
 

@@ -327,7 +327,8 @@ class Session:
             self._is_connected = False
             self._unanswered.append(call)
 
-            # All together when the last has failed: one by one they would be in reverse order.
+            # They are sent again together when the last has failed: one by one they would be in
+            # reverse order.
             if not self._in_flight:
                 self._waiting.extendleft(reversed(self._unanswered))
                 self._unanswered.clear()
