@@ -226,7 +226,8 @@ class FetchSessions:
         while len(self._sessions) >= slots or self.partition_count + partition_count > slots * PARTITIONS_PER_SLOT:
             if not self._evict(now, value):
                 return None
-        # A random id, as in Kafka: after a restart of the broker, a client's old id hardly names a new session.
+        # The id is random, as in Kafka: after a restart of the broker, a client's old id hardly
+        # names a new session.
         session_id = NO_SESSION_ID
         while session_id == NO_SESSION_ID or session_id in self._sessions:
             session_id = self._rng.randrange(1, EPOCH_MAX)

@@ -123,5 +123,6 @@ class FetcherPool:
         try:
             await fetcher.run()
         finally:
-            # No await since the fetcher found nothing to follow: `_place` cannot add a partition to an ended fetcher.
+            # There was no await since the fetcher found nothing to follow: `_place` cannot add a
+            # partition to an ended fetcher.
             del self._fetchers[fetcher.leader_id, fetcher.index]

@@ -88,7 +88,8 @@ class Following:
         """Give the session the positions that have changed since the last call."""
         for key in self._touched:
             followed = self._followed.get(key)
-            # The current position, whatever touched the partition: it may have left, come back and grown since.
+            # The current position counts, whatever touched the partition: it may have left, come
+            # back and grown since.
             position = None if followed is None else self.position(followed)
             if position is None:
                 session.forget(key)

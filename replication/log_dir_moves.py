@@ -84,7 +84,8 @@ class FutureReplica:
 
     @property
     def high_watermark(self) -> int:
-        # The partition's, as far as the copy reaches: a truncation without comparable epochs keeps committed records.
+        # The high watermark is the partition's, as far as the copy reaches: a truncation without
+        # comparable epochs keeps committed records.
         return min(self.partition.high_watermark, self.log.log_end_offset)
 
     def follow_to(self, leader_high_watermark: int) -> None:

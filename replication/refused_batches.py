@@ -70,7 +70,7 @@ class RefusedBatches:
             self._refused.pop((partition.topic_partition, header.producer_id), None)
 
     def _note_refused(self, key: tuple[TopicPartition, int], header: "BatchHeader", code: ErrorCode) -> None:
-        # Popped even if it is set again: the dict is ordered by the last refusal.
+        # The entry is popped even if it is set again: the dict is ordered by the last refusal.
         known = self._refused.pop(key, None)
         # The first refused batch stays the mark: a batch between it and this one is behind it, but not behind this one.
         first = known.base_sequence if known is not None and _is_behind(header, known) else header.base_sequence

@@ -69,8 +69,8 @@ class DelayedDeletion:
                 self._changed = trio.Event()
                 await self._changed.wait()
             while waiting and waiting[0].at <= trio.current_time():
-                # Popped before the removal, because new entries may come first meanwhile. A crash loses the table: the
-                # next start finds the files by their names.
+                # The entry is popped before the removal, because new entries may come first
+                # meanwhile. A crash loses the table: the next start finds the files by their names.
                 due = heapq.heappop(waiting)
                 # So it does for a directory that is offline now.
                 if due.directory.failure is None:
@@ -80,7 +80,7 @@ class DelayedDeletion:
     def _wait(
         self, directory: "LogDirectory", delay_ms: int, *, log: "PartitionLog | None" = None, path: str = ""
     ) -> None:
-        # By trio's clock, because the wall clock may be set back.
+        # The wait is by trio's clock, because the wall clock may be set back.
         at = trio.current_time() + delay_ms / 1000
         heapq.heappush(self._waiting, Due(at, next(self._numbers), directory, log, path))
         self._changed.set()

@@ -84,7 +84,8 @@ class LogDirectories:
 
     def logs(self) -> "Iterator[PartitionLog]":
         """All logs but the future ones, as they are now."""
-        # A copy: callers have checkpoints between two logs, and other tasks create and delete logs meanwhile.
+        # This is a copy: callers have checkpoints between two logs, and other tasks create and
+        # delete logs meanwhile.
         return iter([log for directory in self._all for log in directory.logs.values()])
 
     def refuse_if_offline(self, key: "TopicPartition", operation: str) -> None:

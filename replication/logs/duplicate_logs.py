@@ -68,7 +68,8 @@ def _delete_if_of_another_topic(disk: Disk, path: str, topic_id: bytes | None, d
     # Without an id in the log nothing proves that it is old, and a wrong guess would delete the only copy.
     if found is None or found == topic_id:
         return False
-    # Durably, before the other log is opened: otherwise a power failure could bring the duplicate back later.
+    # The rename is durable before the other log is opened: otherwise a power failure could bring
+    # the duplicate back later.
     rename_durably(disk, path, deleted_path)
     logger.warning("%s belongs to a deleted topic whose name has been used again; it is deleted", path)
     return True

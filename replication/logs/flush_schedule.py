@@ -25,7 +25,7 @@ class FlushSchedule:
     async def step(self) -> None:
         """Check every log once."""
         now = trio.current_time()
-        # A new table each time: deleted logs drop out of it.
+        # The table is a new one each time: deleted logs drop out of it.
         before = self._since
         self._since = {}
         for log in self._logs():

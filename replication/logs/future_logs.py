@@ -289,8 +289,8 @@ class FutureLogs:
             if isinstance(read, ErrorCode) or read.slice is None:
                 return offset == end_offset
 
-            # On the event loop, although the disk may have to be read: these records were appended a moment ago, so
-            # they are in the page cache.
+            # This runs on the event loop, although the disk may have to be read: these records were
+            # appended a moment ago, so they are in the page cache.
             try:
                 records = read.slice.read()
             finally:
@@ -334,7 +334,8 @@ class FutureLogs:
 
         await directories.insist(target, self._world.disk.sync_directory, target.path)
 
-        # The target's checkpoints first: those of the source only lose the entry of a log that is gone.
+        # The target's checkpoints come first: those of the source only lose the entry of a log that
+        # is gone.
         await self._checkpoints.write_all_of(future)
         if deleted:
             self._deletion.directory(source, deleted)

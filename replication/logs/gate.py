@@ -220,7 +220,8 @@ class Gate:
                     return stop.value  # type: ignore[no-any-return]  # what `steps` returned
                 finally:
                     search.is_stepping = False
-        # Also when the caller is cancelled or the log was closed: the steps may hold an open file.
+        # They are closed, too, when the caller is cancelled or the log was closed: the steps may
+        # hold an open file.
         finally:
             steps.close()
 

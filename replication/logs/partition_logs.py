@@ -153,7 +153,8 @@ class Logs:
             self.directories.require_one()
             return agreed_identity({directory.path: directory.meta for directory in self.directories.live()})
         except BaseException:
-            # Also when the start is cancelled: the next attempt, in this process or another, must get the locks.
+            # The locks are released, too, when the start is cancelled: the next attempt, in this
+            # process or another, must get the locks.
             self.abandon()
             raise
 
@@ -205,7 +206,8 @@ class Logs:
 
     async def _look(self, directory: LogDirectory) -> Contents:
         found = await self.directories.at_start(directory, read_contents, self._world.disk, directory.path)
-        # Offline by now: it counts as empty, and `refuse_if_offline` protects the partitions that may be in it.
+        # The directory is offline by now: it counts as empty, and `refuse_if_offline` protects the
+        # partitions that may be in it.
         return found or Contents([], [], {})
 
     async def _load_directory(
@@ -225,7 +227,7 @@ class Logs:
         # From now on `written` is what the files have, so a checkpoint that has not changed is not written again.
         directory.written = prepared.checkpoints
 
-        # One iterator for all tasks: each takes the next log when it has opened one.
+        # All tasks share one iterator: each takes the next log when it has opened one.
         todo = iter(found.partitions)
         async with trio.open_nursery() as nursery:
             for _ in range(self._config.num_recovery_threads_per_data_dir):
@@ -320,7 +322,8 @@ class Logs:
 
         If something is left, the log is created in no other directory: the next start would find it twice and refuse.
         """
-        # Tried also if the directory is offline by now: after a failed write a removal may still succeed.
+        # The removal is tried even if the directory is offline by now: after a failed write a
+        # removal may still succeed.
         try:
             path = join(directory.path, str(key))
             return await self._world.in_thread(remove_half_made, self._world.disk, path)
@@ -357,7 +360,7 @@ class Logs:
         # This is shielded: half done, it would leave a directory that a new topic of this name
         # would find.
         with trio.CancelScope(shield=True):
-            # First, so that no request gets the log any more and no pass over it begins.
+            # This is first, so that no request gets the log any more and no pass over it begins.
             del directory.logs[log.topic_partition]
             # Otherwise a topic that is created again would get the high watermark of the last start.
             self.checkpoints.forget(log.topic_partition)
@@ -366,7 +369,8 @@ class Logs:
             # A swap may be about to give it its final name.
             async with self.gate.renaming(log):
                 log.abandon()
-                # `insist`, because the log has left the table: nothing else would try the deletion again.
+                # This must be `insist`, because the log has left the table: nothing else would try
+                # the deletion again.
                 await self.directories.insist(directory, self._world.disk.rename, log.directory, path)
             # A power failure without this sync could bring the old name back, and with it the
             # deleted records.
@@ -406,7 +410,7 @@ class Logs:
 
     def _duties(self) -> list[tuple[int, Callable[[], Awaitable[None]]]]:
         """The periodic tasks: (interval, ms; one run)."""
-        # Not the cleaner's checkpoint, which is written after each pass.
+        # The cleaner's checkpoint is left out: it is written after each pass.
         config = self._config
         write = self.checkpoints.write_everywhere
         return [
@@ -486,7 +490,7 @@ class Logs:
 
     async def _close_logs(self, directory: LogDirectory, logs: Sequence[PartitionLog]) -> list[PartitionLog]:
         """Close these logs; returns those that are still open because of a shortage."""
-        # One iterator for all tasks: each takes the next log when it has closed one.
+        # All tasks share one iterator: each takes the next log when it has closed one.
         todo = iter(logs)
         left = list[PartitionLog]()
 

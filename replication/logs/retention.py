@@ -49,7 +49,8 @@ class Retention:
 
     def _delete_some_of(self, log: "PartitionLog", high_watermark: int) -> bool:
         """Delete some segments. False if there are none to delete, or if that failed."""
-        # One synchronous step: the flags that `delete_old_segments` checks cannot change before the renames.
+        # This is one synchronous step: the flags that `delete_old_segments` checks cannot change
+        # before the renames.
         deleted = 0
         with contained(logger, "%s: its old segments stay for now", log):
             try:
