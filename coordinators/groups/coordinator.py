@@ -306,7 +306,7 @@ class GroupCoordinator:
         if _exceeds(shard.state.open.get(commit.transaction.producer_id, {}), group_id, commit.offsets):
             return Outcome(CommitAnswer(ErrorCode.INVALID_REQUEST))
 
-        # In the step that appends, because the request may have waited.
+        # The check is in the step that appends, because the request may have waited.
         if is_given_up():
             return Outcome(None)
 
@@ -416,7 +416,7 @@ class GroupCoordinator:
             after_offset = NO_OFFSET
             found = []
 
-            # A copy, because groups come and go at the checkpoints.
+            # The list is a copy, because groups come and go at the checkpoints.
             async for group in paced([] if shard.refusal else list(shard.state.by_id.values())):
                 if not wanted or group.state.value.lower() in wanted:
                     found.append(overview(group))

@@ -169,7 +169,8 @@ def apply_refused(group: Group, intent: Intent, error: ErrorCode, now_ms: int) -
 
 def _not_replaced(group: Group, error: ErrorCode) -> JoinAnswer:
     """The answer when the new id of a static member could not be stored."""
-    # Without a member id, as the new one is not in the group: the client retries with its instance id.
+    # The answer has no member id, as the new one is not in the group: the client retries with its
+    # instance id.
     return JoinAnswer(
         error=error,
         generation=group.generation,

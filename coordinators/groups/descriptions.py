@@ -46,7 +46,8 @@ def describe(group: Group) -> Description:
     # in Kafka.
     stable = group.state is GroupState.STABLE
 
-    # A copy of everything: the caller waits for the high watermark, and the group may change meanwhile.
+    # Everything is a copy: the caller waits for the high watermark, and the group may change
+    # meanwhile.
     return Description(
         state=group.state.value,
         protocol_type=group.protocol_type or "",

@@ -290,7 +290,8 @@ Event = (
 class TimerKind(IntEnum):
     """MEMBER: the session of a member, or the time a pending member id has to join. JOIN, SYNC: the two rounds."""
 
-    # An IntEnum, as every request hashes timers as dict keys: its members hash ten times as fast as those of an Enum.
+    # This is an IntEnum, because every request hashes timers as dict keys: its members hash ten
+    # times as fast as those of an Enum.
 
     MEMBER = 0
     JOIN = 1
@@ -417,8 +418,8 @@ class Decision:
         transaction: Transaction | None = None,
     ) -> None:
         """Append these records as one batch; `made` is that batch if it was encoded before."""
-        # One batch, because an append succeeds or fails as a whole: no decision is stored in part. No event stores
-        # twice, as a second call would replace the first one.
+        # The records are one batch, because an append succeeds or fails as a whole: no decision is
+        # stored in part. No event stores twice, as a second call would replace the first one.
         self.records = records
         self.intent = intent
         self.made = made

@@ -98,7 +98,8 @@ def decide_offset_deletion(group: Group, event: DeleteOffsets, decision: Decisio
     subscribed = {key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC for key in event.partitions if key.topic in in_use}
     free = dict.fromkeys((key for key in event.partitions if key not in subscribed), ErrorCode.NONE)
     forgotten = [key for key in free if group.recorded.has(key)]
-    # As in Kafka even if a pending member id is about to join. Its client gets UNKNOWN_MEMBER_ID and starts again.
+    # A pending member id that is about to join changes nothing, as in Kafka. Its client gets
+    # UNKNOWN_MEMBER_ID and starts again.
     dies = _is_blank_without(group, len(forgotten))
     intent = StoreOffsetDeletion(event.waiting, subscribed | free, dies)
     decision.store(_tombstones(group, forgotten, dies=dies), intent)
@@ -111,7 +112,7 @@ def _in_use(group: Group) -> Container[str]:
 
 
 def _forget_unasked(group: Group, forgotten: list[TopicPartition], decision: Decision) -> None:
-    # Not while a pending member id is about to join the group.
+    # The group stays while a pending member id is about to join it.
     dies = _is_blank_without(group, len(forgotten)) and not group.pending_members
     records = _tombstones(group, forgotten, dies=dies)
     # A group that has stored nothing dies without a record.

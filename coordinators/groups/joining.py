@@ -200,8 +200,9 @@ def _return_of_static(
     group: Group, join: Join, old_member_id: str, new_member_id: str, now_ms: int, decision: Decision
 ) -> None:
     """A known instance id without a member id: the static member has restarted, and gets its place under a new id."""
-    # In a Stable group without a rebalance, which is the purpose of static membership. The new id is stored before it
-    # takes effect, so that it is not lost in a fail-over. If the group's protocol would change, all must join again.
+    # A Stable group is not rebalanced, which is the purpose of static membership. The new id is
+    # stored before it takes effect, so that it is not lost in a fail-over. If the group's protocol
+    # would change, all must join again.
     member = group.members[old_member_id]
     if group.state is GroupState.STABLE and keeps_protocol(group, member, join.protocols):
         made = join.made

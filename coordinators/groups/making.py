@@ -65,7 +65,7 @@ class Making:
 
     def of_deletion(self, shard: Shard[Groups], group: Group) -> Work | None:
         """The tombstones of a group."""
-        # Listed here, as the group may change while the thread runs.
+        # The partitions are listed here, as the group may change while the thread runs.
         records = deletion_records(group)
         if len(records) <= RECORDS_INLINE_MAX and is_small(records, self._codec):
             return None
@@ -140,6 +140,7 @@ def _make(
     transaction: Transaction | None,
 ) -> Made:
     records, too_large = listed()
-    # No records if the metadata of all partitions of a commit are too long: then nothing is stored.
+    # There are no records if the metadata of all partitions of a commit are too long: then nothing
+    # is stored.
     batch = build(records, now_ms, codec, max_bytes, transaction) if records else ErrorCode.NONE
     return Made(records, batch, too_large)

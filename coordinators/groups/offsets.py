@@ -83,7 +83,7 @@ def _store(group: Group, event: Commits, decision: Decision, transaction: Transa
         too_large = made.too_large
     else:
         records, too_large = commit_records(group.group_id, event.offsets, group.limits.offset_metadata_max_bytes)
-    # Empty if the metadata of all partitions are too long.
+    # There are none if the metadata of all partitions are too long.
     if records:
         decision.store(records, StoreOffsets(event.waiting, too_large), made, transaction)
     else:

@@ -48,7 +48,7 @@ def prepare_rebalance(group: Group, reason: str, now_ms: int, decision: Decision
     if group.state is GroupState.COMPLETING_REBALANCE:
         end_sync(group, ErrorCode.REBALANCE_IN_PROGRESS, decision)
 
-    # Also in a Stable group, where this timer runs until each member has sent SyncGroup.
+    # This timer also runs in a Stable group, until each member has sent SyncGroup.
     decision.timers[SYNC_TIMER] = None
     was_empty = group.state is GroupState.EMPTY
     apply_transition(group, GroupState.PREPARING_REBALANCE, now_ms)

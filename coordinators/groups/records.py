@@ -185,7 +185,7 @@ def _decode_metadata(value: bytes | None) -> GroupMetadata | None:
         return None
     version = supported_version(GroupMetadata, value)
     metadata = m.decode(GroupMetadata, version, value, VERSION_BYTES)
-    # As in Kafka, where the session timeout was the limit of a rebalance before KIP-62.
+    # The session timeout was the limit of a rebalance before KIP-62, as in Kafka.
     if version == FIRST_GROUP_VALUE_VERSION:
         for member in metadata.members:
             member.rebalance_timeout = member.session_timeout

@@ -98,8 +98,8 @@ class GroupShards:
         self._sleeping_until = math.inf  # when `_watch_timers` wakes by itself (trio's clock, s)
         self._wake = trio.Event()
 
-        # Unbounded, because the senders are synchronous. Few items wait: one per large rebalance, one per shard that is
-        # unloaded.
+        # The channel is unbounded, because the senders are synchronous. Few items wait: one per
+        # large rebalance, one per shard that is unloaded.
         self._to_wake, self._wakes = trio.open_memory_channel[list[AnyReply]](math.inf)
         self._unloaded, self._to_remove = trio.open_memory_channel[GroupShard](math.inf)
 
@@ -383,7 +383,8 @@ class GroupShards:
         for group in list(shard.state.by_id.values()):
             partitions = partitions_of(group)
             at_a_time = tombstones_at_a_time(group.group_id, PARTITIONS_AT_A_TIME)
-            # One event at least, also for a group without such offsets: the group itself may have expired.
+            # There is one event at least, also for a group without such offsets: the group itself
+            # may have expired.
             for start in range(0, max(len(partitions), 1), at_a_time):
                 some = partitions[start : start + at_a_time]
                 self.happen_unasked(shard, group, event_of(group, some))

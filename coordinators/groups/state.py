@@ -144,7 +144,8 @@ class Member:
 class Group:
     """One group: the recorded part in `recorded`, the volatile part in all other attributes."""
 
-    # Complete, because an attribute that is missing here cannot be set. `forget` depends on that.
+    # The slots are complete, because an attribute that is missing here cannot be set. `forget`
+    # depends on that.
     __slots__ = (
         "generation",
         "group_id",
@@ -219,7 +220,8 @@ def apply_transition(group: Group, state: GroupState, now_ms: int) -> None:
     if group.state not in VALID_PREVIOUS_STATES[state]:
         raise InvariantBroken(f"group {group.group_id} cannot go from {group.state.value} to {state.value}")
     group.state = state
-    # Part of the group metadata record. In an Empty group the retention of its offsets counts from it.
+    # This is a part of the group metadata record. In an Empty group the retention of its offsets
+    # counts from it.
     group.state_timestamp_ms = now_ms
 
 
@@ -227,7 +229,8 @@ def forget(group: Group) -> None:
     """Reset the volatile part to what the recorded part says: the state right after the group was loaded."""
     blank = Group(group.group_id, group.limits)
 
-    # From `__slots__`, so that an attribute that is added to Group cannot be missed here.
+    # The names are from `__slots__`, so that an attribute that is added to Group cannot be missed
+    # here.
     for name in Group.__slots__:
         if name != "recorded":
             setattr(group, name, getattr(blank, name))
@@ -245,7 +248,7 @@ def forget(group: Group) -> None:
     for recorded in metadata.members:
         apply_member_added(group, _loaded_member(recorded, metadata.protocol))
 
-    # After the members, as the first one that is added becomes the leader.
+    # The leader is set after the members, as the first one that is added becomes the leader.
     group.leader_id = metadata.leader
     apply_subscribed(group)
 
@@ -301,14 +304,16 @@ def apply_members_removed(group: Group, member_ids: Iterable[str]) -> None:
         _remove_pending(group, member_id)
         group.pending_syncs.pop(member_id, None)
         member = group.members.pop(member_id, None)
-        # At most a pending id, which has no counted protocols, no instance id and not the leadership.
+        # It is at most a pending id, which has no counted protocols, no instance id and not the
+        # leadership.
         if member is None:
             continue
         if member.instance_id is not None and group.static_members.get(member.instance_id) == member_id:
             del group.static_members[member.instance_id]
         _count(group, member, -1)
-    # Provisional: the others have to join again, and `_begin_generation` takes a leader that has joined. Once for all:
-    # the first entry of a dict takes the longer to find, the more entries before it were removed.
+    # This leader is provisional: the others have to join again, and `_begin_generation` takes a
+    # leader that has joined. Once for all: the first entry of a dict takes the longer to find, the
+    # more entries before it were removed.
     if group.leader_id not in group.members:
         group.leader_id = next(iter(group.members), None)
 
@@ -408,7 +413,7 @@ def choose_protocol(group: Group) -> str:
 def keeps_protocol(group: Group, member: Member, protocols: Protocols) -> bool:
     """Whether the current protocol would be chosen if this member had these protocols."""
     before, after = ({name: None for name, _ in each} for each in (member.protocols, protocols))
-    # The usual case: it votes as before.
+    # It usually votes as before.
     if list(before) == list(after):
         return True
     counts = group.protocol_counts
@@ -424,7 +429,7 @@ def _elect(votes: Iterable[Protocols], common: Collection[str]) -> str:
     if len(common) == 1:
         return next(iter(common))
     counts: dict[str, int] = {}
-    # One vote each, for the first common protocol: a member lists its preferred one first.
+    # Each has one vote, for the first common protocol: a member lists its preferred one first.
     for protocols in votes:
         for name, _ in protocols:
             if name in common:

@@ -81,7 +81,8 @@ class Loading(Generic[State]):
         """
         next_offset = None
         for position, entry in walk_entries(data):
-            # Messages of the formats before Kafka 0.11, which `note_values` does not read. They are rare by now.
+            # These are messages of the formats before Kafka 0.11, which `note_values` does not
+            # read. They are rare by now.
             if entry.magic < BATCH_MAGIC:
                 self._replay_one_by_one(data, position, NO_PRODUCER_ID)
                 next_offset = entry.offset + 1
@@ -110,7 +111,8 @@ class Loading(Generic[State]):
         return self._loader.finish()
 
     def _replay_kept(self) -> None:
-        # By offset, because a state may keep the offset of the last record of a kind.
+        # The values are sorted by offset, because a state may keep the offset of the last record of
+        # a kind.
         kept = sorted(((key, *found) for key, found in self._newest.items()), key=_offset_of)
         self._newest.clear()
         for key, offset, value in kept:
@@ -124,7 +126,7 @@ class Loading(Generic[State]):
 
     def _replay_markers(self, data: bytes, position: int, producer_id: int) -> None:
         self._replay_kept()
-        # None in a batch that compaction has emptied: it ends no transaction.
+        # There is none in a batch that compaction has emptied: it ends no transaction.
         for record in read_records(data, position):
             marker, _ = read_control_record(record)
             # Other types end no transaction.

@@ -180,7 +180,8 @@ class Shards(Generic[State]):
         """
         try:
             batch = build()
-        # A client sent a string that is too long for the record: a fault of the request, not of the state.
+        # A client sent a string that is too long for the record, which is a fault of the request
+        # and not of the state.
         except ValueError as error:
             logger.warning("a record of %s-%d cannot be written: %s", self._topic, shard.index, error)
             return Stored(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -219,7 +220,7 @@ class Shards(Generic[State]):
         NONE, or what clients retry: COORDINATOR_LOAD_IN_PROGRESS if it takes too long, NOT_COORDINATOR after a change
         of the leader.
         """
-        # The usual case, without a waiter.
+        # A waiter is usually not needed.
         if shard.is_committed(after_offset):
             return ErrorCode.NONE
         outcome = await self.await_committed(shard, after_offset, timeout_ms)
@@ -307,7 +308,8 @@ class Shards(Generic[State]):
 
     async def _put_off(self, shard: Shard[State], why: object) -> None:
         """Load a shard later: the process lacked a descriptor or memory, which says nothing about the log."""
-        # Not if the directory has failed: with it this broker has lost the leadership.
+        # If the directory has failed, the shard is gone: with it this broker has lost the
+        # leadership.
         if self._shards.get(shard.index) is shard:
             logger.warning("%s-%d cannot be loaded yet: %s", self._topic, shard.index, why)
             self._to_load[shard] = None

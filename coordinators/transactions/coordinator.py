@@ -279,12 +279,12 @@ class TransactionCoordinator:
             if shard.refusal is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 return shard.refusal
 
-            # Of a shard that cannot be loaded nothing is known.
+            # Nothing is known of a shard that cannot be loaded.
             if shard.refusal:
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE
             after_offset = NO_OFFSET
 
-            # A copy, because ids come and go at the checkpoints.
+            # The list is a copy, because ids come and go at the checkpoints.
             async for known in paced(list(shard.state.by_name.values())):
                 if is_listed(known, filters, now_ms):
                     listed.append(overview(known))
@@ -339,7 +339,7 @@ class TransactionCoordinator:
         if _is_large(known, event) and (made is None or made.seen != seen):
             return partial(self._world.in_request_thread, _decide_and_build, seen, known, name, event, now_ms)
 
-        # In the step that appends, because the request may have waited.
+        # The check is in the step that appends, because the request may have waited.
         refused = check(shard, known)
         if refused is not None:
             return Outcome(refused)

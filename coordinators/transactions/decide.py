@@ -204,7 +204,7 @@ def decide_verifying(known: TransactionalId | None, event: VerifyPartitions) -> 
     refused = refusal_of(known, event.producer)
     if refused or known is None:
         return refuse(refused)
-    # Not refused while a record is pending: the answer waits for it.
+    # The request is not refused while a record is pending: the answer waits for it.
     if known.recorded.status in PREPARED:
         return CONCURRENT
     added = known.recorded.partitions
@@ -240,7 +240,7 @@ def decide_end(known: TransactionalId | None, event: EndTransaction, now_ms: int
 def decide_timeout(known: TransactionalId, now_ms: int, *, pending: bool) -> Decision:
     """Abort the transaction if its time is over, and fence its producer, which may be alive and slow."""
     recorded = known.recorded
-    # A pending record: the timeout is looked at again.
+    # A record is pending, and the timeout is looked at again.
     if pending or not is_overdue(recorded, now_ms):
         return NOTHING
     return Decision(record=fence(recorded, now_ms))

@@ -70,7 +70,8 @@ class Owed:
     """The markers that wait to be sent, by destination."""
 
     def __init__(self) -> None:
-        # Ordered, because the first entry of a plain dict is found behind all those that were removed before it.
+        # The dicts are ordered, because the first entry of a plain dict is found behind all those
+        # that were removed before it.
         self._by_broker: dict[int, OrderedDict[Debt, Partitions]] = {}
 
     def __bool__(self) -> bool:

@@ -55,8 +55,9 @@ class ProducerIds:
             # This task alone asks, one request at a time, for all waiting callers: a caller that is
             # cancelled must not take along a block that others wait for.
             block = await self._allocate()
-            # Replaced before `ended` is set: a caller that finds this block used up as well waits for the next attempt.
-            # `_wanted`, too: demands that came during the request are met by it.
+            # The attempt is replaced before `ended` is set: a caller that finds this block used up
+            # as well waits for the next attempt. `_wanted`, too: demands that came during the
+            # request are met by it.
             attempt, self._attempt, self._wanted = self._attempt, _Attempt(), trio.Event()
             attempt.failed = not self._accept(block)
             attempt.ended.set()
@@ -79,7 +80,7 @@ class ProducerIds:
         return None
 
     def _take(self) -> int | None:
-        # Synchronous: no other caller can take the same id.
+        # This is synchronous: no other caller can take the same id.
         if self._next_id == self._end and self._next_block is not None:
             self._begin(self._next_block)
         producer_id = self._next_id if self._next_id < self._end else None

@@ -225,7 +225,8 @@ def replay(ids: TransactionalIds, record: TransactionRecord, offset: int) -> Non
     """Change the recorded part as the record at `offset` says."""
     name, recorded = record
 
-    # Taken out even if the new state is Prepare*, too: the order of the entries is that of the records.
+    # The id is taken out even if the new state is Prepare*, too: the order of the entries is that
+    # of the records.
     ids.decided.pop(name, None)
     if recorded is None:
         ids.by_name.pop(name, None)
