@@ -398,7 +398,8 @@ def _ready_line(broker: Broker, advertised: tuple[Endpoint, ...]) -> str:
 def _directory_failed(broker: Broker, background: trio.Nursery, directory: str, error: StorageError) -> None:
     """Stop serving the partitions of a log directory that went offline, and notify the controller."""
     broker.replicas.directory_failed(directory, error)
-    # A task, because the store may not be writable for a while and the caller must not wait for it.
+    # This is a task, because the store may not be writable for a while and the caller must not wait
+    # for it.
     background.start_soon(_report_directory, broker)
 
 
@@ -445,7 +446,8 @@ async def _serve_connections(
         everywhere = broker.metadata.partition_count + broker.candidate.replica_count
         return len(connections) + broker.groups.load + here + everywhere
 
-    # Two nurseries: at a stop, accepting ends at once, while the accepted connections still get a deadline.
+    # There are two nurseries: at a stop, accepting ends at once, while the accepted connections
+    # still get a deadline.
     async with trio.open_nursery() as accepted:
         async with trio.open_nursery() as accepting:
             for name, listener in listeners.items():

@@ -138,7 +138,8 @@ class KeptData:
             mark = BootMark(self._world.boot_id, self.since, directory.absolute_path, siblings)
             try:
                 await self._directories.run(directory, self._world.disk.replace_file, path, mark.encode())
-            # Harmless: the directory is offline now, or the next start finds no valid mark there.
+            # This is harmless: the directory is offline now, or the next start finds no valid mark
+            # there.
             except StorageError as error:
                 logger.warning("%s is not marked: %s", directory.path, error)
 

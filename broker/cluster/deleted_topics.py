@@ -98,7 +98,8 @@ async def forget_deleted_topics(store: MetadataStore, metadata: ClusterMetadata,
             await metadata.changed()
             continue
 
-        # Copied before the store is read: a topic that the cache gets meanwhile may be missing in the older answer.
+        # The cache is copied before the store is read: a topic that the cache gets meanwhile may be
+        # missing in the older answer.
         cached = dict(metadata.topics)
         hosted = {each: each.log async for each in paced(replicas) if each.log is not None}
         try:
@@ -109,7 +110,7 @@ async def forget_deleted_topics(store: MetadataStore, metadata: ClusterMetadata,
             await trio.sleep(RETRY_SECONDS)
             continue
 
-        # The epochs from before the read: a change during it leads to another check.
+        # The epochs are those from before the read: a change during it leads to another check.
         checked = epochs
         deleted = [info for name, info in cached.items() if name not in existing]
         for info in deleted:

@@ -282,7 +282,8 @@ class DynamicConfig:
         allowed = self._config.unclean_leader_election_enable
         await self._broker_configs.load()
         await self._replicas.reconfigured(None)
-        # Also when no value has changed: that is how an operator says that a store's file has.
+        # The stores are read even if no value has changed: that is how an operator says that a
+        # store's file has.
         if self.secured is not None and name != DEFAULT_ENTITY:
             await self.secured.reload()
         if self._config.unclean_leader_election_enable and not allowed:

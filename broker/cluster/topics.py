@@ -64,7 +64,7 @@ class Topics:
 
     async def create(self, new: NewTopic, *, validate_only: bool = False) -> CreatedTopic | TopicPlan | TopicRefused:
         """Create a topic; with `validate_only`, only check it and return the plan."""
-        # A shortcut that spares the plan; the write to the store is what decides.
+        # This is a shortcut that spares the plan; the write to the store is what decides.
         if new.name in self._metadata.topics:
             return TopicRefused(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{new.name}' already exists.")
         plan = self.plan(new)
@@ -174,7 +174,8 @@ class Topics:
 def _internal_topic(name: str, config: "BrokerConfig") -> NewTopic:
     """Kafka's settings for its two internal topics (reference E.1)."""
     if name == GROUP_TOPIC:
-        # "producer" and not a codec: the coordinator compresses as offsets.topic.compression.codec says.
+        # The value is "producer" and not a codec: the coordinator compresses as
+        # offsets.topic.compression.codec says.
         return NewTopic(
             name,
             partition_count=config.offsets_topic_num_partitions,

@@ -81,7 +81,8 @@ class FetchPlan:
         if call.version < RECORD_FORMAT_2_VERSION:
             bytes_max = min(bytes_max, CONVERTED_BYTES_MAX)
 
-        # No more than the quota's window can hold: a client could not wait for it to pass.
+        # A response has no more than the quota's window can hold: a client could not wait for it to
+        # pass.
         if self.is_under_quota:
             at_a_time = broker.quotas.fetched.at_a_time(*call.quota_user)
             bytes_max = bytes_max if at_a_time is None else min(bytes_max, int(at_a_time))
@@ -352,7 +353,8 @@ class FetchPlan:
         row.last_stable_offset = partition.last_stable_offset
 
     def _preferred_replica(self, partition: Partition, wanted: Wanted) -> int | None:
-        # ISR members only: a follower that falls behind would keep its consumers behind as well.
+        # Only ISR members are chosen: a follower that falls behind would keep its consumers behind
+        # as well.
         brokers = self.broker.metadata.brokers
         return choose_replica(
             self.rack,

@@ -36,6 +36,7 @@ def choose_replica(
         and each.broker_id in brokers
         and brokers[each.broker_id].rack == consumer_rack
     ]
-    # The most caught-up follower, as in Kafka's RackAwareReplicaSelector; the id makes the choice repeatable.
+    # This is the most caught-up follower, as in Kafka's RackAwareReplicaSelector; the id makes the
+    # choice repeatable.
     best = max(near, key=lambda each: (each.log_end_offset, each.caught_up_ms, each.broker_id), default=None)
     return None if best is None else best.broker_id

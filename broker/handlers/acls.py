@@ -115,7 +115,8 @@ async def create_acls(broker: Broker, call: Call, request: m.CreateAclsRequest) 
     if not call.authorize("Alter", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
-    # In each row, because the responses of creation and deletion have no top-level error.
+    # The error is in each row, because the responses of creation and deletion have no top-level
+    # error.
     if broker.authorization is None:
         return m.CreateAclsResponse(
             results=[

@@ -90,7 +90,8 @@ async def elect_leaders(broker: Broker, call: Call, request: m.ElectLeadersReque
     if not call.authorize("Alter", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
-    # Measured on Kafka 3.9.1: an unknown type is this error at the top level and at each partition (reference B.13).
+    # An unknown type is, as measured on Kafka 3.9.1, this error at the top level and at each
+    # partition (reference B.13).
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise Refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
     asked = await _asked_partitions(request)
@@ -100,7 +101,7 @@ async def elect_leaders(broker: Broker, call: Call, request: m.ElectLeadersReque
     question = ElectionAsked(everything, unclean=request.election_type == UNCLEAN)
     outcomes = await broker.candidate.ask(question)
 
-    # NOT_CONTROLLER: Kafka sets it at each partition and leaves the top-level error empty.
+    # Kafka sets NOT_CONTROLLER at each partition and leaves the top-level error empty.
     if isinstance(outcomes, ErrorCode):
         refused: dict[TopicPartition, Outcome] = {each: (outcomes, None) async for each in paced(everything)}
         return await _elected(refused)
@@ -176,7 +177,7 @@ async def update_features(broker: Broker, call: Call, request: m.UpdateFeaturesR
         return _refuse_features(ErrorCode.NOT_CONTROLLER)
     asked: dict[str, Feature] = {}
     async for update in paced(request.feature_updates):
-        # Of a feature that is named twice the first entry counts.
+        # The first entry of a feature that is named twice counts.
         asked.setdefault(update.feature, update)
     rows = [
         FeatureRow(

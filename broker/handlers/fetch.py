@@ -363,9 +363,10 @@ async def _select_rows(plan: FetchPlan, session: FetchSession, *, incremental: b
             or row.preferred_read_replica >= 0
         )
 
-        # Fairness: a partition whose data found no room is planned before those that were served now, which may have
-        # more data. A follower outside the ISR joins by a fetch, so its partition is planned in every request; that of
-        # a follower whose fetches confirm the leader, too.
+        # To be fair, a partition whose data found no room is planned before those that were served
+        # now, which may have more data. A follower outside the ISR joins by a fetch, so its
+        # partition is planned in every request; that of a follower whose fetches confirm the
+        # leader, too.
         if has_news:
             served.append(wanted)
         elif wanted in plan.left_over or wanted in plan.awaited or plan.is_joining(wanted):

@@ -551,7 +551,7 @@ async def _create_in_store(broker: Broker, path: str) -> None:
     levels = path.count("/")
     if levels * len(path) > LEVELS_CHARACTERS_MAX:
         raise ValueError(f"the group id would make {levels} levels of nodes, whose paths are too long together")
-    # In parts, as the operations are checked on the event loop.
+    # The nodes are created in parts, because the operations are checked on the event loop.
     for nodes in portions(with_ancestors([path]), max(1, CHECKED_CHARACTERS // len(path))):
         for outcome in await broker.store.batch([Create(node) for node in nodes]):
             if isinstance(outcome, StoreError) and not isinstance(outcome, NodeExists):

@@ -69,7 +69,7 @@ async def _describe(broker: Broker, directory: LogDirectory, wanted: Container[T
 
     topics: dict[str, list[LogRow]] = {}
 
-    # A copy: logs may be created and deleted at the checkpoints of this loop.
+    # The table is a copy: logs may be created and deleted at the checkpoints of this loop.
     async for key, log in paced([*directory.logs.items(), *directory.future_logs.items()]):
         if wanted is None or key in wanted:
             is_future = key in directory.future_logs
@@ -100,7 +100,7 @@ async def alter_replica_log_dirs(
     """Start, replace or cancel moves; one error per partition. Raises Refuse(CLUSTER_AUTHORIZATION_FAILED)."""
     if not call.authorize("Alter", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    # A dict, so that of a repeated partition the last directory remains.
+    # This is a dict, so that of a repeated partition the last directory remains.
     places = {
         TopicPartition(topic.name, index): directory.path
         async for directory in paced(request.dirs)

@@ -62,7 +62,8 @@ async def write_txn_markers(broker: Broker, call: Call, request: m.WriteTxnMarke
                     continue
                 named.add(key)
 
-                # In the step that appends, because the coordinator may give up this connection at any time.
+                # The check is in the step that appends, because the coordinator may give up this
+                # connection at any time.
                 _check_order(broker, call)
 
                 # A producer without partitions has no row.

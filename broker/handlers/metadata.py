@@ -268,8 +268,8 @@ def _partition(broker: Broker, call: Call, index: int, info: PartitionInfo) -> P
     replicas = info.replicas
     in_sync_replicas = info.in_sync_replicas
 
-    # Kafka's `errorUnavailableEndpoints`: version 0 lists only replicas that are among the brokers of the response, and
-    # reports the missing ones as an error. Later versions list all.
+    # As Kafka's `errorUnavailableEndpoints` says, version 0 lists only replicas that are among the
+    # brokers of the response, and reports the missing ones as an error. Later versions list all.
     if call.version < FULL_LISTS_VERSION:
         replicas, in_sync_replicas = (
             [each for each in listed if broker.metadata.endpoint(each, call.listener)]

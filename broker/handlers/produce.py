@@ -138,7 +138,8 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
             raise
         return None
 
-    # acks=1, or partitions whose only in-sync replica is the leader: the answer need not be queued.
+    # With acks=1, or if the leader is the only in-sync replica of each partition, the answer need
+    # not be queued.
     if not unacknowledged:
         if led_elsewhere:
             for _ in _naming_leaders(broker, call, response, led_elsewhere):
@@ -291,7 +292,8 @@ async def _verify(
         return verified
     asked: list[TopicPartition] = []
     async for key, header in paced(begun.items()):
-        # As in Kafka, which refuses batches for internal topics only after it has asked the coordinator.
+        # Internal topics are asked about, too: Kafka refuses batches for them only after it has
+        # asked the coordinator.
         partition = broker.replicas.get(*key)
         if not call.authorize("Write", "Topic", key.topic, is_filter=True):
             continue

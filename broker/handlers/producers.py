@@ -170,7 +170,7 @@ def _describe_producers(broker: Broker, topic: str, index: int) -> ProducersRow:
     # Any replica has producer states, so no leader check; without a log there are none.
     if partition.log is None:
         return _refused_row(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    # Made when they are encoded: 100,000 producers as objects take 18 MB.
+    # The rows are made when they are encoded: 100,000 producers as objects take 18 MB.
     return ProducersRow(
         partition_index=index, active_producers=Rows(partition.log.producers.entries(), _describe_producer)
     )

@@ -141,7 +141,8 @@ async def alter_client_quotas(
         except QuotaRefused as refused:
             row.error_code = refused.code
             row.error_message = refused.message
-        # Before StoreError, of which it is a kind: the store works, but the client sent too much for a node.
+        # This precedes StoreError, of which it is a kind: the store works, but the client sent too
+        # much for a node.
         except DataTooLarge as error:
             row.error_code, row.error_message = ErrorCode.INVALID_REQUEST, shortened(str(error))
         except ValueError:  # the name makes no valid node path; Kafka answers the same

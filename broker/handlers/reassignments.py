@@ -43,7 +43,7 @@ async def alter_partition_reassignments(
     if not call.authorize("Alter", "Cluster"):
         raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
-    # A dict, so that of a repeated partition the last target remains.
+    # This is a dict, so that of a repeated partition the last target remains.
     targets = {
         TopicPartition(topic.name, row.partition_index): None if row.replicas is None else tuple(row.replicas)
         async for topic in paced(request.topics)

@@ -86,7 +86,8 @@ async def _describe(broker: Broker, user: str) -> DescribedUser:
             for number, mechanism in MECHANISMS.items()
             if mechanism.name in config
         ]
-    # ValueError: the name makes no valid node path, or the node holds no valid credential.
+    # A ValueError says that the name makes no valid node path, or that the node holds no valid
+    # credential.
     except (StoreError, ValueError) as error:
         logger.warning("SCRAM credentials cannot be read: %s", error, extra={"peer": "metadata store"})
         return _undescribed(user, Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, UNEXPECTED))
@@ -140,7 +141,7 @@ async def alter_user_scram_credentials(
             outcomes = {user: await _alter(broker, user, asked) async for user, asked in paced(by_user.items())}
         else:  # an empty password: Kafka's exception fails all users that are not refused yet
             outcomes = dict.fromkeys(by_user, Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, UNEXPECTED))
-    # ValueError: a user's name makes no valid node path. Nothing is written yet.
+    # A ValueError says that a user's name makes no valid node path. Nothing is written yet.
     except (StoreError, ValueError) as error:
         logger.warning("SCRAM credentials cannot be altered: %s", error, extra={"peer": "metadata store"})
         raise Refuse(ErrorCode.UNKNOWN_SERVER_ERROR) from None

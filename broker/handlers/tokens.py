@@ -129,7 +129,7 @@ async def describe_delegation_token(
             "DescribeTokens", "User", str(token.owner)
         )
 
-    # A copy: tokens may change while others are described.
+    # The list is a copy: tokens may change while others are described.
     rows = [
         _described(call.version, token, known.hmac_of(token.token_id))
         async for token in paced(list(known))

@@ -111,7 +111,7 @@ async def _create(
         partition_count=asked.num_partitions,
         replication_factor=asked.replication_factor,
         assignment={row.partition_index: tuple(row.broker_ids) async for row in paced(asked.assignments)},
-        # Of a property that is named twice the last value counts.
+        # The last value of a property that is named twice counts.
         configs={config.name: config.value for config in asked.configs},
     )
 
@@ -203,7 +203,8 @@ async def delete_topics(broker: Broker, call: Call, request: m.DeleteTopicsReque
             waiting.setdefault(row.name, []).append(row)
     mutations = broker.quotas.mutations_of(*call.quota_user, strict=call.version >= STRICT_DELETION_VERSION)
 
-    # A copy: topics that cannot be marked leave `waiting`, and the wait below leaves them out.
+    # The list is a copy: topics that cannot be marked leave `waiting`, and the wait below leaves
+    # them out.
     for name in list(waiting):
         known = broker.metadata.topics.get(name)
         if not mutations.take(0 if known is None else len(known.partitions)):
@@ -250,7 +251,8 @@ def _look_up(broker: Broker, call: Call, name: str | None, topic_id: bytes) -> D
             row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return row
 
-    # Authorization before existence: otherwise the error would reveal which topics exist.
+    # Authorization is checked before existence: otherwise the error would reveal which topics
+    # exist.
     if row.name is None or not call.authorize("Delete", "Topic", row.name):
         row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED  # also without a name and an id
     elif row.name not in broker.metadata.topics:

@@ -63,7 +63,7 @@ async def add_partitions_to_txn(
             raise Refuse(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         deadline = trio.current_time() + VERIFICATION_SECONDS_MAX
 
-        # Also without transactions, which Kafka does not answer at all.
+        # A request without transactions is answered, too, which Kafka does not answer at all.
         results = [await _one_of_several(broker, call, each, deadline) async for each in paced(request.transactions)]
         return m.AddPartitionsToTxnResponse(results_by_transaction=results)
 
@@ -206,7 +206,7 @@ async def add_offsets_to_txn(
         raise Refuse(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if name == "":
         raise Refuse(ErrorCode.INVALID_REQUEST)
-    # As in Kafka also if the topic does not exist yet.
+    # The partition is added, as in Kafka, even if the topic does not exist yet.
     offsets = TopicPartition(GROUP_TOPIC, broker.groups.placement.partition_of(request.group_id))
     producer = Producer(request.producer_id, request.producer_epoch)
     return m.AddOffsetsToTxnResponse(

@@ -64,7 +64,8 @@ class ControllerPeer:
                 if controller_id != self._metadata.controller_id:
                     continue
 
-                # With a backoff, as the same controller may answer again without a change of the metadata.
+                # There is a backoff, because the same controller may answer again without a change
+                # of the metadata.
                 with trio.move_on_after(backoff_ms / 1000):
                     await self._metadata.changed()
                 backoff_ms = min(2 * backoff_ms, BACKOFF_MS_MAX)

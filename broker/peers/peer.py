@@ -43,7 +43,8 @@ class SelfPeer:
     ) -> m.Message:
         """The response; PeerLost when it does not come within `deadline_ms`."""
         key = asking.key_of(request)
-        # The same versions as between brokers: what a version cannot express must not work on a single node alone.
+        # The versions are the same as between brokers: what a version cannot express must not work
+        # on a single node alone.
         due = inter_broker_versions(self._config.inter_broker_protocol_version).get(key, APIS[key].max_version)
         with trio.move_on_after(deadline_ms / 1000):
             response = await self._answer(request, due if version_max is None else min(due, version_max))
@@ -107,7 +108,7 @@ class Peers:
 
     def close(self) -> None:
         """Close all peers, when the broker stops."""
-        # A copy: each `close` removes its peer through `on_close`.
+        # The list is a copy: each `close` removes its peer through `on_close`.
         for peer in list(self._open):
             peer.close()
 
@@ -118,7 +119,8 @@ class Peers:
         bounds = Bounds(
             config.socket_connection_setup_timeout_ms / 1000,
             config.socket_connection_setup_timeout_max_ms / 1000,
-            # Half of connections.max.idle.ms, which is most likely the peer's, too; below 0 there is no limit.
+            # This is half of connections.max.idle.ms, which is most likely the peer's, too; below 0
+            # there is no limit.
             config.connections_max_idle_ms / 2000 if config.connections_max_idle_ms >= 0 else math.inf,
             # The largest response is a Fetch: replica.fetch.response.max.bytes of records or, if larger, the first
             # batch, which was in a request once, and the fields around them.

@@ -75,10 +75,12 @@ async def keep_small(load: Callable[[], int]) -> None:
         for _ in range(LOOKS_A_COLLECTION):
             await trio.sleep(LOOK_SECONDS)
             if load() > 2 * frozen_at:
-                # Without a collection before, which would take up to 300 ms; existing garbage is frozen too.
+                # There is no collection before, which would take up to 300 ms; existing garbage is
+                # frozen too.
                 gc.freeze()
                 frozen_at = load()
-            # Also when the process has become smaller: then more of what it had in use may be free.
+            # This is so, too, when the process has become smaller: then more of what it had in use
+            # may be free.
             if abs(resident_bytes() - trimmed_at_bytes) > TRIM_CHANGED_BYTES:
                 trimmed_at_bytes = await _trimmed()
         began = time.perf_counter()

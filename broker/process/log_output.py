@@ -45,7 +45,7 @@ class QueueingHandler(logging.Handler):
         self.dropped = 0  # lines lost so far
         self._output = output
         self._lines: queue.Queue[str | None] = queue.Queue(lines_max)
-        # A daemon, so that a reader that hangs does not keep the process from ending.
+        # The thread is a daemon, so that a reader that hangs does not keep the process from ending.
         self._writer = threading.Thread(target=self._write_lines, name="log writer", daemon=True)
         self._writer.start()
 
@@ -158,7 +158,8 @@ class RepeatFilter(logging.Filter):
             self._said.clear()
         self._said[key] = now, 0
 
-        # Formatted here, so that the count can be appended; `args` must be empty then, or it would be formatted again.
+        # The line is formatted here, so that the count can be appended; `args` must be empty then,
+        # or it would be formatted again.
         if held_back:
             record.msg, record.args = f"{record.getMessage()} (and {held_back} times more)", ()
         return True

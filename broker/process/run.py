@@ -51,7 +51,8 @@ class ReadyReport:
         self._print_line(value.ready_line)
         # Now the modules are imported and the logs loaded: what exists lives as long as the broker.
         freeze_heap()
-        # A system task, because it belongs to the process: it ends with Trio, not with the broker's nurseries.
+        # This is a system task, because it belongs to the process: it ends with Trio, not with the
+        # broker's nurseries.
         trio.lowlevel.spawn_system_task(keep_small, value.load)
 
 
@@ -112,7 +113,7 @@ async def _serve_until_signal(config: BrokerConfig, print_line: Callable[[str], 
             access = await zookeeper_access(config, in_worker_thread)
             world = real_world(OsNet(buffers), access=access)
             await serve(config, world=world, stop=stop, task_status=ready, on_built=reload_on_hangup)
-        # Restored, because the token is invalid after Trio has ended.
+        # The handlers are restored, because the token is invalid after Trio has ended.
         finally:
             for number, handler in zip(HANDLED_SIGNALS, previous, strict=True):
                 signal.signal(number, handler)

@@ -181,7 +181,7 @@ def parse_filter(components: Sequence[tuple[str, int, str | None]], *, strict: b
         if kind not in FOLDERS:
             raise QuotaRefused(ErrorCode.UNSUPPORTED_VERSION, f"Custom entity type '{kind}' not supported")
         if kind in parsed:
-            # Kafka's message, which does not use the kind's own name here.
+            # The message is Kafka's, which does not use the kind's own name here.
             called = "client" if kind == CLIENT_ID else kind
             raise _refused(f"Duplicate {called} filter component entity type")
         parsed[kind] = Component(kind, match if how == EXACT else None, any=how == ANY)

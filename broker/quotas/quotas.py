@@ -70,7 +70,7 @@ class Quotas:
         self._known: dict[str, None] = {}  # paths of entities with properties
         self._connections = ClientRates(self._addresses, window, throttle_max_ms=window.sample_ms)
 
-        # Looked at for each request, so that a broker without quotas does nothing more.
+        # This is looked at for each request, so that a broker without quotas does nothing more.
         self.is_active = False
         self.limits_request_time = False
 

@@ -56,7 +56,7 @@ class Rate:
         sample = self._samples[self._current]
         if now_ms - sample.began_at_ms < self._window.sample_ms:
             return sample
-        # One more than counts: samples do not begin in step with the window.
+        # There is one sample more than counts: samples do not begin in step with the window.
         self._current = (self._current + 1) % (self._window.samples + 1)
         if self._current == len(self._samples):
             self._samples.append(_Sample(now_ms))

@@ -69,7 +69,7 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
         except ProtocolViolation as violation:
             about = {"peer": connection.address}
             logger.warning("closing the connection of %s: %s", connection.address, violation, extra=about)
-        # A bug, or MemoryError: it ends this connection, and no other.
+        # This is a bug, or MemoryError: it ends this connection, and no other.
         except Exception:
             logger.exception("closing the connection of %s", connection.address, extra={"peer": connection.address})
         finally:
@@ -247,7 +247,7 @@ async def _answer_frame(
     """The pieces of the response; none for acks=0. ProtocolViolation when the frame is no request."""
     try:
         header = read_request_header(frame)
-    # Raised again unless it is an ApiVersions, with which a client of any version begins.
+    # It is raised again unless it is an ApiVersions, with which a client of any version begins.
     except UnsupportedRequest as unsupported:
         return answer_unsupported(unsupported)
 

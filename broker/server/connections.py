@@ -236,8 +236,8 @@ class Connections:
             return
         connection.frame_bytes = frame_bytes
 
-        # An ordinary request, of a connection that holds nothing else: it would not be evicted, and counting it takes
-        # longer than reading it.
+        # This is an ordinary request, of a connection that holds nothing else: it would not be
+        # evicted, and counting it takes longer than reading it.
         if frame_bytes >= EVICTED_BYTES_MIN or connection.held_bytes:
             self._hold(connection)
 

@@ -339,7 +339,8 @@ def _encode_now(delayed: DelayedResponse, call: Call, correlation_id: int) -> Pi
     body: Pieces = []
     try:
         begun = m.encode_steps(delayed.make(), call.version, body)
-    # A bug. This is another request's step: `_encode_delayed`, in the connection's task, will find and report it.
+    # This is a bug, in another request's step: `_encode_delayed`, in the connection's task, will
+    # find and report it.
     except Exception:
         return None
     return _framed(call.api_key, call.version, correlation_id, begun, body) if isinstance(begun, int) else None
@@ -388,7 +389,8 @@ def refused(api_key: int, request: m.Message, version: int, code: ErrorCode) -> 
     refuse = HANDLERS[api_key].refuse
     if refuse is not None:
         return refuse(request, version, code)
-    # Null, because the schema's default is mostly an empty string, which clients would show as the message.
+    # The message is null, because the schema's default is mostly an empty string, which clients
+    # would show as the message.
     cls = cast("Callable[..., m.Message]", m.response_class(APIS[api_key]))
     return cls(error_code=code, error_message=None) if hasattr(cls, "error_message") else cls(error_code=code)
 
@@ -464,7 +466,7 @@ def _framed(api_key: int, version: int, correlation_id: int, size_bytes: int, bo
     """The pieces of a frame: length, header and body. Small neighbours in memory are joined; file slices are not."""
     prefix = response_prefix(size_bytes, correlation_id, response_header_version(api_key, version))
 
-    # The usual response: one piece, so one system call.
+    # The usual response is one piece, so one system call.
     if len(body) == 1 and not isinstance(body[0], FileSlice) and len(body[0]) <= PIECE_BYTES:
         return [prefix + body[0]]
     joined: list[bytes | bytearray | memoryview] = [prefix]
