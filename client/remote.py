@@ -161,7 +161,8 @@ class RemotePeer:
             is_answered = True
             raise
         finally:
-            # Also when the caller is cancelled: the late response would be taken for that of the next request.
+            # The connection is closed, too, when the caller is cancelled: the late response would
+            # be taken for that of the next request.
             if not is_answered:
                 self._disconnect()
 
@@ -189,7 +190,8 @@ class RemotePeer:
         if self._is_closed:
             raise ConnectionLost("this peer is closed")
 
-        # On each connection, as the broker at this address may have been upgraded. A login has no versions but these.
+        # The versions are asked for on each connection, as the broker at this address may have been
+        # upgraded. A login has no versions but these.
         if self._versions is None or connection.login is not None:
             known = await connection.ask_versions()
             fixed = asking.at_most(known, self._versions_max) if self._versions is None else self._versions

@@ -254,7 +254,8 @@ def _check_names(texts: Mapping[str, str], *, per_broker: bool) -> None:
 def _is_fixed(name: str) -> bool:
     if name in BROKER_TABLE:
         return BROKER_TABLE[name].update is Update.READ_ONLY
-    # A secret of the whole broker, behind the prefix of a listener. Kafka keeps it, and not encoded.
+    # This is a secret of the whole broker, behind the prefix of a listener. Kafka keeps it, and not
+    # encoded.
     row = property_of(name)
     return row is not None and row.sensitive and not is_stored_password(name)
 

@@ -372,7 +372,7 @@ class TopicConfig(TopicAttributes):
 
     def follow(self, changed: Mapping[str, Value]) -> None:
         """Take over the changed values of the broker."""
-        # Only these values, because there may be thousands of topics.
+        # Only the changed values are set, because there may be thousands of topics.
         if any(attribute in changed for attribute in DERIVED_FROM):
             self.update(self.overrides)
             return

@@ -49,7 +49,7 @@ def parse_properties(text: str, file_name: str) -> list[Setting]:
             if isinstance(element, javaproperties.KeyValue):
                 settings.append(Setting(element.key, element.value, f"{file_name}:{line}"))
             line += max(1, element.source.count("\n"))
-    # In Java's words, and without the text, which may be a secret.
+    # The message is Java's, and without the text, which may be a secret.
     except javaproperties.InvalidUEscapeError:
         raise ConfigError([f"{file_name}:{line}: Malformed \\uxxxx encoding."]) from None
     return settings

@@ -92,7 +92,7 @@ def _of_listener(config: BrokerConfig, settings: Settings, name: str) -> dict[st
     row = BROKER_TABLE[name]
     value = settings.values[name]
     full = settings.names.get(name)
-    # A setting for all listeners that this one does not take.
+    # This listener does not take the setting for all listeners.
     if name == CLIENT_AUTH and isinstance(settings, ListenerSettings) and settings.client_auth != value:
         value = settings.client_auth
         full = None

@@ -71,7 +71,7 @@ class Batch:
     next_offsets: Offsets
     ranges: tuple[Range, ...]
 
-    # Totals, once: a manifest may have thousands of ranges.
+    # The totals are computed once: a manifest may have thousands of ranges.
     @cached_property
     def records(self) -> int:
         return sum(found.records for found in self.ranges)

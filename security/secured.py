@@ -174,7 +174,7 @@ class SecuredListeners:
     def _securities(self, texts: Mapping[str, str], problems: list[Problem]) -> Iterator[ListenerSecurity]:
         """The settings of each listener, read from these texts; what is wrong goes to `problems`."""
         own = _brokers_own(self._config)
-        # From the texts, which may be those of a change that is not made yet.
+        # The mechanism is from the texts, which may be those of a change that is not made yet.
         inter_broker = texts.get(INTER_BROKER_MECHANISM, "").strip() or BROKER_TABLE[INTER_BROKER_MECHANISM].default
         for endpoint in self._config.listener_endpoints:
             if endpoint.protocol == "PLAINTEXT":

@@ -183,7 +183,7 @@ class TlsStream:
         """Take a step of the handshake with what arrived, if anything has; whether it is complete."""
         self._arrived.add(arrived)
         while True:
-            # A portion at a time: what follows the handshake is decrypted in steps.
+            # A portion is taken at a time: what follows the handshake is decrypted in steps.
             if self._arrived.has_portion:
                 portion, _ = self._arrived.take(RECORDS_A_STEP)
                 self._incoming.write(portion)

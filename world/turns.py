@@ -100,7 +100,7 @@ LARGE_AT_A_TIME = 2  # handling a large request takes several times its own memo
 class LargeTurns:
     """The turns of requests that become many objects, and of responses that are converted for old clients."""
 
-    # Two, because a controller must not wait while clients send large requests.
+    # There are two, because a controller must not wait while clients send large requests.
     __slots__ = ("of_clients", "of_controllers")
 
     def __init__(self) -> None:

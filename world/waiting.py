@@ -128,7 +128,8 @@ def wake(
     if not waiters:
         return
 
-    # A new dict, because the loop puts some waiters back while it iterates over the old one.
+    # The dict is a new one, because the loop puts some waiters back while it iterates over the old
+    # one.
     changed.waiters = {}
     for number, waiter in enumerate(waiters):
         if not committed and waiter.sleeps_through_growth:

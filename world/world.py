@@ -134,7 +134,8 @@ def _tried(
 
 async def run_inline(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
     """`function(*args)` without a thread: for a world in memory, where nothing blocks."""
-    # A checkpoint, as a thread would be, and one that does not cancel after the function has begun.
+    # This is a checkpoint, as a thread would be, and one that does not cancel after the function
+    # has begun.
     await trio.lowlevel.cancel_shielded_checkpoint()
     return function(*args)
 

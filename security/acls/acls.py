@@ -249,7 +249,7 @@ def _ipv6_text(address: str) -> str:
         parsed = IPv6Address(bare)
     except ValueError:
         return address
-    # An IPv4 client of a socket for both: Java gives its IPv4 address.
+    # This is an IPv4 client of a socket for both: Java gives its IPv4 address.
     if parsed.ipv4_mapped is not None:
         return str(parsed.ipv4_mapped)
     return ":".join(f"{int(group, 16):x}" for group in parsed.exploded.split(":")) + percent + scope

@@ -243,7 +243,8 @@ class Authorization:
             before = decode_entries(data, path)
             after = await change(before)
 
-            # Also if an earlier attempt was carried out and its answer was lost.
+            # Nothing is left to write, either, if an earlier attempt was carried out and its answer
+            # was lost.
             if after == before:
                 return before
             try:

@@ -52,8 +52,8 @@ class AclCache:
 
     def __init__(self) -> None:
         self._entries: dict[ResourcePattern, frozenset[AccessControlEntry]] = {}
-        # The same by type and principal: there may be thousands of patterns, and one of them may have thousands of
-        # entries, but a decision is about one principal.
+        # The same entries are here by type and principal: there may be thousands of patterns, and
+        # one of them may have thousands of entries, but a decision is about one principal.
         self._of_principals: dict[tuple[str, str], dict[ResourcePattern, list[AccessControlEntry]]] = {}
         # How many prefixed patterns of a type have names of a length: only those beginnings of a name are looked up.
         self._lengths: dict[str, Counter[int]] = {}

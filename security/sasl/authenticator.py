@@ -321,7 +321,8 @@ class Authenticator:
             if unsupported.api_key != API_VERSIONS_KEY:
                 return self._fail_now(str(unsupported))
 
-            # Answered as if it were of version 0, as Kafka answers each ApiVersions of an unknown version.
+            # This is answered as if it were of version 0, as Kafka answers each ApiVersions of an
+            # unknown version.
             header = RequestHeader(API_VERSIONS_KEY, 0, unsupported.correlation_id, None, 0)
             return self._refuse_decoded(header, m.ApiVersionsRequest(), moment)
         except ProtocolViolation as violation:
@@ -338,7 +339,7 @@ class Authenticator:
         code = ErrorCode.ILLEGAL_SASL_STATE
         response = self._answers.refused(header.api_key, request, header.api_version, code)
         cause = f"{APIS[header.api_key].name} during authentication"
-        # A Produce without acks. Kafka fails on the answer that is not there.
+        # This is a Produce without acks. Kafka fails on the answer that is not there.
         if response is None:
             return self._fail_now(cause)
         return self._fail_later(moment, cause, self._response(header, response))
@@ -429,7 +430,7 @@ class Authenticator:
     def _token(self, header: RequestHeader | None, token: bytes, lifetime_ms: int) -> Send:
         if header is None:
             return Send(_LENGTH.pack(len(token)) + token)
-        # An empty text and not null, as Kafka's.
+        # The message is an empty text and not null, as Kafka's.
         response = m.SaslAuthenticateResponse(error_message="", auth_bytes=token, session_lifetime_ms=lifetime_ms)
         return self._response(header, response)
 

@@ -127,7 +127,8 @@ class OAuthClient:
         return bytes_of(f"n,,\x01auth=Bearer {self._access_token}\x01\x01")
 
     def evaluate(self, token: bytes) -> bytes | None:
-        # A refusal. The server waits for the acknowledgement before it fails the login, with the same text.
+        # A token here is a refusal. The server waits for the acknowledgement before it fails the
+        # login, with the same text.
         return ACKNOWLEDGED if token else None
 
 

@@ -127,7 +127,8 @@ def _with_transactions(plan: RunPlan, rng: random.Random) -> RunPlan:
         topics.append(TopicPlan(BALANCES, 1, 3, {"min.insync.replicas": "2"} | TABLE_CONFIGS))
     has_patient_writer = rng.random() < PATIENT_SHARE
     if has_patient_writer:
-        # Longer than any batch is sent again, and shorter than the transaction; with wrong clocks it would be neither.
+        # This is longer than any batch is sent again, and shorter than the transaction; with wrong
+        # clocks it would be neither.
         properties["producer.id.expiration.ms"] = "30000"
         properties["producer.id.expiration.check.interval.ms"] = "2000"
         never.append("skew-clock")

@@ -334,7 +334,7 @@ class SimNet:
         self.rng: random.Random = simulation.rng("net")
         self.parties: dict[str, PartyNet] = {}  # that are there now
         self.parties_seen: dict[str, None] = {}
-        # A fault: what comes behind a request of this party and API takes so many seconds.
+        # This is a fault: what comes behind a request of this party and API takes so many seconds.
         self.late_answers: dict[tuple[str, int], float] = {}
         self.on_send: Callable[[SimStream, bytes], None] | None = None
         self._links: dict[tuple[str, str], Link] = {}

@@ -183,7 +183,7 @@ class TransactionalWriter:
         first = rng.randint(1, len(chosen))
         await self.add(attempt, chosen[:first])
 
-        # A batch that begins the transaction in its partition, or one behind it.
+        # The batch begins the transaction in its partition, or one behind it.
         abandoned = rng.choice((0, first)) if not self._is_calm and rng.random() < ABANDONED_SHARE else None
         for number, key in enumerate(chosen[:first]):
             if number == abandoned:
