@@ -22,6 +22,7 @@ from barnabas.testing.asking import create_topic, elect_preferred, find_coordina
 from barnabas.testing.cluster_loop import ClusterLoop
 from barnabas.testing.errors import LocalBrokerError, TopicRefused
 from barnabas.testing.faults import Faults
+from barnabas.testing.live import PACE_SECONDS, SECONDS, wait_until
 from barnabas.testing.member import ClusterBroker
 from barnabas.testing.network import CLIENTS, STORE, Party
 from barnabas.testing.requests import RequestLog
@@ -42,8 +43,6 @@ OURS = {
     "zookeeper.connect",
 }
 SIZE_MAX = 100
-SECONDS = 5.0  # that a wait takes at most, unless the test says otherwise
-PACE_SECONDS = 0.001  # between two looks of a wait
 GROUP = 0
 TRANSACTION = 1
 
@@ -183,7 +182,7 @@ class LocalCluster:
             found[:] = [each for each in [self._leader(topic, partition)] if each is not None]
             return bool(found)
 
-        self._wait(look, seconds, f"no broker leads partition {partition} of {topic!r}")
+        wait_until(look, seconds, f"no broker leads partition {partition} of {topic!r}")
         return found[0]
 
     def isr(self, topic: str, partition: int = 0, *, seconds: float = SECONDS) -> set[int]:
@@ -205,7 +204,7 @@ class LocalCluster:
                     found.append(broker_id)
             return bool(found)
 
-        self._wait(look, seconds, f"{key!r} has no coordinator")
+        wait_until(look, seconds, f"{key!r} has no coordinator")
         return found[0]
 
     def wait_for(
@@ -231,7 +230,7 @@ class LocalCluster:
                     state[key] = f"leader {at}, in sync {seen}"
             return not state
 
-        self._wait(look, seconds, lambda: "; ".join(f"{key[0]}-{key[1]}: {seen}" for key, seen in state.items()))
+        wait_until(look, seconds, lambda: "; ".join(f"{key[0]}-{key[1]}: {seen}" for key, seen in state.items()))
 
     # -- changes
 
@@ -333,10 +332,10 @@ class LocalCluster:
         if to not in replicas:
             raise LocalBrokerError(f"broker {to} has no replica of {topic}-{partition}, only {sorted(replicas)} have")
         in_sync = f"broker {to} is not in sync with {topic}-{partition}"
-        self._wait(lambda: to in self.isr(topic, partition, seconds=seconds), seconds, in_sync)
+        wait_until(lambda: to in self.isr(topic, partition, seconds=seconds), seconds, in_sync)
         order = [to, *(each for each in replicas if each != to)]
         self._demand(lambda port: prefer(port, topic, partition, order), f"{topic}-{partition} keeps its replicas")
-        self._wait(lambda: self._replicas(topic, partition) == order, seconds, f"broker {to} is not preferred")
+        wait_until(lambda: self._replicas(topic, partition) == order, seconds, f"broker {to} is not preferred")
         self._demand(lambda port: elect_preferred(port, topic, partition), f"broker {to} is not elected")
         self.wait_for(leader={(topic, partition): to}, seconds=seconds)
 
@@ -417,7 +416,7 @@ class LocalCluster:
     def _await_topic(self, topic: str, partitions: Iterable[int], seconds: float = 30.0) -> None:
         """Wait until all brokers know these partitions, and all replicas are in sync."""
         keys = [(topic, each) for each in partitions]
-        self._wait(lambda: all(map(self._is_known, keys)), seconds, f"topic {topic!r} is not there")
+        wait_until(lambda: all(map(self._is_known, keys)), seconds, f"topic {topic!r} is not there")
         self.wait_for(isr={key: self._replicas(*key) for key in keys}, seconds=seconds)
 
     def _is_known(self, key: tuple[str, int]) -> bool:
@@ -436,7 +435,7 @@ class LocalCluster:
             known = [self._loop.brokers[each].parts.metadata.brokers.keys() for each in running]
             return all(each == running for each in known)
 
-        self._wait(lambda: self._loop.call(look), seconds, "the brokers do not all know each other")
+        wait_until(lambda: self._loop.call(look), seconds, "the brokers do not all know each other")
 
     # -- asking
 
@@ -461,18 +460,9 @@ class LocalCluster:
                 self._at_controller(lambda port: answers.append(act(port)))
             return bool(answers) and answers[-1] != ErrorCode.NOT_CONTROLLER
 
-        self._wait(demand, SECONDS, what)
+        wait_until(demand, SECONDS, what)
         if answers[-1] not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
             raise LocalBrokerError(f"{what}: {answers[-1].name}")
-
-    def _wait(self, look: Callable[[], bool], seconds: float, what: str | Callable[[], str]) -> None:
-        """Wait until this is true; LocalBrokerError with what is missing when it does not come."""
-        deadline = time.monotonic() + seconds
-        while not look():
-            if time.monotonic() > deadline:
-                missing = what if isinstance(what, str) else what()
-                raise LocalBrokerError(f"not within {seconds:g} s: {missing}")
-            time.sleep(PACE_SECONDS)
 
     def _check_open(self) -> None:
         self._check_not_closed()

@@ -45,7 +45,13 @@ class ClusterLoop:
         self._directory = directory
         self.brokers = {
             each: ClusterBroker(
-                each, properties, self._machine(each), self.links, self.clock, Interceptor(self.faults, self.log)
+                each,
+                properties,
+                self._machine(each),
+                self.links,
+                self.clock,
+                Interceptor(self.faults, self.log),
+                self._loop,
             )
             for each in range(1, size + 1)
         }

@@ -22,9 +22,12 @@ from barnabas.testing.errors import LocalBrokerError, TopicRefused
 from barnabas.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from barnabas.broker.call import Broker
     from barnabas.testing.clock import BrokerClock
     from barnabas.testing.faults import Faults
+    from barnabas.testing.groups import Groups
     from barnabas.testing.interceptor import Interceptor
+    from barnabas.testing.live import Live
     from barnabas.testing.requests import RequestLog
 
 PORT_MAX = 65_535
@@ -107,6 +110,17 @@ class LocalBroker:
         if not isinstance(self._host, _ThreadHost):
             raise LocalBrokerError("clock: a broker in a process of its own has the time of the operating system")
         return self._host.clock
+
+    @property
+    def groups(self) -> "Groups":
+        """The consumer groups by their ids. LocalBrokerError with `process`."""
+        from barnabas.testing.groups import Groups
+
+        return Groups(self._live("groups"))
+
+    def wait_for_records(self, topic: str, count: int, *, seconds: float = 5) -> None:
+        """Wait until consumers can read so many records of a topic. LocalBrokerError with `process`."""
+        self._live("wait_for_records").wait_for_records(topic, count, seconds)
 
     @property
     def is_running(self) -> bool:
@@ -206,6 +220,12 @@ class LocalBroker:
         if not self._started or self._closed:
             raise LocalBrokerError(self._why_not())
 
+    def _live(self, what: str) -> "Live":
+        if not isinstance(self._host, _ThreadHost):
+            raise LocalBrokerError(f"{what}: a broker in a process of its own is reached by its clients only")
+        self._check_running()
+        return self._host.live()
+
     def _check_running(self) -> None:
         if not self._runs:
             raise LocalBrokerError(self._why_not())
@@ -262,6 +282,18 @@ class _ThreadHost:
         self._thread = BrokerThread(config, self._machine, self.interceptor(), loop=self._loop, clock=self.clock)
         with self.clock.running():
             return self._thread.start()
+
+    def live(self) -> "Live":
+        """The broker that runs."""
+        from barnabas.testing.live import Live
+
+        return Live(self._loop, self._parts)
+
+    def _parts(self) -> "Broker":
+        built = self._thread.life.broker
+        if built is None:
+            raise LocalBrokerError("the broker is not ready")
+        return built
 
     def stop(self) -> None:
         with self.clock.running():

@@ -5,7 +5,7 @@ as an answer that a test computes.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -56,12 +56,30 @@ class Loop:
         # Code on the loop cannot wait for it.
         if self._thread_id == threading.get_ident():
             return function()
-
         answer: Future[outcome.Outcome[Result]] = Future()
-        if not self.tell(lambda: answer.set_result(outcome.capture(function))):
+        self._demand(lambda: answer.set_result(outcome.capture(function)))
+        return _unwrapped(answer)
+
+    def wait(self, function: Callable[[], Awaitable[Result]]) -> Result:
+        """What the async function returns or raises, run as a task of the loop. Errors as `call`."""
+        if self._thread_id == threading.get_ident():
+            raise LocalBrokerError("code that the broker runs cannot wait for the broker")
+        answer: Future[outcome.Outcome[Result]] = Future()
+
+        async def run() -> None:
+            answer.set_result(await outcome.acapture(function))
+
+        self._demand(lambda: trio.lowlevel.spawn_system_task(run))
+        return _unwrapped(answer)
+
+    def _demand(self, act: Callable[[], object]) -> None:
+        if not self.tell(act):
             raise NoLoop("no broker runs")
-        try:
-            answered = answer.result(CALL_SECONDS)
-        except TimeoutError:
-            raise LocalBrokerError(f"the loop of the broker has not answered within {CALL_SECONDS:g} s") from None
-        return answered.unwrap()
+
+
+def _unwrapped(answer: "Future[outcome.Outcome[Result]]") -> Result:
+    try:
+        answered = answer.result(CALL_SECONDS)
+    except TimeoutError:
+        raise LocalBrokerError(f"the loop of the broker has not answered within {CALL_SECONDS:g} s") from None
+    return answered.unwrap()

@@ -9,8 +9,11 @@ from barnabas.config.parse import ConfigError
 from barnabas.testing.arguments import HOST
 from barnabas.testing.clock import BrokerClock
 from barnabas.testing.errors import LocalBrokerError
+from barnabas.testing.groups import Groups
 from barnabas.testing.interceptor import Interceptor
 from barnabas.testing.life import BrokerLife
+from barnabas.testing.live import SECONDS, Live
+from barnabas.testing.loop import Loop
 from barnabas.testing.machine import Machine
 from barnabas.testing.network import ClusterNet, Links
 from barnabas.testing.thread import END_SECONDS, START_SECONDS
@@ -36,8 +39,11 @@ class ClusterBroker:
         links: Links,
         clock: BrokerClock,
         interceptor: Interceptor,
+        loop: Loop,
     ) -> None:
         self.id = broker_id
+        self._live = Live(loop, lambda: self.parts)
+        self.groups = Groups(self._live)
         self.clock = clock
         self.interceptor = interceptor
         self._properties = properties
@@ -62,7 +68,11 @@ class ClusterBroker:
     @property
     def is_running(self) -> bool:
         """Whether it was started and neither stopped nor killed; a frozen broker runs."""
-        return self._life is not None
+        return self._life is not None and not self._life.ended.done()
+
+    def wait_for_records(self, topic: str, count: int, *, seconds: float = SECONDS) -> None:
+        """Wait until consumers can read so many records of a topic here."""
+        self._live.wait_for_records(topic, count, seconds)
 
     @property
     def is_frozen(self) -> bool:

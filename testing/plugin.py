@@ -1,6 +1,7 @@
 """The pytest plugin: `barnabas_broker`, one broker for the test run, and what belongs to it.
 
-`barnabas_topic` is a topic for one test, `barnabas_clock` the time of the broker.
+`barnabas_topic` is a topic for one test, `barnabas_clock` the time of the broker. `barnabas_cluster` is a cluster of
+three brokers for the test run.
 
 pytest loads this file at every start in an environment that has Barnabas installed, so it imports nothing but pytest;
 the broker's code comes with the first test that uses a fixture. Under pytest-xdist a session is a worker process: each
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from barnabas.testing.clock import BrokerClock
+    from barnabas.testing.cluster import LocalCluster
     from barnabas.testing.local import LocalBroker
 
 
@@ -78,3 +80,19 @@ def barnabas_clock(barnabas_broker: "LocalBroker") -> "Iterator[BrokerClock]":
     """The time of the session's broker. It runs on after the test; what it was advanced by stays."""
     yield barnabas_broker.clock
     barnabas_broker.clock.resume()
+
+
+@pytest.fixture(scope="session")
+def _barnabas_cluster_of_the_run() -> "Iterator[LocalCluster]":
+    from barnabas.testing.cluster import LocalCluster
+
+    with LocalCluster(3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def barnabas_cluster(_barnabas_cluster_of_the_run: "LocalCluster") -> "Iterator[LocalCluster]":
+    """Three brokers in memory for all tests of this run. After each test all run, are healed and in sync again."""
+    yield _barnabas_cluster_of_the_run
+    _barnabas_cluster_of_the_run.faults.clear()
+    _barnabas_cluster_of_the_run.recover()

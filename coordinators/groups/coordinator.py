@@ -249,6 +249,18 @@ class GroupCoordinator:
         # when its last member left.
         return self.runtime.write_now(group_id, act, LeaveAnswer)
 
+    def rebalance(self, group_id: str) -> ErrorCode:
+        """For tests: have all members join again, as after an assignment that was lost. GROUP_ID_NOT_FOUND."""
+
+        def act(shard: GroupShard) -> ErrorCode:
+            group = shard.state.by_id.get(group_id)
+            if group is None or not group.members:
+                return ErrorCode.GROUP_ID_NOT_FOUND
+            self._groups.happen(shard, group, AssignmentNotReplicated(group.generation))
+            return ErrorCode.NONE
+
+        return self.runtime.write_now(group_id, act, _as_it_is)
+
     async def commit(self, group_id: str, commit: CommitOffsets) -> CommitAnswer:
         """OffsetCommit: waits until the offsets are committed to `__consumer_offsets`."""
 

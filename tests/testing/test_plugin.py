@@ -145,3 +145,17 @@ def test_second(barnabas_clock):
     assert not barnabas_clock.is_stopped
 """
     assert "2 passed" in run_pytest(source)
+
+
+def test_a_cluster_is_whole_again_after_a_test_that_harmed_it(run_pytest):
+    source = """
+def test_first(barnabas_cluster):
+    barnabas_cluster.create_topic("orders", replicas=3)
+    barnabas_cluster.kill(barnabas_cluster.leader("orders"))
+    barnabas_cluster.freeze(next(id for id, each in barnabas_cluster.brokers.items() if each.is_running))
+
+def test_second(barnabas_cluster):
+    assert all(each.is_running for each in barnabas_cluster.brokers.values())
+    assert barnabas_cluster.isr("orders") == {1, 2, 3}
+"""
+    assert "2 passed" in run_pytest(source)
