@@ -17,7 +17,7 @@ Tests order faults with `fail_next`, and a full disk with `capacity_bytes`.
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from barnabas.storage.disk import BytesLike, DirectoryLocked, HalfDone, StorageError, parent_of
 from barnabas.wire.errors import InvariantBroken
@@ -247,7 +247,7 @@ class MemDisk:
 
     # -- crashes and faults
 
-    def crash_process(self) -> "MemDisk":
+    def crash_process(self) -> Self:
         """The disk after the process died: all written bytes are there, and unsynced changes are still unsynced."""
         # This is a copy: a task of the crashed broker that still runs cannot write to the disk of
         # the next start.
@@ -257,11 +257,11 @@ class MemDisk:
         after.used_bytes = _used_bytes(after._root)
         return after
 
-    def another(self) -> "MemDisk":
+    def another(self) -> Self:
         """An empty disk with the same capacity and clock."""
-        return MemDisk(capacity_bytes=self.capacity_bytes, now_ms=self.now_ms)
+        return type(self)(capacity_bytes=self.capacity_bytes, now_ms=self.now_ms)
 
-    def crash_machine(self, rng: random.Random) -> "MemDisk":
+    def crash_machine(self, rng: random.Random) -> Self:
         """The disk after a power failure: `rng` decides how many unsynced changes of each file survive."""
         # A power failure keeps at most the changes that a process crash keeps.
         after = self.crash_process()

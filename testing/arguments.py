@@ -37,3 +37,9 @@ def refuse_unknown(properties: Mapping[str, str]) -> None:
 def is_number(value: object) -> bool:
     """Whether it is an integer, and neither True nor False."""
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def check_count(name: str, value: object) -> None:
+    """LocalBrokerError for anything but a number from 1."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise LocalBrokerError(f"{name}: a number from 1, not {value!r}")

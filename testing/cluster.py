@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Literal, Self
 
-from barnabas.testing.arguments import DEFAULTS, is_number, refuse_unknown, texts
+from barnabas.testing.arguments import DEFAULTS, check_count, is_number, refuse_unknown, texts
 from barnabas.testing.asking import create_topic, elect_preferred, find_coordinator, prefer
 from barnabas.testing.cluster_loop import ClusterLoop
 from barnabas.testing.errors import LocalBrokerError, TopicRefused
@@ -307,16 +307,18 @@ class LocalCluster:
         self._loop.call(self._loop.links.heal)
 
     def recover(self, *, seconds: float = 30.0) -> None:
-        """Undo cuts, frozen brokers and a stopped clock, start what does not run, and wait until all is in sync."""
+        """Undo cuts, frozen brokers, harmed disks and a stopped clock, and wait until all run and are in sync."""
         self._check_open()
         self.clock.resume()
-        if not self._is_changed:
+        if not self._is_changed and all(broker.is_running for broker in self.brokers.values()):
             return
         for broker in self.brokers.values():
             if broker.is_frozen:
                 self.thaw(broker.id)
         self.heal()
         for broker in self.brokers.values():
+            if self._loop.is_in_memory:
+                broker.disk.heal()
             if not broker.is_running:
                 self._start(broker)
         self._await_acquaintance(seconds)
@@ -324,6 +326,23 @@ class LocalCluster:
         keys = self._loop.call(lambda: [(key.topic, key.partition) for key in view.partitions()])
         self.wait_for(isr={key: self._replicas(*key) for key in keys}, seconds=seconds)
         self._is_changed = False
+
+    def lose(self, broker_id: int, topic: str, partition: int = 0, *, records: int) -> int:
+        """Let a broker die, and its log of a partition lose its last batches, with so many records or a few more.
+
+        So a disk loses what it has confirmed. A broker that ran is started again, and follows the new leader. Returns
+        how many records were lost.
+        """
+        broker = self._broker(broker_id)
+        check_count("records", records)
+        ran = broker.is_running
+        if ran:
+            self.kill(broker_id)
+        try:
+            return broker.lose(topic, partition, records)
+        finally:
+            if ran:
+                self._start(broker)
 
     def move_leader(self, topic: str, partition: int = 0, *, to: int, seconds: float = SECONDS) -> None:
         """Make another in-sync replica the leader, and the preferred one."""

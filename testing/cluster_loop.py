@@ -62,6 +62,11 @@ class ClusterLoop:
         self._thread = LoopThread(self._loop, self.clock, self._main)
 
     @property
+    def is_in_memory(self) -> bool:
+        """Whether the data are in memory."""
+        return self._directory is None
+
+    @property
     def store(self) -> ClusterStore:
         """The store, while the loop runs."""
         if self._store is None:

@@ -9,13 +9,14 @@ restarted; data in memory are dropped at the end of the `with` block.
 """
 
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from os import PathLike, fspath
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from barnabas.testing.arguments import DEFAULTS, HOST, is_number, refuse_unknown, texts
+from barnabas.testing.arguments import DEFAULTS, HOST, check_count, is_number, refuse_unknown, texts
 from barnabas.testing.asking import create_topic
 from barnabas.testing.child import REASON_CHARACTERS, BrokerChild
 from barnabas.testing.errors import LocalBrokerError, TopicRefused
@@ -24,10 +25,12 @@ from barnabas.wire.errors import ErrorCode
 if TYPE_CHECKING:
     from barnabas.broker.call import Broker
     from barnabas.testing.clock import BrokerClock
+    from barnabas.testing.disk import LiveDisk
     from barnabas.testing.faults import Faults
     from barnabas.testing.groups import Groups
     from barnabas.testing.interceptor import Interceptor
     from barnabas.testing.live import Live
+    from barnabas.testing.producers import Producers
     from barnabas.testing.requests import RequestLog
 
 PORT_MAX = 65_535
@@ -43,6 +46,9 @@ class _Host(Protocol):
     def stop(self) -> None: ...
 
     def kill(self) -> None: ...
+
+    def is_alive(self) -> bool:
+        """Whether the broker that was started has not ended by itself."""
 
     def interceptor(self) -> "Interceptor":
         """What is between clients and brokers. LocalBrokerError if they run where nothing can be."""
@@ -118,14 +124,42 @@ class LocalBroker:
 
         return Groups(self._live("groups"))
 
+    @property
+    def producers(self) -> "Producers":
+        """The producers that the broker knows. LocalBrokerError with `process`."""
+        from barnabas.testing.producers import Producers
+
+        return Producers(self._live("producers"), self._port)
+
+    @property
+    def disk(self) -> "LiveDisk":
+        """The disk, whether a broker runs or not. LocalBrokerError unless the data are in memory."""
+        if not isinstance(self._host, _ThreadHost):
+            raise LocalBrokerError("disk: the data are in a directory; only a disk in memory can be harmed")
+        return self._host.disk()
+
+    def lose(self, topic: str, partition: int = 0, *, records: int) -> int:
+        """Let the broker die, and a log lose its last batches, with so many records or a few more; then restart it.
+
+        So a disk loses what it has confirmed. Returns how many records were lost. LocalBrokerError with `process`.
+        """
+        check_count("records", records)
+        if not isinstance(self._host, _ThreadHost):
+            raise LocalBrokerError("lose: a broker in a process of its own loses nothing")
+        self.kill()
+        try:
+            return self._host.lose(topic, partition, records)
+        finally:
+            self.start()
+
     def wait_for_records(self, topic: str, count: int, *, seconds: float = 5) -> None:
         """Wait until consumers can read so many records of a topic. LocalBrokerError with `process`."""
         self._live("wait_for_records").wait_for_records(topic, count, seconds)
 
     @property
     def is_running(self) -> bool:
-        """Whether a broker was started and neither stopped nor killed."""
-        return self._runs
+        """Whether a broker was started, neither stopped nor killed, and has not ended by itself."""
+        return self._runs and self._host.is_alive()
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Create a topic and wait until it can be used; `config` are its properties."""
@@ -289,6 +323,21 @@ class _ThreadHost:
 
         return Live(self._loop, self._parts)
 
+    def is_alive(self) -> bool:
+        return not self._thread.life.ended.done()
+
+    def disk(self) -> "LiveDisk":
+        """The disk of all brokers here."""
+        from barnabas.testing.disk import LiveDisk
+
+        return LiveDisk(self._loop, self._machine)
+
+    def lose(self, topic: str, partition: int, records: int) -> int:
+        """Remove the end of a log; no broker runs."""
+        from barnabas.testing.disk import lose_records
+
+        return lose_records(self._machine.disk, self._machine.log_directory, topic, partition, records)
+
     def _parts(self) -> "Broker":
         built = self._thread.life.broker
         if built is None:
@@ -296,11 +345,21 @@ class _ThreadHost:
         return built
 
     def stop(self) -> None:
-        with self.clock.running():
+        with self.clock.running(), self._unless_harmed():
             self._thread.stop()
 
     def kill(self) -> None:
-        self._thread.kill()
+        with self._unless_harmed():
+            self._thread.kill()
+
+    @contextmanager
+    def _unless_harmed(self) -> Iterator[None]:
+        """A broker that ended because the test harmed its disk has ended as the test wants."""
+        try:
+            yield
+        except LocalBrokerError:
+            if not getattr(self._machine.disk, "has_failed", False):
+                raise
 
     def interceptor(self) -> "Interceptor":
         """What is between clients and each broker."""
@@ -342,6 +401,9 @@ class _ChildHost:
 
     def kill(self) -> None:
         self._child.kill()
+
+    def is_alive(self) -> bool:
+        return self._child.is_running()
 
     def interceptor(self) -> "Interceptor":
         raise LocalBrokerError("a broker in a process of its own has no faults and no request log: leave out `process`")

@@ -15,8 +15,9 @@ import trio
 
 from barnabas.controller.store.sqlitestore import IN_MEMORY, SqliteDatabase, open_sqlite_database
 from barnabas.controller.store.store import MetadataStore
-from barnabas.storage.disk import InThread
-from barnabas.storage.memdisk import MemDisk
+from barnabas.storage.disk import Disk, InThread
+from barnabas.storage.osdisk import OsDisk
+from barnabas.testing.disk import HarmedDisk
 from barnabas.world.net import Net
 from barnabas.world.world import REQUEST_THREADS, OpenStore, StoreConfig, World, real_world, run_inline, wall_clock_ms
 
@@ -30,6 +31,10 @@ class Machine(Protocol):
     """Where a broker's data are."""
 
     log_directory: str
+
+    @property
+    def disk(self) -> Disk:
+        """The disk of the present life, or of the next one."""
 
     def world(self, net: Net) -> AbstractContextManager[World]:
         """The world of one broker on this machine."""
@@ -50,6 +55,7 @@ class DirectoryMachine:
         self.log_directory = log_directory
         self._now_ms = now_ms
         self._open_store = open_store  # None: a store of its own, in the directory
+        self.disk = OsDisk()
 
     @contextmanager
     def world(self, net: Net) -> Iterator[World]:
@@ -90,16 +96,18 @@ class MemoryMachine:
         self.log_directory = "/memory"
         self._now_ms = now_ms
         self._open_store = open_store or self._open_own_store
-        self._disk = MemDisk(now_ms=now_ms)
+        self.disk = HarmedDisk(now_ms=now_ms)
         self._database: SqliteDatabase | None = None
 
     @contextmanager
     def world(self, net: Net) -> Iterator[World]:
-        world = World(self._now_ms, random.SystemRandom(), self._disk, net, self._open_store, run_inline, run_inline)
+        disk = self.disk
+        disk.has_failed = False
+        world = World(self._now_ms, random.SystemRandom(), disk, net, self._open_store, disk.in_thread, run_inline)
         yield world._replace(boot_id=IN_MEMORY)  # the memory is the machine, and lives as long as it
 
     def crash(self) -> None:
-        self._disk = self._disk.crash_process()
+        self.disk = self.disk.crash_process()
 
     async def forget(self) -> None:
         if self._database is not None:

@@ -8,6 +8,7 @@ from barnabas.config.live import BrokerConfig
 from barnabas.config.parse import ConfigError
 from barnabas.testing.arguments import HOST
 from barnabas.testing.clock import BrokerClock
+from barnabas.testing.disk import LiveDisk, lose_records
 from barnabas.testing.errors import LocalBrokerError
 from barnabas.testing.groups import Groups
 from barnabas.testing.interceptor import Interceptor
@@ -16,6 +17,7 @@ from barnabas.testing.live import SECONDS, Live
 from barnabas.testing.loop import Loop
 from barnabas.testing.machine import Machine
 from barnabas.testing.network import ClusterNet, Links
+from barnabas.testing.producers import Producers
 from barnabas.testing.thread import END_SECONDS, START_SECONDS
 from barnabas.world.net import SocketBuffers
 
@@ -44,6 +46,7 @@ class ClusterBroker:
         self.id = broker_id
         self._live = Live(loop, lambda: self.parts)
         self.groups = Groups(self._live)
+        self._loop = loop
         self.clock = clock
         self.interceptor = interceptor
         self._properties = properties
@@ -69,6 +72,16 @@ class ClusterBroker:
     def is_running(self) -> bool:
         """Whether it was started and neither stopped nor killed; a frozen broker runs."""
         return self._life is not None and not self._life.ended.done()
+
+    @property
+    def producers(self) -> Producers:
+        """The producers that it knows, and the transactional ids that it coordinates."""
+        return Producers(self._live, self.port)
+
+    @property
+    def disk(self) -> LiveDisk:
+        """Its disk. LocalBrokerError with `data_dir`."""
+        return LiveDisk(self._loop, self._machine)
 
     def wait_for_records(self, topic: str, count: int, *, seconds: float = SECONDS) -> None:
         """Wait until consumers can read so many records of a topic here."""
@@ -116,6 +129,10 @@ class ClusterBroker:
         net = ClusterNet(self.id, self._links, buffers)
         self._life = BrokerLife(config, self._machine, self.interceptor, net)
         return self._life
+
+    def lose(self, topic: str, partition: int, records: int) -> int:
+        """Remove the end of a log while it does not run; as `lose_records`."""
+        return lose_records(self._machine.disk, self._machine.log_directory, topic, partition, records)
 
     def await_ready(self) -> None:
         """Wait until it serves; LocalBrokerError says what made that impossible."""

@@ -58,6 +58,13 @@ class Client(BlockingConnection):
         request = m.ProduceRequest(acks=acks, timeout_ms=600_000, transactional_id=name, topic_data=rows)
         return self(request).responses[0].partition_responses[0]
 
+    @staticmethod
+    def produce_request(topic: str, value: bytes) -> m.ProduceRequest:
+        batch = build_batch([(None, value)], timestamp_ms=round(time.time() * 1000)).data
+        data = m.ProduceRequest.PartitionProduceData(index=0, records=bytes(batch))
+        rows = [m.ProduceRequest.TopicProduceData(name=topic, partition_data=[data])]
+        return m.ProduceRequest(acks=-1, timeout_ms=600_000, topic_data=rows)
+
     def offset(self, topic: str, timestamp: int = LATEST, partition: int = 0, isolation_level: int = 0) -> int:
         asked = m.ListOffsetsRequest.ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
         topics = [m.ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[asked])]
@@ -73,9 +80,17 @@ class Client(BlockingConnection):
 
     def values(self, topic: str, partition: int = 0) -> list[bytes]:
         """The values from the beginning of a partition up to its high watermark."""
-        row = self(self.fetch(topic, self.offset(topic, EARLIEST, partition), partition=partition, max_wait_ms=0))
-        records = read_all_records(bytes(row.responses[0].partitions[0].records or b""))
-        return [bytes(record.value) for _, record in records]
+        offset = self.offset(topic, EARLIEST, partition)
+        end = self.offset(topic, partition=partition)
+        found: list[bytes] = []
+        # A response ends where a segment does.
+        while offset < end:
+            row = self(self.fetch(topic, offset, partition=partition, max_wait_ms=0)).responses[0].partitions[0]
+            records = [record for _, record in read_all_records(bytes(row.records or b""))]
+            assert records, row
+            found += [bytes(record.value) for record in records]
+            offset = records[-1].offset + 1
+        return found
 
     def find_coordinator(self, key: str, key_type: int = GROUP) -> None:
         """Wait until the group (or transactional id) has a coordinator."""

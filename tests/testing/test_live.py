@@ -1,9 +1,12 @@
-"""What a test sees and does inside a running broker: groups, records."""
+"""What a test sees and does inside a running broker: groups, records, producers, the disk."""
 
 import pytest
 
 from barnabas.testing import LocalBroker, LocalBrokerError, LocalCluster
-from tests.testing.client import Client
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.records import build_batch
+from tests.testing.client import TRANSACTION, Client, eventually
 
 
 @pytest.fixture
@@ -84,3 +87,143 @@ def test_a_broker_that_does_not_run_shows_nothing(broker):
         _ = broker.groups
     with pytest.raises(LocalBrokerError, match="reached by its clients only"):
         LocalBroker(process=True).wait_for_records("t", 1)
+
+
+def test_a_full_disk_ends_the_broker_and_what_was_acknowledged_is_there_when_it_is_freed(broker, client):
+    client.produce("t", b"a")
+    broker.disk.fill()
+    client.send_off(client.produce_request("t", b"b"))
+    eventually(lambda: not broker.is_running)
+    broker.disk.heal()
+    broker.restart()
+    with Client(broker.bootstrap_servers) as another:
+        assert another.values("t") == [b"a"]
+
+
+def test_a_broken_disk_stays_broken_until_it_is_healed(broker, client):
+    client.produce("t", b"a")
+    broker.disk.fail()
+    client.send_off(client.produce_request("t", b"b"))
+    eventually(lambda: not broker.is_running)
+    with pytest.raises(LocalBrokerError):
+        broker.restart()
+    broker.disk.heal()
+    broker.start()
+    with Client(broker.bootstrap_servers) as another:
+        assert another.values("t") == [b"a"]
+
+
+def test_with_a_slow_disk_an_acknowledgement_waits_for_the_sync():
+    with (
+        LocalBroker(topics=["t"], config={"log.flush.interval.messages": "1"}) as broker,
+        Client(broker.bootstrap_servers) as client,
+    ):
+        broker.disk.slow(60)
+        client.socket.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            client.produce("t", b"a")
+        broker.clock.advance(seconds=61)
+        client.socket.settimeout(5)
+        assert client.response().responses[0].partition_responses[0].error_code == 0
+        broker.disk.heal()
+
+
+def test_a_disk_that_loses_the_end_of_a_log(broker, client):
+    for value in (b"a", b"b", b"c", b"d"):
+        client.produce("t", value)
+    assert broker.lose("t", records=2) == 2
+    with Client(broker.bootstrap_servers) as another:
+        assert another.values("t") == [b"a", b"b"]
+        assert another.produce("t", b"e").base_offset == 2
+    with pytest.raises(LocalBrokerError, match="t-0 has 3 records, so it cannot lose 4"):
+        broker.lose("t", records=4)
+    with pytest.raises(LocalBrokerError, match="no log of u-0"):
+        broker.lose("u", records=1)
+    with pytest.raises(LocalBrokerError, match="records: a number from 1, not -1"):
+        broker.lose("t", records=-1)
+    with Client(broker.bootstrap_servers) as another:
+        assert another.values("t") == [b"a", b"b", b"e"]
+
+
+def test_segments_are_lost_as_a_whole(tmp_path):
+    with LocalBroker(topics=["t"], config={"log.segment.bytes": "1000"}, data_dir=tmp_path) as broker:
+        values = [b"%d" % number * 700 for number in range(6)]
+        with Client(broker.bootstrap_servers) as client:
+            for value in values:
+                client.produce("t", value)
+        assert broker.lose("t", records=4) == 4
+        with Client(broker.bootstrap_servers) as client:
+            assert client.values("t") == values[:2]
+        with pytest.raises(LocalBrokerError, match="the data are in a directory"):
+            broker.disk.fill()
+
+
+def test_what_a_follower_lost_it_gets_back_from_the_leader():
+    with LocalCluster(3, topics={"t": (1, 3)}) as cluster:
+        leader = cluster.leader("t")
+        with Client(cluster.brokers[leader].bootstrap_servers) as client:
+            for value in (b"a", b"b", b"c"):
+                client.produce("t", value)
+        assert cluster.lose(leader, "t", records=2) == 2
+        cluster.wait_for(isr={("t", 0): {1, 2, 3}})
+        cluster.move_leader("t", to=leader)
+        with Client(cluster.brokers[leader].bootstrap_servers) as client:
+            assert client.values("t") == [b"a", b"b", b"c"]
+
+
+def test_a_broker_of_a_cluster_whose_disk_breaks_is_replaced():
+    with LocalCluster(3, topics={"t": (1, 3)}) as cluster:
+        leader = cluster.leader("t")
+        cluster.brokers[leader].disk.fail()
+        with Client(cluster.brokers[leader].bootstrap_servers) as client:
+            client.send_off(client.produce_request("t", b"a"))
+        eventually(lambda: not cluster.brokers[leader].is_running)
+        assert cluster.leader("t") != leader
+        cluster.recover()
+        assert cluster.isr("t") == {1, 2, 3}
+
+
+def idempotent(sequence: int, producer_id: int = 7) -> bytes:
+    batch = build_batch(
+        [(None, b"v")], timestamp_ms=1, producer_id=producer_id, producer_epoch=0, base_sequence=sequence
+    )
+    return bytes(batch.data)
+
+
+def test_a_producer_that_is_forgotten_is_unknown(broker, client):
+    client.produce_batch("t", idempotent(0))
+    assert broker.producers.ids("t") == [7]
+    broker.producers.forget(7)
+    assert broker.producers.ids() == []
+    assert client.produce_batch("t", idempotent(5)).error_code == 0
+    with pytest.raises(LocalBrokerError, match=r"no producer 8 is known, only \[7\]"):
+        broker.producers.forget(8)
+
+
+def test_a_transactional_producer_is_fenced(broker, client):
+    client.find_coordinator("x", TRANSACTION)
+    init = m.InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
+    producer = eventually(lambda: (found := client(init)).error_code == 0 and found)
+    broker.producers.fence("x")
+    topic = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="t", partitions=[0])
+    request = m.AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="x",
+        v3_and_below_topics=[topic],
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.producer_epoch,
+    )
+    (row,) = client(request).results_by_topic_v3_and_below
+    assert ErrorCode(row.results_by_partition[0].partition_error_code) in (
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+    )
+    with pytest.raises(LocalBrokerError, match="transactional id 'y': TRANSACTIONAL_ID_NOT_FOUND"):
+        broker.producers.fence("y")
+
+
+@pytest.mark.parametrize(
+    "harm", [lambda disk: disk.fill(-1), lambda disk: disk.slow(-0.1), lambda disk: disk.slow("1")]
+)
+def test_a_disk_is_not_harmed_by_less_than_nothing(broker, harm):
+    with pytest.raises(LocalBrokerError, match="a number from 0"):
+        harm(broker.disk)
