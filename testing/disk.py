@@ -5,7 +5,7 @@ and since it is the only one the broker ends. Heal the disk and start the broker
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Self, TypeVar, TypeVarTuple
+from typing import Self, TypeVar, TypeVarTuple
 
 import trio
 
@@ -15,9 +15,6 @@ from barnabas.storage.memdisk import UNLIMITED_BYTES, DiskFault, MemDisk
 from barnabas.testing.errors import LocalBrokerError
 from barnabas.testing.loop import Loop, NoLoop
 from barnabas.wire.records import read_batch_header, walk_entries
-
-if TYPE_CHECKING:
-    from barnabas.testing.machine import Machine
 
 CHANGES = frozenset({"write", "sync", "truncate", "rename", "replace_file"})
 LOG_SUFFIX = ".log"
@@ -59,9 +56,10 @@ class HarmedDisk(MemDisk):
 class LiveDisk:
     """What a test does to the disk of one broker, whether the broker runs or not."""
 
-    def __init__(self, loop: Loop, machine: "Machine") -> None:
+    def __init__(self, loop: Loop, present: Callable[[], Disk]) -> None:
+        """`present` is the disk of the present life, or of the next one. LocalBrokerError unless it is in memory."""
         self._loop = loop
-        self._machine = machine
+        self._present = present
         self._disk()
 
     def fill(self, left_bytes: int = 0) -> None:
@@ -112,8 +110,7 @@ class LiveDisk:
             change(self._disk())
 
     def _disk(self) -> HarmedDisk:
-        """The disk of the present life."""
-        disk = self._machine.disk
+        disk = self._present()
         if not isinstance(disk, HarmedDisk):
             raise LocalBrokerError("disk: the data are in a directory; only a disk in memory can be harmed")
         return disk

@@ -330,7 +330,7 @@ class _ThreadHost:
         """The disk of all brokers here."""
         from barnabas.testing.disk import LiveDisk
 
-        return LiveDisk(self._loop, self._machine)
+        return LiveDisk(self._loop, lambda: self._machine.disk)
 
     def lose(self, topic: str, partition: int, records: int) -> int:
         """Remove the end of a log; no broker runs."""

@@ -81,7 +81,7 @@ class ClusterBroker:
     @property
     def disk(self) -> LiveDisk:
         """Its disk. LocalBrokerError with `data_dir`."""
-        return LiveDisk(self._loop, self._machine)
+        return LiveDisk(self._loop, lambda: self._machine.disk)
 
     def wait_for_records(self, topic: str, count: int, *, seconds: float = SECONDS) -> None:
         """Wait until consumers can read so many records of a topic here."""
