@@ -4,24 +4,27 @@
 it is used, because pytest loads the plugin in every environment in which this package is installed.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from barnabas.testing.cluster import LocalCluster
-    from barnabas.testing.errors import LocalBrokerError
+    from barnabas.testing.errors import FaultError, FaultMissed, LocalBrokerError
     from barnabas.testing.local import LocalBroker
 
-__all__ = ["LocalBroker", "LocalBrokerError", "LocalCluster"]
+__all__ = ["FaultError", "FaultMissed", "LocalBroker", "LocalBrokerError", "LocalCluster"]
+
+_MODULES = {
+    "FaultError": "errors",
+    "FaultMissed": "errors",
+    "LocalBroker": "local",
+    "LocalBrokerError": "errors",
+    "LocalCluster": "cluster",
+}
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "LocalCluster":
-        from barnabas.testing.cluster import LocalCluster
-
-        return LocalCluster
-    from barnabas.testing import local
-
-    value: object = getattr(local, name)
+    value: object = getattr(import_module(f"barnabas.testing.{_MODULES[name]}"), name)
     return value

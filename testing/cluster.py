@@ -109,8 +109,7 @@ class LocalCluster:
     def requests(self) -> RequestLog:
         """The requests of clients to all brokers, from the first use of this on."""
         self._check_open()
-        for broker in self.brokers.values():
-            broker.interceptor.is_logging = True
+        self._loop.log.is_on = True
         return self._loop.log
 
     # -- start and end

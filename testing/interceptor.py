@@ -34,7 +34,6 @@ class Interceptor:
         """Brokers of one cluster share both."""
         self.faults = Faults() if faults is None else faults
         self.log = RequestLog() if log is None else log
-        self.is_logging = False  # once the log was used
         self._broker: Broker | None = None
         self._before: ClusterMetadata | None = None  # the picture of the cluster before its last change
         self._wants_pictures = False
@@ -43,7 +42,7 @@ class Interceptor:
     @property
     def is_active(self) -> bool:
         """For the broker."""
-        return self.is_logging or self.faults.is_armed
+        return self.log.is_on or self.faults.is_armed
 
     def want_pictures(self) -> None:
         """From now on the metadata of before their last change are kept, for stale responses."""
@@ -110,11 +109,17 @@ class Interceptor:
         return sessionless(request, call.version) if self.faults.names_fetched_rows else request
 
     def _begin(self, call: Caller, request: m.Message, choice: Choice | None) -> Entry | None:
-        is_kept = self.is_logging and not is_of_broker(call.api_key, request)
+        is_kept = self.log.is_on and not is_of_broker(call.api_key, request)
         if choice is None and not is_kept:
             return None
         assert self._broker is not None
-        entry = self.log.begin(call, request, self._broker.world.now_ms(), is_kept=is_kept)
+        entry = self.log.begin(
+            call,
+            request,
+            broker_id=self._broker.broker_id,
+            time_ms=self._broker.world.now_ms(),
+            is_kept=is_kept,
+        )
         if choice is not None:
             entry.fault = str(choice.fault)
         return entry

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from barnabas.testing.interceptor import Interceptor
     from barnabas.testing.live import Live
     from barnabas.testing.producers import Producers
+    from barnabas.testing.records import StoredRecord
     from barnabas.testing.requests import RequestLog
 
 PORT_MAX = 65_535
@@ -178,9 +179,16 @@ class LocalBroker:
     def requests(self) -> "RequestLog":
         """The requests of clients, from the first use of this on."""
         self._check_started()
-        interceptor = self._host.interceptor()
-        interceptor.is_logging = True
-        return interceptor.log
+        log = self._host.interceptor().log
+        log.is_on = True
+        return log
+
+    def records(self, topic: str) -> "list[StoredRecord]":
+        """What is in the topic, by partition and offset, with what became of transactions."""
+        from barnabas.testing.records import records_of
+
+        self._check_running()
+        return records_of(self._port, topic)
 
     def start(self) -> Self:
         """Start the broker and wait until it serves (`with` does this)."""

@@ -1,6 +1,7 @@
 """The pytest plugin: `barnabas_broker`, one broker for the test run, and what belongs to it.
 
-`barnabas_topic` is a topic for one test, `barnabas_clock` the time of the broker. `barnabas_cluster` is a cluster of
+`barnabas_topic` is a topic for one test, `barnabas_clock` the time of the broker. `barnabas_faults` and
+`barnabas_requests` are what it does wrong and what it is asked during one test. `barnabas_cluster` is a cluster of
 three brokers for the test run.
 
 pytest loads this file at every start in an environment that has Barnabas installed, so it imports nothing but pytest;
@@ -26,12 +27,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
     from types import ModuleType
 
     from barnabas.testing.clock import BrokerClock
     from barnabas.testing.cluster import LocalCluster
+    from barnabas.testing.faults import Faults
     from barnabas.testing.local import LocalBroker
+    from barnabas.testing.requests import RequestLog
+
+# What a failing test shows of the broker; kept with the test, for the broker serves the next one.
+_SECTION = pytest.StashKey[str]()
+SECTION_TITLE = "barnabas: the last 40 requests, and the faults that fired"
 
 
 class AsInstalled:
@@ -96,3 +103,50 @@ def barnabas_cluster(_barnabas_cluster_of_the_run: "LocalCluster") -> "Iterator[
     yield _barnabas_cluster_of_the_run
     _barnabas_cluster_of_the_run.faults.clear()
     _barnabas_cluster_of_the_run.recover()
+
+
+@pytest.fixture
+def barnabas_faults(barnabas_broker: "LocalBroker", request: pytest.FixtureRequest) -> "Iterator[Faults]":
+    """The faults of the session's broker, for this test. At its end each of them must have fired."""
+    faults = barnabas_broker.faults
+    log = barnabas_broker.requests
+    faults.clear()
+    log.clear()
+    yield faults
+    try:
+        faults.check()
+    finally:
+        request.node.stash[_SECTION] = _section(barnabas_broker)
+        faults.clear()
+        log.stop()
+
+
+@pytest.fixture
+def barnabas_requests(barnabas_broker: "LocalBroker", request: pytest.FixtureRequest) -> "Iterator[RequestLog]":
+    """What clients send to the session's broker in this test."""
+    log = barnabas_broker.requests
+    log.clear()
+    yield log
+    request.node.stash.setdefault(_SECTION, _section(barnabas_broker))
+    log.stop()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> "Generator[None, pytest.TestReport, pytest.TestReport]":
+    """A failing test that uses the faults or the request log shows both."""
+    report = yield
+    used = {"barnabas_faults", "barnabas_requests"} & set(getattr(item, "fixturenames", ()))
+    if not report.failed or not used:
+        return report
+    text = item.stash.get(_SECTION, None)
+    broker = getattr(item, "funcargs", {}).get("barnabas_broker")
+    if text is None and broker is not None:
+        text = _section(broker)
+    if text is not None:
+        report.sections.append((SECTION_TITLE, text))
+    return report
+
+
+def _section(broker: "LocalBroker") -> str:
+    """The requests and the faults until now."""
+    return "\n".join([broker.requests.show(), *(f"{fault!r}" for fault in broker.faults)])

@@ -53,19 +53,31 @@ class Entry:
     """
 
     __slots__ = (
-        *("api", "api_key", "client_id", "connection", "fault", "number", "outcome", "request", "response"),
+        *(
+            "api",
+            "api_key",
+            "broker_id",
+            "client_id",
+            "connection",
+            "fault",
+            "number",
+            "outcome",
+            "request",
+            "response",
+        ),
         *("size_bytes", "software_name", "software_version", "time_ms", "version"),
     )
 
-    def __init__(self, number: int, call: Caller, request: m.Message, time_ms: int, software: tuple[str, str]) -> None:
-        self.number = number  # rises by one with each request that the log sees
+    def __init__(self, call: Caller, request: m.Message, software: tuple[str, str]) -> None:
+        self.number = 0  # rises by one with each request that the log sees
+        self.broker_id = 0
+        self.time_ms = 0  # since 1970, by the broker's clock
         self.api = APIS[call.api_key].name
         self.api_key = call.api_key
         self.version = call.version
         self.client_id = call.client_id
         self.connection = call.connection_number
         self.software_name, self.software_version = software
-        self.time_ms = time_ms  # since 1970, by the broker's clock
         self.size_bytes = ENTRY_BYTES
         self.request: Any = self._keep(request)
         self.response: Any = None
@@ -104,7 +116,7 @@ class Entry:
         ended = self.outcome if self.outcome != "answered" else ", ".join(self.errors) or "ok"
         hit = f" [{self.fault}]" if self.fault else ""
         client = f"{self.client_id or '-'}#{self.connection}"
-        return f"{self.number:4} {client:24} {self.api} v{self.version}{about} -> {ended}{hit}"
+        return f"{self.number:4} {client:20} {self.broker_id} {self.api} v{self.version}{about} -> {ended}{hit}"
 
     def _keep(self, message: m.Message) -> m.Message:
         keeping = _Keeping()

@@ -27,11 +27,13 @@ class RequestLog:
     def __init__(self, entries_max: int = ENTRIES_MAX, bytes_max: int = BYTES_MAX) -> None:
         self._entries_max = entries_max
         self._bytes_max = bytes_max
+        self.is_on = False
         self._changed = threading.Condition()
         self._entries: deque[Entry] = deque()
         self._size_bytes = 0
         self._seen = 0
-        self._software: OrderedDict[int, tuple[str, str]] = OrderedDict()
+        # Broker and number of a connection -> the name and version of the client's software.
+        self._software: OrderedDict[tuple[int, int], tuple[str, str]] = OrderedDict()
 
     def __call__(self, api: str | int | Api | None = None, *, client_id: str | None = None) -> "Requests":
         """The requests of one API, or of one client; what comes later is seen as well."""
@@ -53,6 +55,11 @@ class RequestLog:
         with self._changed:
             self._entries.clear()
             self._size_bytes = 0
+
+    def stop(self) -> None:
+        """Forget all requests, and write no more until `broker.requests` is used again."""
+        self.is_on = False
+        self.clear()
 
     def show(self, last: int = SHOWN) -> str:
         """The latest requests, one a line."""
@@ -77,15 +84,18 @@ class RequestLog:
 
     # -- on the broker's thread
 
-    def begin(self, call: Caller, request: m.Message, time_ms: int, *, is_kept: bool = True) -> Entry:
+    def begin(self, call: Caller, request: m.Message, *, broker_id: int, time_ms: int, is_kept: bool = True) -> Entry:
         """A request has come."""
-        number = call.connection_number
+        connection = (broker_id, call.connection_number)
         if isinstance(request, m.ApiVersionsRequest) and request.client_software_name:
-            self._software[number] = request.client_software_name, request.client_software_version
+            self._software[connection] = request.client_software_name, request.client_software_version
             if len(self._software) > CONNECTIONS_MAX:
                 self._software.popitem(last=False)
         self._seen += 1
-        entry = Entry(self._seen, call, request, time_ms, self._software.get(number, ("", "")))
+        entry = Entry(call, request, self._software.get(connection, ("", "")))
+        entry.number = self._seen
+        entry.broker_id = broker_id
+        entry.time_ms = time_ms
         if is_kept:
             with self._changed:
                 self._entries.append(entry)

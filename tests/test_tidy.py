@@ -199,6 +199,29 @@ def test_folders_are_imported_as_barnabas():
     assert offences(OWN_SOURCES, bare) == []
 
 
+def test_serving_imports_nothing_that_misbehaves_on_purpose():
+    """A broker that is served has no faults: its command reaches no file of `testing`, by whatever detour."""
+    reached = {"broker/cli.py"}
+    waiting = ["broker/cli.py"]
+    while waiting:
+        for module in modules_named_in(waiting.pop()):
+            path = module.removeprefix("barnabas.").replace(".", "/")
+            found = {name for name in (f"{path}.py", f"{path}/__init__.py") if name in SHIPPED}
+            waiting += found - reached
+            reached |= found
+    assert {"broker/serve.py", "broker/interception.py", "broker/process/run.py"} <= reached
+    assert [name for name in sorted(reached) if name.startswith("testing/")] == []
+
+
+def modules_named_in(name: str) -> set[str]:
+    """What a file imports of this package: `from a import b` may name a module a.b."""
+    named = {module for _, module in imported_by(name)}
+    for node in ast.walk(tree_of(name)):
+        if isinstance(node, ast.ImportFrom):
+            named |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {module for module in named if module.startswith("barnabas.")}
+
+
 def test_handlers_import_no_other_handler():
     def sideways(name):
         for line, module in imported_by(name):

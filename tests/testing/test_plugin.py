@@ -15,14 +15,14 @@ ROOT = Path(__file__).parent.parent.parent
 def run_pytest(installed, tmp_path):
     """Run a test file in a process of its own, with the installed wheel and no configuration; what it printed."""
 
-    def run(source: str, *arguments: str) -> str:
+    def run(source: str, *arguments: str, status: int = 0) -> str:
         (tmp_path / "test_it.py").write_text(source)
         environment = os.environ | {"PYTHONPATH": str(installed), "PYTHONSAFEPATH": "1", "PYTEST_ADDOPTS": ""}
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", ".", *arguments, "test_it.py"]
         ran = subprocess.run(
             command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=120, check=False
         )
-        assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert ran.returncode == status, ran.stdout + ran.stderr
         return ran.stdout
 
     return run
@@ -159,3 +159,70 @@ def test_second(barnabas_cluster):
     assert barnabas_cluster.isr("orders") == {1, 2, 3}
 """
     assert "2 passed" in run_pytest(source)
+
+
+FAULTY = """
+import socket
+from barnabas.client.blocking import BlockingConnection
+from barnabas.wire import messages as m
+
+def ask(broker):
+    host, port = broker.bootstrap_servers.split(":")
+    with BlockingConnection(socket.create_connection((host, port), 5), "asker") as connection:
+        asked = m.FindCoordinatorRequest(coordinator_keys=["g"])
+        return connection.ask(asked, 4, m.FindCoordinatorResponse).coordinators[0].error_code
+"""
+
+
+def test_faults_and_requests_are_those_of_one_test(run_pytest):
+    source = (
+        FAULTY
+        + """
+def test_with_faults(barnabas_broker, barnabas_faults, barnabas_requests):
+    fault = barnabas_faults.fail("FindCoordinator", "NOT_COORDINATOR")
+    assert ask(barnabas_broker) == 16
+    assert fault.fired == len(barnabas_requests("FindCoordinator")) == 1
+
+def test_after_it(barnabas_broker, barnabas_faults, barnabas_requests):
+    assert list(barnabas_faults) == list(barnabas_requests) == []
+    assert ask(barnabas_broker) != 16
+
+def test_without(barnabas_broker):
+    assert not barnabas_broker._host.interceptor().is_active
+"""
+    )
+    assert "3 passed" in run_pytest(source)
+
+
+def test_a_fault_that_never_fired_is_an_error_of_its_test(run_pytest):
+    source = (
+        FAULTY
+        + """
+def test_with_faults(barnabas_broker, barnabas_faults):
+    barnabas_faults.fail("Heartbeat", "NOT_COORDINATOR")
+    ask(barnabas_broker)
+"""
+    )
+    printed = run_pytest(source, status=1)
+    assert "fail(Heartbeat, NOT_COORDINATOR) never fired, so the test has not tested it" in printed
+    assert "1 x FindCoordinator v4 group 'g' of 'asker'" in printed
+
+
+def test_a_failing_test_shows_the_requests_and_the_faults(run_pytest):
+    source = (
+        FAULTY
+        + """
+def test_with_faults(barnabas_broker, barnabas_faults):
+    barnabas_faults.fail("FindCoordinator", "NOT_COORDINATOR", group="g")
+    assert ask(barnabas_broker) == 0
+
+def test_without(barnabas_broker):
+    assert ask(barnabas_broker) == -1
+"""
+    )
+    printed = run_pytest(source, status=1)
+    assert printed.count("barnabas: the last 40 requests, and the faults that fired") == 1
+    assert (
+        "FindCoordinator v4 group 'g' -> NOT_COORDINATOR [fail(FindCoordinator, NOT_COORDINATOR, group='g')]" in printed
+    )
+    assert "<fail(FindCoordinator, NOT_COORDINATOR, group='g'), fired 1>" in printed

@@ -1,0 +1,137 @@
+"""The records of a topic as a test sees them (edge): read over a plain blocking connection, as any client reads.
+
+The request is the same for a broker on a thread and one in a process. Records of open and of aborted transactions are
+there as well, each with what became of its transaction.
+"""
+
+import socket
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from barnabas.client.blocking import BlockingConnection
+from barnabas.testing.asking import CLIENT_ID
+from barnabas.testing.errors import LocalBrokerError
+from barnabas.wire import messages as m
+from barnabas.wire.errors import error_name
+from barnabas.wire.record_reader import COMMIT, read_all_records, read_control_record
+
+SECONDS = 30.0
+METADATA_VERSION = 8
+LIST_OFFSETS_VERSION = 5
+FETCH_VERSION = 11
+EARLIEST = -2
+FETCH_BYTES = 16 << 20
+CONSUMER = -1  # in place of a replica
+NO_EPOCH = -1
+
+
+class StoredRecord(NamedTuple):
+    """One record of a log. `transaction` is None outside of transactions, or "open", "committed" or "aborted"."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+    producer_id: int
+    transaction: str | None
+
+
+def records_of(port: int, topic: str) -> list[StoredRecord]:
+    """All records of a topic, by partition and offset. LocalBrokerError has the reason of a failure."""
+    try:
+        connected = socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
+        with BlockingConnection(connected, CLIENT_ID) as connection:
+            partitions = _partitions_of(connection, topic)
+            return [record for index in partitions for record in _records_in(connection, topic, index)]
+    except OSError as error:
+        raise LocalBrokerError(f"topic {topic!r} cannot be read: {error}") from error
+
+
+def _partitions_of(connection: BlockingConnection, topic: str) -> list[int]:
+    asked = m.MetadataRequest(
+        topics=[m.MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
+    )
+    (found,) = connection.ask(asked, METADATA_VERSION, m.MetadataResponse).topics
+    _check(topic, found.error_code)
+    return sorted(partition.partition_index for partition in found.partitions)
+
+
+def _records_in(connection: BlockingConnection, topic: str, partition: int) -> list[StoredRecord]:
+    offset = _first_offset(connection, topic, partition)
+    found: list[StoredRecord] = []
+    # Producer id -> where the records of its transaction are in `found`, until a marker decides about them.
+    undecided: dict[int, list[int]] = {}
+    while True:
+        row = _fetched(connection, topic, partition, offset)
+        assert isinstance(row.records, bytes | bytearray | memoryview)
+        before = offset
+        for header, record in read_all_records(row.records):
+            if record.offset < offset:
+                continue
+            offset = record.offset + 1
+            if header is not None and header.is_control:
+                ended = "committed" if read_control_record(record).type == COMMIT else "aborted"
+                for index in undecided.pop(header.producer_id, ()):
+                    found[index] = found[index]._replace(transaction=ended)
+                continue
+            is_transactional = header is not None and header.is_transactional
+            producer_id = -1 if header is None else header.producer_id
+            if is_transactional:
+                undecided.setdefault(producer_id, []).append(len(found))
+            found.append(
+                StoredRecord(
+                    partition=partition,
+                    offset=record.offset,
+                    timestamp_ms=record.timestamp,
+                    key=record.key,
+                    value=record.value,
+                    headers=tuple(record.headers),
+                    producer_id=producer_id,
+                    transaction="open" if is_transactional else None,
+                )
+            )
+        if offset >= row.high_watermark or offset == before:
+            return found
+
+
+def _first_offset(connection: BlockingConnection, topic: str, partition: int) -> int:
+    asked = m.ListOffsetsRequest(
+        replica_id=CONSUMER,
+        topics=[
+            m.ListOffsetsRequest.ListOffsetsTopic(
+                name=topic,
+                partitions=[
+                    m.ListOffsetsRequest.ListOffsetsPartition(
+                        partition_index=partition, current_leader_epoch=NO_EPOCH, timestamp=EARLIEST
+                    )
+                ],
+            )
+        ],
+    )
+    (answered,) = connection.ask(asked, LIST_OFFSETS_VERSION, m.ListOffsetsResponse).topics
+    (row,) = answered.partitions
+    _check(topic, row.error_code)
+    return row.offset
+
+
+def _fetched(connection: BlockingConnection, topic: str, partition: int, offset: int) -> m.FetchResponse.PartitionData:
+    wanted = m.FetchRequest.FetchPartition(
+        partition=partition, current_leader_epoch=NO_EPOCH, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
+    )
+    asked = m.FetchRequest(
+        replica_id=CONSUMER,
+        max_bytes=FETCH_BYTES,
+        session_epoch=NO_EPOCH,
+        topics=[m.FetchRequest.FetchTopic(topic=topic, partitions=[wanted])],
+    )
+    (answered,) = connection.ask(asked, FETCH_VERSION, m.FetchResponse).responses
+    (row,) = answered.partitions
+    _check(topic, row.error_code)
+    return row
+
+
+def _check(topic: str, error_code: int) -> None:
+    if error_code:
+        raise LocalBrokerError(f"topic {topic!r} cannot be read: {error_name(error_code)}")
