@@ -433,7 +433,9 @@ class GroupCoordinator:
                 if not wanted or group.state.value.lower() in wanted:
                     found.append(overview(group))
                     after_offset = max(after_offset, shown_after_offset(group))
-            refusal = shard.refusal or await self.runtime.await_shown(shard, after_offset)
+            refusal = shard.refusal or await self.runtime.await_readable(
+                shard, after_offset, self._groups.committed_ms()
+            )
 
             # The groups have moved to another broker meanwhile, and that one lists them: no error, as in Kafka.
             if refusal is ErrorCode.NOT_COORDINATOR:
@@ -547,7 +549,7 @@ class GroupCoordinator:
         """Wait until the record that the answer depends on is committed; then restart the member's session."""
         if waiting.after_offset == NO_OFFSET:
             return ErrorCode.NONE
-        error = await self.runtime.hold(entered.shard, _outcome(waiting))
+        error = await self.runtime.await_committed(entered.shard, waiting.after_offset, self._groups.committed_ms())
         if not error:
             self._groups.happen_unasked(*entered, Answered(member_id))
         return error

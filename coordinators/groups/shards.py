@@ -45,7 +45,7 @@ from barnabas.coordinators.groups.state import (
 from barnabas.coordinators.groups.subscriptions import reading
 from barnabas.coordinators.groups.timers import Timers
 from barnabas.coordinators.runtime.placement import Placement
-from barnabas.coordinators.runtime.runtime import Runtime, Waits
+from barnabas.coordinators.runtime.runtime import Outcome, Runtime, Waits, Write
 from barnabas.coordinators.runtime.shard import Shard, Stored
 from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode
@@ -89,7 +89,7 @@ class GroupShards:
             world,
             self.placement,
             lambda: config.offsets_load_buffer_size,
-            Waits(self._committed_ms, self._committed_ms),
+            Waits(self.committed_ms, self.committed_ms),
         )
         self.outdated = Outdated(self.runtime, metadata, read_topic_ids)
         self._timers: Timers[Group, Timer] = Timers()
@@ -121,12 +121,13 @@ class GroupShards:
 
         Raises what the step raises (InvariantBroken); the shard is then loaded again from its log.
         """
-        self.runtime.step(shard, self._happen, shard, group, event)
+        self.runtime.step(shard, partial(self._happen, group, event))
 
-    def _happen(self, shard: GroupShard, group: Group, event: Event) -> None:
+    def _happen(self, group: Group, event: Event, shard: GroupShard, _: None) -> Outcome[None]:
         self._follow(shard, group, decide(group, event, self._world.now_ms(), self._world.rng))
         if group.state is not GroupState.DEAD:
             self._memory.count(shard, group)
+        return Outcome(None)
 
     @property
     def load(self) -> int:
@@ -175,11 +176,13 @@ class GroupShards:
         now_ms = self._world.now_ms()
         # Append and replay are one step, so the group's state never differs from the log. What follows from it is
         # again a decision, whose replies wait until the high watermark has passed the records.
-        stored = self._store(shard, decision, decision.intent, now_ms)
-        if stored.error_code:
-            self._follow(shard, group, apply_refused(group, decision.intent, stored.error_code, now_ms))
+        # A group that has stored nothing dies without a tombstone.
+        write = self._write(shard, decision, decision.intent, now_ms) if decision.records else None
+        stored = Outcome(None) if write is None else self.runtime.step(shard, lambda *_: write)
+        if isinstance(stored, ErrorCode):
+            self._follow(shard, group, apply_refused(group, decision.intent, stored, now_ms))
         else:
-            self._follow(shard, group, apply_stored(group, decision.intent, stored.last_offset, now_ms))
+            self._follow(shard, group, apply_stored(group, decision.intent, stored.after_offset, now_ms))
 
         if group.state is GroupState.DEAD:
             self._remove(shard, group)
@@ -208,46 +211,45 @@ class GroupShards:
                 if number % REPLIES_AT_A_TIME == 0:
                     await trio.lowlevel.checkpoint()
 
-    def _store(self, shard: GroupShard, decision: Decision, intent: Intent, now_ms: int) -> Stored:
-        """Append the records and replay them."""
-        # A group that has stored nothing dies without a tombstone.
-        if not decision.records:
-            return Stored(ErrorCode.NONE)
+    def _write(self, shard: GroupShard, decision: Decision, intent: Intent, now_ms: int) -> Write[Groups, None]:
+        """The records as one batch."""
+        records = decision.records
         made = decision.made
         transaction = decision.transaction
         producer_id = NO_PRODUCER_ID if transaction is None else transaction.producer_id
 
-        def build_now() -> Batch | ErrorCode:
-            # While the batch was made in a thread, the group may have changed so that the decision has other records.
-            if made is not None and made.records == decision.records:
-                return made.batch
-            limit = shard.partition.config.max_message_bytes
-            return build(decision.records, now_ms, self._codec, limit, transaction)
+        # While the batch was made in a thread, the group may have changed so that the decision has other records.
+        if made is not None and made.records == records:
+            batch = made.batch
+        else:
+            batch = build(records, now_ms, self._codec, shard.partition.config.max_message_bytes, transaction)
 
         # As in Kafka, tombstones of expired offsets are appended even below min.insync.replicas: if they get lost, a
         # later check writes them again.
         acks = ACKS_NONE if isinstance(intent, StoreExpiry) else self._config.offsets_commit_required_acks
-        return self.runtime.store(
-            shard,
-            build_now,
-            lambda groups, base_offset: replay_all(groups, decision.records, base_offset, producer_id),
-            acks,
+        return Write(
+            batch,
+            lambda groups, base_offset: replay_all(groups, records, base_offset, producer_id),
+            None,
+            required_acks=acks,
             guard=transaction and transaction.guard,
             is_verifying=transaction is not None and transaction.is_verifying,
         )
 
     def end_transaction(self, shard: GroupShard, marker: Batch, producer_id: int, *, committed: bool) -> Stored:
         """Append the marker of a transaction, and replay it in the same step. An exception is logged."""
-
-        def replay(groups: Groups, offset: int) -> None:
-            replay_marker(groups, producer_id, offset, committed=committed)
+        write: Write[Groups, None] = Write(
+            marker,
+            lambda groups, offset: replay_marker(groups, producer_id, offset, committed=committed),
+            None,
+        )
 
         # The answer after an exception: the marker is sent again. If it is in the log already, the second one ends
         # nothing.
-        stored = Stored(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        result: Outcome[None] | ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
         with contained(logger, "the groups of %s-%d are loaded again", GROUP_TOPIC, shard.index):
-            stored = self.runtime.step(shard, self.runtime.store, shard, lambda: marker, replay, is_marker=True)
-        return stored
+            result = self.runtime.step(shard, lambda *_: write)
+        return Stored(result) if isinstance(result, ErrorCode) else Stored(ErrorCode.NONE, result.after_offset)
 
     def _set_timers(self, shard: GroupShard, group: Group, timers: dict[Timer, int | None]) -> None:
         now = trio.current_time()
@@ -325,7 +327,7 @@ class GroupShards:
         """These partitions were deleted: remove the offsets that are committed for them."""
         self.outdated.note_deleted(deleted)
 
-    def _committed_ms(self) -> int | None:
+    def committed_ms(self) -> int | None:
         """How long an answer waits for its records; None: not at all."""
         if self._config.offsets_commit_required_acks != ACKS_ALL:
             return None

@@ -1,27 +1,36 @@
 """The way of a request to the state of a coordinator, the same for every coordinator (shell).
 
-As in Kafka's CoordinatorRuntime a coordinator hands in what is decided, and the runtime does
-everything else: it finds the shard, appends, replays, and holds the answer until the records on
-which it depends are committed. There is no lock: a step is synchronous, so nothing changes within it.
+As in Kafka's CoordinatorRuntime a coordinator decides, and the runtime does everything else: it finds
+the shard, appends, replays, and holds the answer until the records on which it depends are committed.
+There is no lock: a step is synchronous, so nothing changes within it.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, overload
 
 from barnabas.coordinators.runtime.placement import Placement
 from barnabas.coordinators.runtime.ports import ShardWorld
 from barnabas.coordinators.runtime.shard import Shard, State
 from barnabas.coordinators.runtime.shards import Owner, Shards
+from barnabas.storage.producers import Origin
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.sentinels import NO_OFFSET
+from barnabas.wire.sentinels import ACKS_ALL, NO_OFFSET
 from barnabas.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.storage.verification import Guard
+    from barnabas.wire.records import Batch
 
 Answer = TypeVar("Answer")
 Made = TypeVar("Made")
 
 
+class NotExecuted(Exception):
+    """Raised by a step that has changed nothing."""
+
+
 class Outcome(NamedTuple, Generic[Answer]):
-    """The answer that a step gives, and the newest record that it depends on."""
+    """An answer, and the newest record that it depends on."""
 
     answer: Answer
     after_offset: int = NO_OFFSET
@@ -29,13 +38,29 @@ class Outcome(NamedTuple, Generic[Answer]):
     rests_on_memory: bool = False
 
 
+class Write(NamedTuple, Generic[State, Answer]):
+    """Records to append as one batch, and the answer that is given when they are committed."""
+
+    batch: "Batch | ErrorCode"  # the error: why there is none
+    replay: Callable[[State, int], object]  # the change of the state; it gets the offset of the first record
+    answer: Answer
+    is_held: bool = True  # False: the answer does not depend on the records
+    then: Callable[[], object] | None = None  # what follows in the same step
+    # The rest is passed on to `append_as_leader`.
+    required_acks: int = ACKS_ALL
+    guard: "Guard | None" = None
+    is_verifying: bool = False
+
+
 # Whether it is certain that no other broker leads, once it was asked.
 Confirmed = dict[Shard[State], ErrorCode]
 
-# One synchronous step. It decides, stores (`Shards.store`) and returns the outcome. Where something
-# must be made before, in a thread as a rule, it returns an async function instead, and gets the
-# result of that with the shard again.
-Step = Callable[[Shard[State], Made | None], Outcome[Answer] | Callable[[], Awaitable[Made]]]
+# One synchronous step, which decides. Where something must be made before, in a thread as a rule, it
+# returns an async function instead, and gets the result of that with the same shard again.
+Step = Callable[
+    [Shard[State], Made | None],
+    Outcome[Answer] | Write[State, Answer] | Callable[[], Awaitable[Made]],
+]
 
 
 class Waits(NamedTuple):
@@ -73,21 +98,40 @@ class Runtime(Shards[State]):
         key: str,
         act: Step[State, Made, Answer],
         refuse: Callable[[ErrorCode], Answer],
+        *,
+        index: int | None = None,
     ) -> Answer:
         """Apply `act` to the shard of `key`, and answer when the records on which the answer depends are committed.
 
-        `refuse` makes an answer of an error: those of `find`, `await_confirmed`, `await_committed`.
+        `refuse` makes an answer of an error: those of `find`, `step`, `await_confirmed` and
+        `await_committed`. Raises what `step` raises. `index`: the partition, where that does not
+        follow from the key.
         """
+        made: Made | None = None
+        made_for: Shard[State] | None = None
         while True:
-            shard = self.find(self._placement.partition_of(key))
+            shard = self.find(self._placement.partition_of(key) if index is None else index)
             if isinstance(shard, ErrorCode):
                 return refuse(shard)
 
-            outcome = await self.change(shard, act)
-            # There is no outcome if the shard was dropped while something was made for it.
-            if outcome is not None:
-                error = await self.hold(shard, outcome)
-                return refuse(error) if error else outcome.answer
+            result = self.step(shard, act, made if made_for is shard else None)
+            if isinstance(result, ErrorCode):
+                return refuse(result)
+            if not isinstance(result, Outcome):
+                # If the state changes meanwhile, `act` sees that and returns another function.
+                made = await result()
+                made_for = shard
+                continue
+
+            # A successor that this broker has not heard of may know a later transaction of a producer,
+            # which is lost if its EndTxn gets the answer for the transaction before.
+            error = await self._confirm(shard, {}) if result.rests_on_memory else ErrorCode.NONE
+
+            # The record stays in the log even if it is not committed in time, so it may take effect
+            # after an error.
+            if not error and not shard.is_committed(result.after_offset):
+                error = await self.await_committed(shard, result.after_offset, self._waits.committed_ms())
+            return refuse(error) if error else result.answer
 
     def write_now(
         self,
@@ -95,25 +139,66 @@ class Runtime(Shards[State]):
         act: Callable[[Shard[State]], Answer],
         refuse: Callable[[ErrorCode], Answer],
     ) -> Answer:
-        """As `write`, where nothing is to be made before, and the answer depends on no record."""
+        """As `write`, where `act` makes its steps itself, and the answer depends on no record."""
         shard = self.find(self._placement.partition_of(key))
-        if isinstance(shard, ErrorCode):
-            return refuse(shard)
-        return self.step(shard, act, shard)
+        return refuse(shard) if isinstance(shard, ErrorCode) else act(shard)
 
-    async def change(self, shard: Shard[State], act: Step[State, Made, Answer]) -> Outcome[Answer] | None:
-        """Apply `act` to this shard, without waiting for its records; None if it is dropped before.
+    @overload
+    def step(
+        self, shard: Shard[State], act: Callable[[Shard[State], None], Outcome[Answer] | Write[State, Answer]]
+    ) -> Outcome[Answer] | ErrorCode: ...
 
-        Raises what `act` raises (`Shards.step`).
+    @overload
+    def step(
+        self, shard: Shard[State], act: Step[State, Made, Answer], made: Made | None
+    ) -> Outcome[Answer] | ErrorCode | Callable[[], Awaitable[Made]]: ...
+
+    def step(
+        self, shard: Shard[State], act: Step[State, Made, Answer], made: Made | None = None
+    ) -> Outcome[Answer] | ErrorCode | Callable[[], Awaitable[Made]]:
+        """What `act` decides, and if that is a Write, append the batch, replay it, and do what follows.
+
+        Errors, after which nothing has changed: that of the batch, MESSAGE_TOO_LARGE, and those of
+        `append_as_leader`. Raises what `act` raises; the shard is then loaded again from its log,
+        unless that is NotExecuted.
         """
-        made: Made | None = None
-        while not shard.refusal:
-            result = self.step(shard, act, shard, made)
-            if isinstance(result, Outcome):
+        try:
+            result = act(shard, made)
+            if not isinstance(result, Write):
                 return result
-            # If the state changes meanwhile, `act` sees that and returns another function.
-            made = await result()
-        return None
+
+            batch = result.batch
+            if isinstance(batch, ErrorCode):
+                return batch
+
+            # Kafka checks this in the append; here `append_as_leader` takes batches that are already
+            # checked. A topic whose batches must be smaller than a marker would keep its transactions
+            # open for ever.
+            is_too_large = batch.header.size_bytes > shard.partition.config.max_message_bytes
+            if is_too_large and not batch.header.is_control:
+                return ErrorCode.MESSAGE_TOO_LARGE
+
+            appended = shard.partition.append_as_leader(
+                batch,
+                Origin.COORDINATOR,
+                result.required_acks,
+                guard=result.guard,
+                is_verifying=result.is_verifying,
+            )
+            if isinstance(appended, ErrorCode):
+                return appended
+
+            result.replay(shard.state, appended.base_offset)
+            if result.then is not None:
+                result.then()
+            return Outcome(result.answer, appended.last_offset if result.is_held else NO_OFFSET)
+        except NotExecuted:
+            raise
+        # The step may have ended anywhere, so the state in memory cannot be trusted. The log is
+        # consistent: a batch is appended as a whole or not at all.
+        except BaseException:
+            self._reload(shard)
+            raise
 
     async def read(
         self,
@@ -136,33 +221,12 @@ class Runtime(Shards[State]):
         error = ErrorCode.NONE
         if outcome.rests_on_memory:
             error = await self._confirm(shard, {} if confirmed is None else confirmed)
-        error = error or await self.await_shown(shard, outcome.after_offset)
+        if not error:
+            error = await self.await_readable(shard, outcome.after_offset, self._waits.committed_ms())
         return refuse(error) if error else outcome.answer
-
-    async def await_shown(self, shard: Shard[State], after_offset: int) -> ErrorCode:
-        """`await_readable`, for as long as an answer may wait."""
-        timeout_ms = self._waits.committed_ms()
-        if timeout_ms is None:
-            return ErrorCode.NONE
-        return await self.await_readable(shard, after_offset, timeout_ms)
 
     async def _confirm(self, shard: Shard[State], confirmed: Confirmed[State]) -> ErrorCode:
         timeout_ms = self._waits.confirmed_ms()
         if timeout_ms is not None and shard not in confirmed:
             confirmed[shard] = await self.await_confirmed(shard, timeout_ms)
         return confirmed.get(shard, ErrorCode.NONE)
-
-    async def hold(self, shard: Shard[State], outcome: Outcome[Answer]) -> ErrorCode:
-        """Wait until the answer may be given: NONE, or why it cannot be given."""
-        # A successor that this broker has not heard of may know a later transaction of a producer,
-        # which is lost if its EndTxn gets the answer for the transaction before.
-        if outcome.rests_on_memory:
-            error = await self._confirm(shard, {})
-            if error or shard.is_committed(outcome.after_offset):
-                return error
-        # The record stays in the log even if it is not committed in time, so it may take effect
-        # after an error.
-        timeout_ms = self._waits.committed_ms()
-        if timeout_ms is None:
-            return ErrorCode.NONE
-        return await self.await_committed(shard, outcome.after_offset, timeout_ms)

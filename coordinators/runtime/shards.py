@@ -1,40 +1,28 @@
-"""All shards of one internal topic: elections, loading, storing, and answers that wait (shell).
+"""All shards of one internal topic: elections, loading, and answers that wait (shell).
 
-The coordinator owns the shards and says through `Owner` what their state is. It applies each of its events in `step`,
-and writes with `store`.
+The coordinator owns the shards and says through `Owner` what their state is.
 """
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Generic, ParamSpec, Protocol, TypeVar
+from typing import Generic, Protocol
 
 import trio
 
 from barnabas.coordinators.runtime.loading import Loader, Loading
 from barnabas.coordinators.runtime.ports import ShardPartition, ShardWorld
-from barnabas.coordinators.runtime.shard import Shard, State, Stored
+from barnabas.coordinators.runtime.shard import Shard, State
 from barnabas.storage.disk import StorageError
-from barnabas.storage.producers import Origin
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.records import Batch, CorruptRecords
-from barnabas.wire.sentinels import ACKS_ALL, NO_OFFSET
+from barnabas.wire.records import CorruptRecords
+from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 from barnabas.wire.versioned_records import MalformedRecord
 from barnabas.world.containment import contained
 
-if TYPE_CHECKING:
-    from barnabas.storage.verification import Guard
-
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1.0  # before a log is read again, after the process lacked a descriptor or memory
-
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
-
-
-class NotExecuted(Exception):
-    """Raised by a step that has changed nothing."""
 
 
 class Owner(Protocol[State]):
@@ -138,74 +126,14 @@ class Shards(Generic[State]):
         # With the old epoch kept, the elections of the new topic would count as late and be ignored.
         self._epochs.pop(partition_index, None)
 
-    # -- one step
-
-    def step(
-        self,
-        shard: Shard[State],
-        act: Callable[Parameters, Result],
-        *args: Parameters.args,
-        **kwargs: Parameters.kwargs,
-    ) -> Result:
-        """Call `act`, which decides on the shard's state, stores and replays, in one synchronous step.
-
-        Raises what it raises; the shard is then loaded again from its log, unless that is NotExecuted.
-        """
-        try:
-            return act(*args, **kwargs)
-        except NotExecuted:
-            raise
-        # The step may have ended anywhere, so the state in memory cannot be trusted. The log is consistent: a batch is
-        # appended as a whole or not at all.
-        except BaseException:
-            self._reload(shard)
-            raise
-
-    def store(
-        self,
-        shard: Shard[State],
-        build: Callable[[], Batch | ErrorCode],
-        replay: Callable[[State, int], None],
-        required_acks: int = ACKS_ALL,
-        *,
-        guard: "Guard | None" = None,
-        is_verifying: bool = False,
-        is_marker: bool = False,
-    ) -> Stored:
-        """Append one batch and replay it; `replay` gets the state and the base offset. Call it within `step`.
-
-        Errors: what `build` returns, UNKNOWN_SERVER_ERROR if it raises ValueError, MESSAGE_TOO_LARGE, and those of
-        `append_as_leader`, to which `required_acks`, `guard` and `is_verifying` are passed on. Nothing is replayed
-        then. The marker that ends a transaction (`is_marker`) may be as large as it is.
-        """
-        try:
-            batch = build()
-        # A client sent a string that is too long for the record, which is a fault of the request
-        # and not of the state.
-        except ValueError as error:
-            logger.warning("a record of %s-%d cannot be written: %s", self._topic, shard.index, error)
-            return Stored(ErrorCode.UNKNOWN_SERVER_ERROR)
-
-        if isinstance(batch, ErrorCode):
-            return Stored(batch)
-
-        # Kafka checks this in the append; here `append_as_leader` takes batches that are already checked.
-        # A topic whose batches must be smaller than a marker would keep its transactions open for ever.
-        if batch.header.size_bytes > shard.partition.config.max_message_bytes and not is_marker:
-            return Stored(ErrorCode.MESSAGE_TOO_LARGE)
-        appended = shard.partition.append_as_leader(
-            batch, Origin.COORDINATOR, required_acks, guard=guard, is_verifying=is_verifying
-        )
-        if isinstance(appended, ErrorCode):
-            return Stored(appended)
-        replay(shard.state, appended.base_offset)
-        return Stored(ErrorCode.NONE, appended.last_offset)
-
     # -- answers that wait
 
-    async def await_committed(self, shard: Shard[State], after_offset: int, timeout_ms: int) -> ErrorCode:
-        """Wait until the record at `after_offset` is committed: NONE, or the error of `await_high_watermark`."""
-        if after_offset == NO_OFFSET:
+    async def await_committed(self, shard: Shard[State], after_offset: int, timeout_ms: int | None) -> ErrorCode:
+        """Wait until the record at `after_offset` is committed: NONE, or the error of `await_high_watermark`.
+
+        `timeout_ms` None: it does not wait at all.
+        """
+        if after_offset == NO_OFFSET or timeout_ms is None:
             return ErrorCode.NONE
         deadline = trio.current_time() + timeout_ms / 1000
         while True:
@@ -214,8 +142,8 @@ class Shards(Generic[State]):
                 return outcome
             # While this shard is in use, the record is in the log and can still be committed.
 
-    async def await_readable(self, shard: Shard[State], after_offset: int, timeout_ms: int) -> ErrorCode:
-        """Wait until the record at `after_offset` is committed, for an answer that only reads.
+    async def await_readable(self, shard: Shard[State], after_offset: int, timeout_ms: int | None) -> ErrorCode:
+        """As `await_committed`, for an answer that only reads.
 
         NONE, or what clients retry: COORDINATOR_LOAD_IN_PROGRESS if it takes too long, NOT_COORDINATOR after a change
         of the leader.

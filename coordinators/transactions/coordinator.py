@@ -15,12 +15,11 @@ import trio
 
 from barnabas.coordinators.runtime.placement import Placement
 from barnabas.coordinators.runtime.ports import ShardWorld
-from barnabas.coordinators.runtime.runtime import Outcome, Runtime, Waits
-from barnabas.coordinators.runtime.shard import Shard, Stored
-from barnabas.coordinators.runtime.shards import NotExecuted
+from barnabas.coordinators.runtime.runtime import NotExecuted, Outcome, Runtime, Waits, Write
+from barnabas.coordinators.runtime.shard import Shard
 from barnabas.coordinators.runtime.watch import HighWatermarks
 from barnabas.coordinators.transactions.connections import is_overtaken, is_unproved, note_connection
-from barnabas.coordinators.transactions.decide import TRANSACTION_NOT_STORED, decide
+from barnabas.coordinators.transactions.decide import TRANSACTION_NOT_STORED, decide, is_unused
 from barnabas.coordinators.transactions.descriptions import (
     Description,
     Filters,
@@ -39,14 +38,13 @@ from barnabas.coordinators.transactions.events import (
     InitProducer,
     MarkersWritten,
     TimeoutPassed,
-    Tombstone,
-    Unused,
     VerifyPartitions,
 )
 from barnabas.coordinators.transactions.owed import Debt
-from barnabas.coordinators.transactions.records import TransactionLoader, encode_record
+from barnabas.coordinators.transactions.records import TransactionLoader, encode_record, is_too_long
 from barnabas.coordinators.transactions.sender import Deleted, MarkerSender, OpenPeer
 from barnabas.coordinators.transactions.state import (
+    NO_PRODUCER,
     PREPARED,
     Producer,
     Status,
@@ -115,16 +113,23 @@ ASKED_AGAIN = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_
 
 
 class _Made(NamedTuple):
-    """A decision that was made in a thread, for the state that the id had then (`_seen`)."""
+    """A decision and the batch of its record, for the state that the id had then."""
 
-    seen: tuple[int, bool]
+    seen: "Seen"
     decision: Decision
-    batch: Batch | None
+    batch: Batch | ErrorCode  # NONE: there is no record
 
 
-# What the step asks before it decides: the answer to a request that must not be executed, or None.
-# Raises Overtaken.
-Check = Callable[[TransactionShard, TransactionalId | None], Answer | None]
+# The offset of the newest record of an id, and whether it is not committed. Its state is the same as long as that is.
+Seen = tuple[int, bool]
+
+
+class Asked(NamedTuple):
+    """By whom a client's request was sent. `producer`: where the order of its connections counts."""
+
+    connection: int
+    has_hung_up: Callable[[], bool]
+    producer: Producer = NO_PRODUCER
 
 
 class TransactionCoordinator:
@@ -208,15 +213,18 @@ class TransactionCoordinator:
 
         Raises Overtaken if the client `has_hung_up`: it has repeated its request, and this one would fence it.
         """
-        check = partial(_refuse_abandoned, has_hung_up)
-        answer = await self._ask_patiently(name, event, check)
+        asked = Asked(connection, has_hung_up)
+        answer = await self._ask_patiently(name, event, asked)
         while answer is NEEDS_PRODUCER_ID:
+            if is_too_long(name):
+                logger.warning("a transactional id of %d characters is too long for a record", len(name))
+                return Answer(ErrorCode.UNKNOWN_SERVER_ERROR)
             fresh_id = await self._next_producer_id()
             # The client repeats the request on this error.
             if fresh_id is None:
                 return answer
             event = event._replace(fresh_id=fresh_id)
-            answer = await self._ask_patiently(name, event, check)
+            answer = await self._ask_patiently(name, event, asked)
 
         shard = self.runtime.serving_at(self.placement.partition_of(name))
         known = None if shard is None else shard.state.by_name.get(name)
@@ -230,10 +238,8 @@ class TransactionCoordinator:
         `connection` None: a broker asks in the producer's name, for several at once. It does not wait for markers.
         """
         if connection is None:
-            act = partial(self._step, name, event, _executes)
-            return (await self.runtime.write(name, act, _not_stored)).error
-        check = partial(_refuse_overtaken, event.producer, connection, _stays)
-        return (await self._ask_patiently(name, event, check)).error
+            return (await self.runtime.write(name, partial(self._decide, name, event, None), _not_stored)).error
+        return (await self._ask_patiently(name, event, Asked(connection, _stays, event.producer))).error
 
     async def end(
         self, name: str, event: EndTransaction, connection: int, has_hung_up: Callable[[], bool]
@@ -243,9 +249,8 @@ class TransactionCoordinator:
         Raises Overtaken, also if the client `has_hung_up`: it asks again on another connection, maybe when it has begun
         the next transaction.
         """
-        check = partial(_refuse_overtaken, event.producer, connection, has_hung_up)
-        act = partial(self._step, name, event, check)
-        return (await self.runtime.write(name, act, _not_stored)).error
+        asked = Asked(connection, has_hung_up, event.producer)
+        return (await self.runtime.write(name, partial(self._decide, name, event, asked), _not_stored)).error
 
     async def verify(self, name: str, event: VerifyPartitions, deadline: float) -> Answer:
         """AddPartitionsToTxn of a partition leader.
@@ -253,9 +258,9 @@ class TransactionCoordinator:
         COORDINATOR_LOAD_IN_PROGRESS if the newest record of the id is not committed by then (trio's clock, s).
         """
         with trio.move_on_at(deadline) as scope:
-            answer = await self.runtime.write(name, partial(self._step, name, event, _executes), _not_stored)
-        # The error is not CONCURRENT_TRANSACTIONS, which reaches a client that commits offsets as
-        # it is, and ends a Java producer.
+            answer = await self.runtime.write(name, partial(self._decide, name, event, None), _not_stored)
+        # The error is not CONCURRENT_TRANSACTIONS, which reaches a client that commits offsets as it is, and ends a
+        # Java producer.
         if scope.cancelled_caught:
             return Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return answer
@@ -296,9 +301,9 @@ class TransactionCoordinator:
 
     # -- from an event to its consequences
 
-    async def _ask_patiently(self, name: str, event: Event, check: Check) -> Answer:
+    async def _ask_patiently(self, name: str, event: Event, asked: Asked) -> Answer:
         """The answer to a request; one that comes too early waits a moment for the end of the transaction before."""
-        act = partial(self._step, name, event, check)
+        act = partial(self._decide, name, event, asked)
         deadline = trio.current_time() + COMPLETION_WAIT_SECONDS
         while True:
             answer = await self.runtime.write(name, act, _not_stored)
@@ -327,72 +332,47 @@ class TransactionCoordinator:
 
         return False
 
-    def _step(
-        self, name: str, event: Event, check: Check, shard: TransactionShard, made: _Made | None
-    ) -> Outcome[Answer] | Callable[[], Awaitable[_Made]]:
-        """Decide, store and replay. What has so many partitions that it takes long is made in a thread first."""
-        state = shard.state
-        known = state.by_name.get(name)
-        is_pending = self._is_pending(shard, known)
-        seen = _seen(known, is_pending)
+    def _decide(
+        self, name: str, event: Event, asked: Asked | None, shard: TransactionShard, made: _Made | None
+    ) -> Outcome[Answer] | Write[TransactionalIds, Answer] | Callable[[], Awaitable[_Made]]:
+        """What follows from an event. With so many partitions that it takes long, it is made in a thread first.
+
+        `asked` None: the request cannot be overtaken. Raises Overtaken.
+        """
+        known = shard.state.by_name.get(name)
+        is_pending = known is not None and not shard.is_committed(known.offset)
+        seen = NO_OFFSET if known is None else known.offset, is_pending
         now_ms = self._world.now_ms()
-        if _is_large(known, event) and (made is None or made.seen != seen):
+        if made is not None and made.seen != seen:
+            made = None
+        if made is None and _is_large(known, event):
             return partial(self._world.in_request_thread, _decide_and_build, seen, known, name, event, now_ms)
 
-        # The check is in the step that appends, because the request may have waited.
-        refused = check(shard, known)
-        if refused is not None:
-            return Outcome(refused)
+        # This is asked in the step that appends, because the request may have waited.
+        if asked is not None:
+            if asked.has_hung_up() or is_overtaken(known, asked.producer, asked.connection):
+                raise Overtaken
+            if known is not None:
+                is_to_prove = shard.is_again and is_unproved(known, asked.producer, asked.connection)
+                note_connection(known, asked.producer, asked.connection)
+                if is_to_prove:
+                    return Outcome(UNPROVED)
 
-        if made is None or made.seen != seen:
-            decision = decide(known, event, now_ms, pending=is_pending)
-            batch = None
-        else:
-            decision = made.decision
-            batch = made.batch
-
+        decision = decide(known, event, now_ms, pending=is_pending) if made is None else made.decision
         answer = decision.answer or Answer(ErrorCode.NONE)
-        after_offset = state.forgotten_offset if known is None else known.offset
+        is_held = decision.answer is not None and answer.error not in ASKED_AGAIN
         if decision.record is not None:
-            stored = self._store(shard, name, decision, batch)
-            if stored.error_code:
-                return Outcome(_not_stored(stored.error_code))
-            after_offset = stored.last_offset
+            record = TransactionRecord(name, decision.record, decision.previous)
+            batch = build_batch([encode_record(record)], timestamp_ms=now_ms) if made is None else made.batch
+            # A prepared state alone calls `_act`, which stores the completion of transactions without markers itself.
+            then = partial(self._act, shard) if decision.record.status in PREPARED else None
+            return Write(batch, lambda ids, offset: replay(ids, record, offset), answer, is_held, then)
 
-        if answer.error in ASKED_AGAIN:
+        if not is_held:
             return Outcome(answer)
-
         # A leader's question comes with the first batch of a transaction in a partition, too often to be confirmed.
-        if decision.record is None and not isinstance(event, VerifyPartitions):
-            return Outcome(answer, after_offset, rests_on_memory=True)
-        return Outcome(answer, NO_OFFSET if shard.is_committed(after_offset) else after_offset)
-
-    def _store(self, shard: TransactionShard, name: str, decision: Decision, batch: Batch | None) -> Stored:
-        record = _record_of(name, decision)
-        now_ms = self._world.now_ms()
-        stored = self.runtime.store(
-            shard,
-            lambda: build_batch([encode_record(record)], timestamp_ms=now_ms) if batch is None else batch,
-            lambda state, offset: replay(state, record, offset),
-        )
-        known = shard.state.by_name.get(name)
-        if stored.error_code or known is None:
-            return stored
-        known.previous = decision.previous
-
-        # A prepared state alone calls `_act`: that stores the completion of transactions without
-        # markers, by this function.
-        if known.recorded.status in PREPARED:
-            self._act(shard)
-        else:
-            completion = self._completions.pop(known, None)
-            if completion is not None:
-                release(completion.set)
-
-        return stored
-
-    def _is_pending(self, shard: TransactionShard, known: TransactionalId | None) -> bool:
-        return known is not None and not shard.is_committed(known.offset)
+        after_offset = shard.state.forgotten_offset if known is None else known.offset
+        return Outcome(answer, after_offset, rests_on_memory=not isinstance(event, VerifyPartitions))
 
     # -- decisions
 
@@ -425,12 +405,14 @@ class TransactionCoordinator:
         if not debt.is_open:
             return
         shard = debt.shard
-        name = debt.known.name
+        known = debt.known
         with contained(logger, "%s-%d is loaded again", TRANSACTION_TOPIC, shard.index):
-            self.runtime.step(shard, self._step, name, MarkersWritten(), _executes, shard, None)
+            self.runtime.step(shard, partial(self._decide, known.name, MarkersWritten(), None), None)
         # Too few replicas are in sync, for example.
         if debt.is_open:
             self._sender.try_later(debt)
+        elif known.recorded.status not in PREPARED and known in self._completions:
+            release(self._completions.pop(known).set)
 
     # -- time
 
@@ -447,10 +429,11 @@ class TransactionCoordinator:
             if shard.refusal:
                 return
             logger.info("transactional id %.300r: its transaction has taken too long and is aborted", known.name)
-            # The event goes to this shard, whatever `placement` says, and the commit is not
-            # awaited, because others are overdue, too.
+            # The event goes to this partition, whatever `placement` says, and the commit is not awaited, because others
+            # are overdue, too.
             with contained(logger, "%s-%d is loaded again", TRANSACTION_TOPIC, shard.index):
-                await self.runtime.change(shard, partial(self._step, known.name, TimeoutPassed(), _executes))
+                act = partial(self._decide, known.name, TimeoutPassed(), None)
+                await self.runtime.write(known.name, act, _not_stored, index=shard.index)
             if known.recorded.status is Status.ONGOING:
                 again.append(known)
         for known in again:
@@ -464,32 +447,35 @@ class TransactionCoordinator:
                     if shard.refusal:
                         break
                     with contained(logger, "%s-%d is loaded again", TRANSACTION_TOPIC, shard.index):
-                        self.runtime.step(shard, self._forget, shard, names)
+                        self._forget(shard, names)
                     await trio.lowlevel.checkpoint()
 
     def _forget(self, shard: TransactionShard, names: Sequence[str]) -> None:
         """Remove those of the ids that are unused for too long."""
-        unused = Unused(self._config.transactional_id_expiration_ms)
+        error = self.runtime.step(shard, partial(self._tombstones, names))
+        # Ids may have 32 kB each.
+        if error is ErrorCode.MESSAGE_TOO_LARGE and len(names) > 1:
+            for some in portions(names, (len(names) + 1) // 2):
+                self._forget(shard, some)
+        elif isinstance(error, ErrorCode):
+            logger.info("unused ids of %s-%d are not removed: %s", TRANSACTION_TOPIC, shard.index, error.name)
+
+    def _tombstones(
+        self, names: Sequence[str], shard: TransactionShard, _: None
+    ) -> Outcome[None] | Write[TransactionalIds, None]:
         now_ms = self._world.now_ms()
+        expiration_ms = self._config.transactional_id_expiration_ms
         records: list[TransactionRecord] = []
         for name in names:
             known = shard.state.by_name.get(name)
-            decision = decide(known, unused, now_ms, pending=self._is_pending(shard, known))
-            if decision.record is not None:
-                records.append(_record_of(name, decision))
-        if records:
-            self._store_tombstones(shard, records, now_ms)
-
-    def _store_tombstones(self, shard: TransactionShard, records: Sequence[TransactionRecord], now_ms: int) -> None:
-        stored = self.runtime.store(shard, partial(_build, records, now_ms), partial(_replay_all, records))
-        # Ids may have 32 kB each.
-        if stored.error_code is ErrorCode.MESSAGE_TOO_LARGE and len(records) > 1:
-            for some in portions(records, (len(records) + 1) // 2):
-                self._store_tombstones(shard, some, now_ms)
-        elif stored.error_code:
-            logger.info(
-                "unused ids of %s-%d are not removed: %s", TRANSACTION_TOPIC, shard.index, stored.error_code.name
-            )
+            if known is None:
+                continue
+            is_pending = not shard.is_committed(known.offset)
+            if is_unused(known.recorded, now_ms, expiration_ms, pending=is_pending):
+                records.append(TransactionRecord(name, None))
+        if not records:
+            return Outcome(None)
+        return Write(_build(records, now_ms), partial(_replay_all, records), None)
 
 
 def _as_it_is(error: ErrorCode) -> ErrorCode:
@@ -504,34 +490,6 @@ def _stays() -> bool:
     return False
 
 
-def _executes(*_: object) -> Answer | None:
-    """A `Check` of what cannot be overtaken."""
-    return None
-
-
-def _refuse_abandoned(has_hung_up: Callable[[], bool], *_: object) -> Answer | None:
-    if has_hung_up():
-        raise Overtaken
-    return None
-
-
-def _refuse_overtaken(
-    producer: Producer,
-    connection: int,
-    has_hung_up: Callable[[], bool],
-    shard: TransactionShard,
-    known: TransactionalId | None,
-) -> Answer | None:
-    """A `Check` of a request for which the order of the producer's connections counts. It notes this connection."""
-    if has_hung_up() or is_overtaken(known, producer, connection):
-        raise Overtaken
-    if known is None:
-        return None
-    is_to_prove = shard.is_again and is_unproved(known, producer, connection)
-    note_connection(known, producer, connection)
-    return UNPROVED if is_to_prove else None
-
-
 def _is_large(known: TransactionalId | None, event: Event) -> bool:
     """Whether it takes long to decide on the event, and to encode the record."""
     # The record has no partitions.
@@ -544,31 +502,19 @@ def _is_large(known: TransactionalId | None, event: Event) -> bool:
     return count > PARTITIONS_INLINE_MAX
 
 
-def _seen(known: TransactionalId | None, is_pending: bool) -> tuple[int, bool]:
-    """The offset of the id's newest record: its state is the same as long as that is. And whether it is committed."""
-    return NO_OFFSET if known is None else known.offset, is_pending
-
-
-def _record_of(name: str, decision: Decision) -> TransactionRecord:
-    recorded = decision.record
-    return TransactionRecord(name, None if recorded is None or isinstance(recorded, Tombstone) else recorded)
-
-
 def _build(records: Sequence[TransactionRecord], now_ms: int) -> Batch:
     return build_batch([encode_record(record) for record in records], timestamp_ms=now_ms)
 
 
-def _replay_all(records: Sequence[TransactionRecord], state: TransactionalIds, base_offset: int) -> None:
+def _replay_all(records: Sequence[TransactionRecord], ids: TransactionalIds, base_offset: int) -> None:
     for offset, record in enumerate(records, base_offset):
-        replay(state, record, offset)
+        replay(ids, record, offset)
 
 
-def _decide_and_build(
-    seen: tuple[int, bool], known: TransactionalId | None, name: str, event: Event, now_ms: int
-) -> _Made:
-    """In a thread: the decision, and the batch of its record. `_step` compares the state with what it was."""
+def _decide_and_build(seen: Seen, known: TransactionalId | None, name: str, event: Event, now_ms: int) -> _Made:
+    """In a thread: the decision, and the batch of its record. `_decide` compares the state with what it was."""
     _, is_pending = seen
     decision = decide(known, event, now_ms, pending=is_pending)
     if decision.record is None:
-        return _Made(seen, decision, None)
-    return _Made(seen, decision, _build([_record_of(name, decision)], now_ms))
+        return _Made(seen, decision, ErrorCode.NONE)
+    return _Made(seen, decision, _build([TransactionRecord(name, decision.record)], now_ms))

@@ -24,8 +24,6 @@ from barnabas.coordinators.transactions.events import (
     InitProducer,
     MarkersWritten,
     TimeoutPassed,
-    Tombstone,
-    Unused,
     VerifyPartitions,
     refuse,
 )
@@ -46,6 +44,7 @@ from barnabas.coordinators.transactions.state import (
 from barnabas.wire.errors import ErrorCode
 
 FENCED = refuse(ErrorCode.PRODUCER_FENCED)
+UNKNOWN_PRODUCER = refuse(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 # The errors of a failed append for clients, as in Kafka's TransactionStateManager. Others stay the same.
 TRANSACTION_NOT_STORED = NOT_STORED | {
@@ -56,7 +55,24 @@ TRANSACTION_NOT_STORED = NOT_STORED | {
 
 
 def decide(known: TransactionalId | None, event: Event, now_ms: int, *, pending: bool) -> Decision:
-    """What follows from `event`; changes nothing. `pending`: the newest record of the id is not committed."""
+    """What follows from `event`; changes nothing. `pending`: the newest record of the id is not committed.
+
+    Who is not the owner of the id is answered with INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED.
+    """
+    if isinstance(event, InitProducer):
+        return decide_init(known, event, now_ms, pending=pending)
+
+    if isinstance(event, AddPartitions | EndTransaction | VerifyPartitions):
+        if known is None or event.producer.producer_id != known.recorded.producer_id:
+            return UNKNOWN_PRODUCER
+        # A higher epoch than the current one was never given out, and is refused, too.
+        if event.producer.producer_epoch != known.recorded.producer_epoch:
+            return FENCED
+
+    # The others come from the coordinator itself; the id may have been removed since.
+    elif known is None:
+        return NOTHING
+
     match event:
         case AddPartitions():
             return decide_adding(known, event, now_ms, pending=pending)
@@ -64,32 +80,10 @@ def decide(known: TransactionalId | None, event: Event, now_ms: int, *, pending:
             return decide_end(known, event, now_ms, pending=pending)
         case VerifyPartitions():
             return decide_verifying(known, event)
-        case InitProducer():
-            return decide_init(known, event, now_ms, pending=pending)
-
-    # The others come from the coordinator itself; the id may have been removed since.
-    if known is None:
-        return NOTHING
-    match event:
         case MarkersWritten():
             return decide_completion(known, now_ms)
         case TimeoutPassed():
             return decide_timeout(known, now_ms, pending=pending)
-        case Unused():
-            return decide_unused(known, event, now_ms, pending=pending)
-
-
-# -- who may ask
-
-
-def refusal_of(known: TransactionalId | None, producer: Producer) -> ErrorCode:
-    """NONE if this is the owner of the id: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED."""
-    if known is None or producer.producer_id != known.recorded.producer_id:
-        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    # A higher epoch than the current one was never given out, and is refused, too.
-    if producer.producer_epoch != known.recorded.producer_epoch:
-        return ErrorCode.PRODUCER_FENCED
-    return ErrorCode.NONE
 
 
 # -- InitProducerId
@@ -170,14 +164,11 @@ def _give(recorded: Recorded, previous: Producer) -> Decision:
 # -- AddPartitionsToTxn, AddOffsetsToTxn
 
 
-def decide_adding(known: TransactionalId | None, event: AddPartitions, now_ms: int, *, pending: bool) -> Decision:
+def decide_adding(known: TransactionalId, event: AddPartitions, now_ms: int, *, pending: bool) -> Decision:
     """Add the partitions to the open transaction, or begin one. They are stored before any record is written to them.
 
-    Error answers: those of `refusal_of`, CONCURRENT_TRANSACTIONS.
+    Error answer: CONCURRENT_TRANSACTIONS.
     """
-    refused = refusal_of(known, event.producer)
-    if refused or known is None:
-        return refuse(refused)
     recorded = known.recorded
     if pending or recorded.status in PREPARED:
         return CONCURRENT
@@ -196,15 +187,12 @@ def decide_adding(known: TransactionalId | None, event: AddPartitions, now_ms: i
     return Decision(done, ongoing._replace(partitions=partitions, start_ms=start_ms), known.previous)
 
 
-def decide_verifying(known: TransactionalId | None, event: VerifyPartitions) -> Decision:
+def decide_verifying(known: TransactionalId, event: VerifyPartitions) -> Decision:
     """Say of each partition whether the transaction has it; TRANSACTION_ABORTABLE if not.
 
-    Error answers: those of `refusal_of`, CONCURRENT_TRANSACTIONS (the transaction is decided).
+    Error answer: CONCURRENT_TRANSACTIONS (the transaction is decided).
     """
-    refused = refusal_of(known, event.producer)
-    if refused or known is None:
-        return refuse(refused)
-    # The request is not refused while a record is pending: the answer waits for it.
+    # Not refused while a record is pending: the answer waits for it.
     if known.recorded.status in PREPARED:
         return CONCURRENT
     added = known.recorded.partitions
@@ -215,14 +203,11 @@ def decide_verifying(known: TransactionalId | None, event: VerifyPartitions) -> 
 # -- the end of a transaction, and of an id
 
 
-def decide_end(known: TransactionalId | None, event: EndTransaction, now_ms: int, *, pending: bool) -> Decision:
+def decide_end(known: TransactionalId, event: EndTransaction, now_ms: int, *, pending: bool) -> Decision:
     """Store the decision; the answer does not wait for the markers.
 
-    Error answers: those of `refusal_of`, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
+    Error answers: CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
     """
-    refused = refusal_of(known, event.producer)
-    if refused or known is None:
-        return refuse(refused)
     recorded = known.recorded
     # Until the markers are written, also where the client asks for the contrary of the decision: as in Kafka, it learns
     # that when it repeats the request.
@@ -271,9 +256,6 @@ def decide_completion(known: TransactionalId, now_ms: int) -> Decision:
     return Decision(record=complete, previous=known.previous)
 
 
-def decide_unused(known: TransactionalId, event: Unused, now_ms: int, *, pending: bool) -> Decision:
-    """Forget an id that was not used for long. A client that comes back gets a new producer id."""
-    recorded = known.recorded
-    if pending or recorded.status not in AT_REST or recorded.last_update_ms > now_ms - event.expiration_ms:
-        return NOTHING
-    return Decision(record=Tombstone())
+def is_unused(recorded: Recorded, now_ms: int, expiration_ms: int, *, pending: bool) -> bool:
+    """Whether an id was not used for long, and may be forgotten. A client that comes back gets a new producer id."""
+    return not pending and recorded.status in AT_REST and recorded.last_update_ms <= now_ms - expiration_ms

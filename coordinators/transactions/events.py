@@ -53,13 +53,7 @@ class MarkersWritten:
     """Each partition has confirmed its marker."""
 
 
-class Unused(NamedTuple):
-    """The id may be unused for `expiration_ms`, transactional.id.expiration.ms."""
-
-    expiration_ms: int
-
-
-Event = InitProducer | AddPartitions | VerifyPartitions | EndTransaction | TimeoutPassed | MarkersWritten | Unused
+Event = InitProducer | AddPartitions | VerifyPartitions | EndTransaction | TimeoutPassed | MarkersWritten
 
 
 # -- what follows
@@ -73,10 +67,6 @@ class Answer(NamedTuple):
     partition_errors: Mapping[TopicPartition, ErrorCode] | None = None  # of VerifyPartitions
 
 
-class Tombstone:
-    """The id is to be forgotten."""
-
-
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What follows from one event: an answer, and a record to store before it. None: no request waits.
@@ -85,7 +75,7 @@ class Decision:
     """
 
     answer: Answer | None = None
-    record: Recorded | Tombstone | None = None
+    record: Recorded | None = None
     previous: Producer = NO_PRODUCER  # `TransactionalId.previous` after the record
 
 

@@ -32,9 +32,14 @@ def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:
     """The record's key and value. Raises ValueError if a string is longer than TEXT_BYTES_MAX in UTF-8."""
     key = m.TransactionLogKey(transactional_id=record.name)
     recorded = record.recorded
-    if len(record.name.encode()) > TEXT_BYTES_MAX:
+    if is_too_long(record.name):
         raise ValueError(f"a transactional id of {len(record.name)} characters is too long for a record")
     return versioned(key, KEY_VERSION), None if recorded is None else versioned(_value_of(recorded), VALUE_VERSION)
+
+
+def is_too_long(name: str) -> bool:
+    """Whether no record can have this transactional id."""
+    return len(name.encode()) > TEXT_BYTES_MAX
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> TransactionRecord | None:

@@ -156,6 +156,7 @@ class TransactionRecord(NamedTuple):
 
     name: str
     recorded: Recorded | None
+    previous: Producer = NO_PRODUCER  # `TransactionalId.previous` from this record on; not in the log
 
 
 class Overdue:
@@ -223,7 +224,7 @@ class TransactionalIds:
 
 def replay(ids: TransactionalIds, record: TransactionRecord, offset: int) -> None:
     """Change the recorded part as the record at `offset` says."""
-    name, recorded = record
+    name, recorded, previous = record
 
     # The id is taken out even if the new state is Prepare*, too: the order of the entries is that
     # of the records.
@@ -242,6 +243,7 @@ def replay(ids: TransactionalIds, record: TransactionRecord, offset: int) -> Non
 
     known.recorded = recorded
     known.offset = offset
+    known.previous = previous
     known.unmarked = NO_PARTITIONS
     if recorded.status is Status.ONGOING:
         ids.overdue.watch(known)

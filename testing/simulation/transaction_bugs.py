@@ -40,6 +40,7 @@ unstable_offsets   answer with committed offsets while a transaction may replace
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.broker.call import Call
@@ -50,7 +51,7 @@ from barnabas.coordinators.groups import replay as groups_replay
 from barnabas.coordinators.groups import shards as group_shards
 from barnabas.coordinators.groups.loader import GroupLoader
 from barnabas.coordinators.runtime.loading import Loading
-from barnabas.coordinators.runtime.runtime import Outcome, Runtime
+from barnabas.coordinators.runtime.runtime import Outcome
 from barnabas.coordinators.runtime.shards import Shards
 from barnabas.coordinators.transactions import coordinator, decide, owed, sender
 from barnabas.coordinators.transactions.connections import SenderConnections
@@ -80,7 +81,7 @@ if TYPE_CHECKING:
     from barnabas.coordinators.groups.state import Group
     from barnabas.coordinators.runtime.shard import Shard
     from barnabas.coordinators.transactions.coordinator import TransactionShard
-    from barnabas.coordinators.transactions.events import Answer, Decision, InitProducer
+    from barnabas.coordinators.transactions.events import Decision, InitProducer
     from barnabas.coordinators.transactions.owed import Partitions, Settled, Taken
     from barnabas.coordinators.transactions.state import TransactionalId, TransactionalIds
     from barnabas.storage.index import AbortedTransaction
@@ -310,29 +311,24 @@ def _any_sender() -> list[Replacement]:
 
 
 def _set_back() -> list[Replacement]:
-    right = Runtime.hold
+    right = Shards.await_committed
 
-    async def hold(
-        self: "Runtime[TransactionalIds]", shard: "TransactionShard", outcome: "Outcome[Answer]"
+    async def await_committed(
+        self: "Shards[TransactionalIds]", shard: "TransactionShard", after_offset: int, timeout_ms: int | None
     ) -> ErrorCode:
         """As Kafka: what is answered as failed did not happen."""
-        error: ErrorCode = await right(self, shard, outcome)
+        error: ErrorCode = await right(self, shard, after_offset, timeout_ms)
         if self._topic != TRANSACTION_TOPIC:
             return error
         for known in shard.state.by_name.values():
-            has_failed = bool(error or outcome.answer.error)
-            if has_failed and known.offset == outcome.after_offset and known.recorded.status in PREPARED:
+            if error and known.offset == after_offset and known.recorded.status in PREPARED:
                 known.recorded = known.recorded._replace(
                     status=Status.ONGOING, partitions=dict(known.recorded.partitions)
                 )
                 shard.state.decided.pop(known.name, None)
         return error
 
-    return [(Runtime, "hold", hold)]
-
-
-def _executed(*_: object) -> None:
-    """Nothing is refused."""
+    return [(Shards, "await_committed", await_committed)]
 
 
 def _early_decision() -> list[Replacement]:
@@ -347,7 +343,9 @@ def _early_decision() -> list[Replacement]:
         shard = self.runtime.find(self.placement.partition_of(name))
         if isinstance(shard, ErrorCode):
             return shard
-        outcome = self.runtime.step(shard, self._step, name, event, _executed, shard, None)
+        outcome = self.runtime.step(shard, partial(self._decide, name, event, None), None)
+        if isinstance(outcome, ErrorCode):
+            return decide.TRANSACTION_NOT_STORED.get(outcome, outcome)
         assert isinstance(outcome, Outcome)
         error: ErrorCode = outcome.answer.error
         return error

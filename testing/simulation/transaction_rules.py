@@ -327,7 +327,8 @@ class TransactionRules:
 
     def _decided(self, record: TransactionRecord) -> None:
         """A record of an id is committed."""
-        name, recorded = record
+        name = record.name
+        recorded = record.recorded
         known = self._ids.setdefault(name, _Id())
         before = known.recorded
         known.recorded = recorded

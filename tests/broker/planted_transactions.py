@@ -4,6 +4,7 @@ from functools import partial
 
 import trio
 
+from barnabas.coordinators.runtime.runtime import Write
 from barnabas.coordinators.transactions.coordinator import _build, _replay_all
 from barnabas.coordinators.transactions.state import Recorded, Status, TransactionRecord
 from barnabas.wire import messages as m
@@ -23,11 +24,9 @@ def shard_of(machine: Machine, index: int = 0):
 
 def plant(machine: Machine, *records: TransactionRecord) -> None:
     """Records in the log and in the state, as the coordinator writes them, but nothing is done about them."""
-    coordinator = machine.broker.transactions
-    shard = shard_of(machine)
-    build, replay = partial(_build, records, now_ms()), partial(_replay_all, records)
-    stored = coordinator.runtime.step(shard, coordinator.runtime.store, shard, build, replay)
-    assert not stored.error_code
+    write = Write(_build(records, now_ms()), partial(_replay_all, records), "planted")
+    planted = machine.broker.transactions.runtime.step(shard_of(machine), lambda *_: write)
+    assert planted.answer == "planted"
 
 
 def recorded(status: Status, partitions=(), *, producer_id=1000, timeout_ms=60_000, start_ms=START_MS) -> Recorded:

@@ -8,7 +8,7 @@ import trio.testing
 
 from barnabas.config.live import BrokerConfig
 from barnabas.coordinators.runtime.placement import Placement
-from barnabas.coordinators.runtime.runtime import Runtime, Waits
+from barnabas.coordinators.runtime.runtime import Runtime, Waits, Write
 from barnabas.replication.alter_partition import AlterPartition
 from barnabas.replication.partition import Partition, Role
 from barnabas.storage.memdisk import MemDisk
@@ -47,6 +47,12 @@ class Letters:
 
     def finish(self):
         return self.state
+
+
+def put(key, value):
+    """What a step decides that stores this value and answers with it."""
+    batch = build_batch([(key, value)], timestamp_ms=0)
+    return Write(batch, lambda state, base_offset: state.update({key: value}), value)
 
 
 class Post:
@@ -117,14 +123,7 @@ class Post:
 
     def write(self, key, value, index=0):
         """What the coordinator stores in one step."""
-        shard = self.shards.find(index)
-
-        def replay(state, base_offset):
-            state[key] = value
-
-        return self.shards.step(
-            shard, self.shards.store, shard, lambda: build_batch([(key, value)], timestamp_ms=0), replay
-        )
+        return self.shards.step(self.shards.find(index), lambda *_: put(key, value))
 
     def append(self, *records, marker=None, **header):
         """A batch that is in the log before the coordinator leads."""

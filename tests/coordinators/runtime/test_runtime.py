@@ -8,22 +8,17 @@ import trio.testing
 
 from barnabas.coordinators.runtime.runtime import Outcome
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.records import build_batch
+from tests.coordinators.runtime.conftest import put
 
 
-def put(post, value, shard, made):
+def putting(value):
     """A step that stores a value and answers with it."""
-    stored = post.shards.store(
-        shard,
-        lambda: build_batch([(b"k", value)], timestamp_ms=0),
-        lambda state, base_offset: state.update(k=value),
-    )
-    return Outcome(value, stored.last_offset)
+    return lambda shard, made: put(b"k", value)
 
 
-def put_when_made(post, release, seen, shard, made):
-    """As `put`, with a value that is made before, from the state as it is then."""
-    now = shard.state.get("k", b"")
+def put_when_made(release, seen, shard, made):
+    """As `putting`, with a value that is made before, from the state as it is then."""
+    now = shard.state.get(b"k", b"")
     if made is None or made != now + b"!":
         seen.append(now)
 
@@ -32,7 +27,7 @@ def put_when_made(post, release, seen, shard, made):
             return now + b"!"
 
         return make
-    return put(post, made, shard, made)
+    return put(b"k", made)
 
 
 async def answers_of(nursery, post, act):
@@ -49,8 +44,8 @@ async def answers_of(nursery, post, act):
 
 async def test_an_answer_is_held_until_its_record_is_committed(post, nursery, autojump_clock):
     post.lead(replicas=(0, 1))
-    answers = await answers_of(nursery, post, partial(put, post, b"1"))
-    assert (post.shards.find(0).state, answers) == ({"k": b"1"}, [])
+    answers = await answers_of(nursery, post, putting(b"1"))
+    assert (post.shards.find(0).state, answers) == ({b"k": b"1"}, [])
     post.replicate()
     await trio.testing.wait_all_tasks_blocked()
     assert answers == [b"1"]
@@ -58,16 +53,16 @@ async def test_an_answer_is_held_until_its_record_is_committed(post, nursery, au
 
 async def test_a_record_that_is_not_committed_in_time_is_an_error_and_stays(post, autojump_clock):
     post.lead(replicas=(0, 1))
-    answer = await post.shards.write("any key", partial(put, post, b"1"), lambda error: error)
+    answer = await post.shards.write("any key", putting(b"1"), lambda error: error)
     assert answer is ErrorCode.REQUEST_TIMED_OUT
-    assert post.shards.find(0).state == {"k": b"1"}
+    assert post.shards.find(0).state == {b"k": b"1"}
 
 
 async def test_what_was_made_for_another_state_is_made_again(post, nursery, autojump_clock):
     post.lead()
     release, seen = trio.Event(), []
-    answers = await answers_of(nursery, post, partial(put_when_made, post, release, seen))
-    assert await post.shards.write("any key", partial(put, post, b"2"), lambda error: error) == b"2"
+    answers = await answers_of(nursery, post, partial(put_when_made, release, seen))
+    assert await post.shards.write("any key", putting(b"2"), lambda error: error) == b"2"
     release.set()
     await trio.testing.wait_all_tasks_blocked()
     assert (seen, answers) == ([b"", b"2"], [b"2!"])
@@ -76,7 +71,7 @@ async def test_what_was_made_for_another_state_is_made_again(post, nursery, auto
 async def test_nothing_is_stored_in_a_shard_that_was_dropped_meanwhile(post, nursery, autojump_clock):
     post.lead()
     release, seen = trio.Event(), []
-    answers = await answers_of(nursery, post, partial(put_when_made, post, release, seen))
+    answers = await answers_of(nursery, post, partial(put_when_made, release, seen))
     log = post.partitions[0].log
     post.resign()
     release.set()
@@ -87,7 +82,7 @@ async def test_nothing_is_stored_in_a_shard_that_was_dropped_meanwhile(post, nur
 async def test_a_request_goes_on_at_the_next_shard_of_its_key(post, nursery, autojump_clock):
     post.lead()
     release, seen = trio.Event(), []
-    answers = await answers_of(nursery, post, partial(put_when_made, post, release, seen))
+    answers = await answers_of(nursery, post, partial(put_when_made, release, seen))
     post.resign()
     del post.partitions[0]
     post.lead(epoch=2)
@@ -98,10 +93,10 @@ async def test_a_request_goes_on_at_the_next_shard_of_its_key(post, nursery, aut
 
 async def test_a_step_that_fails_loads_the_shard_again(post, autojump_clock):
     post.lead()
-    await post.shards.write("any key", partial(put, post, b"1"), lambda error: error)
+    await post.shards.write("any key", putting(b"1"), lambda error: error)
 
     def fail(shard, made):
-        shard.state["k"] = b"wrong"
+        shard.state[b"k"] = b"wrong"
         raise RuntimeError
 
     with pytest.raises(RuntimeError):

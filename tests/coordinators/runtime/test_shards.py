@@ -8,6 +8,7 @@ import trio.testing
 
 from barnabas.config.live import BrokerConfig
 from barnabas.coordinators.runtime.loading import Loading
+from barnabas.coordinators.runtime.runtime import Outcome, Write
 from barnabas.coordinators.runtime.watch import HighWatermarks
 from barnabas.replication.partition import Partition, Role
 from barnabas.storage.producers import Origin
@@ -32,7 +33,7 @@ async def state_of(post):
 async def test_an_empty_log_is_served_at_once(post, autojump_clock):
     post.lead()
     assert post.happened == [("serves", 0)]
-    assert post.write(b"k", b"1") == (ErrorCode.NONE, 0)
+    assert post.write(b"k", b"1") == Outcome(b"1", after_offset=0)
     assert post.shards.find(0).state == {b"k": b"1"}
 
 
@@ -194,7 +195,7 @@ async def test_a_step_that_raises_is_followed_by_a_load(post, autojump_clock):
     post.write(b"k", b"1")
     shard = post.shards.find(0)
 
-    def raises():
+    def raises(shard, made):
         shard.state[b"k"] = b"half a change"
         raise RuntimeError("a bug")
 
@@ -206,15 +207,13 @@ async def test_a_step_that_raises_is_followed_by_a_load(post, autojump_clock):
 
 
 async def test_what_is_not_appended_is_not_replayed(post, autojump_clock):
-    def unwritable():
-        raise ValueError("too long")
-
     post.lead()
     shard = post.shards.find(0)
-    assert post.shards.store(shard, unwritable, None).error_code is ErrorCode.UNKNOWN_SERVER_ERROR
-    assert post.write(b"k", random.Random(0).randbytes(2_000_000)).error_code is ErrorCode.MESSAGE_TOO_LARGE
+    unwritable = Write(ErrorCode.UNKNOWN_SERVER_ERROR, None, "an answer")
+    assert post.shards.step(shard, lambda *_: unwritable) is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert post.write(b"k", random.Random(0).randbytes(2_000_000)) is ErrorCode.MESSAGE_TOO_LARGE
     post.disk.fail_next("write", "EIO")
-    assert post.write(b"k", b"1").error_code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert post.write(b"k", b"1") is ErrorCode.KAFKA_STORAGE_ERROR
     assert shard.state == {}
     assert post.happened[1:] == [("NOT_COORDINATOR", 0)]
 

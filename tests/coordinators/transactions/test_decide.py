@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.coordinators.transactions.decide import decide
+from barnabas.coordinators.transactions.decide import decide, is_unused
 from barnabas.coordinators.transactions.events import (
     NEEDS_PRODUCER_ID,
     NOTHING,
@@ -13,8 +13,6 @@ from barnabas.coordinators.transactions.events import (
     InitProducer,
     MarkersWritten,
     TimeoutPassed,
-    Tombstone,
-    Unused,
     VerifyPartitions,
 )
 from barnabas.coordinators.transactions.state import (
@@ -182,8 +180,8 @@ def test_while_a_record_is_not_committed_nothing_changes(status):
         decision = decided(known, event, pending=True)
         assert error_of(decision) is ErrorCode.CONCURRENT_TRANSACTIONS
         assert decision.record is None
-    for event in (TimeoutPassed(), Unused(0)):
-        assert decided(known, event, pending=True, now_ms=NOW + 10 * TIMEOUT) is NOTHING
+    assert decided(known, TimeoutPassed(), pending=True, now_ms=NOW + 10 * TIMEOUT) is NOTHING
+    assert not is_unused(known.recorded, NOW, 0, pending=True)
 
 
 # -- AddPartitionsToTxn
@@ -323,14 +321,13 @@ def test_only_a_decided_transaction_can_be_complete(status):
 
 @pytest.mark.parametrize("status", list(Status))
 def test_an_unused_id_is_forgotten_unless_it_has_a_transaction(status):
-    known, age_ms = an_id(status), NOW - THEN
-    assert decided(known, Unused(age_ms + 1)) is NOTHING
-    decision = decided(known, Unused(age_ms))
-    assert isinstance(decision.record, Tombstone) is (status in AT_REST)
+    recorded, age_ms = an_id(status).recorded, NOW - THEN
+    assert not is_unused(recorded, NOW, age_ms + 1, pending=False)
+    assert is_unused(recorded, NOW, age_ms, pending=False) is (status in AT_REST)
 
 
 def test_the_coordinator_does_nothing_about_an_id_that_is_gone():
-    for event in (TimeoutPassed(), MarkersWritten(), Unused(0)):
+    for event in (TimeoutPassed(), MarkersWritten()):
         assert decided(None, event) is NOTHING
 
 
