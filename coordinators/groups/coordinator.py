@@ -382,7 +382,7 @@ class GroupCoordinator:
         # The view is a copy, taken in one step: its rows fit together although the loops below have checkpoints.
         stable_below = shard.partition.high_watermark if require_stable else None
         if wanted is None:
-            view = offsets_view(group, stable_below=stable_below)
+            view = offsets_view(group.recorded, stable_below=stable_below)
             self._groups.outdated.hide_deleted(shard, view.offsets)
             after_offset = view.forgotten_offset
             for keys in portions(list(view.offsets), ROWS_AT_A_TIME):
@@ -393,7 +393,7 @@ class GroupCoordinator:
 
         # To copy all offsets is fast. To look up very many by name would make the step too long.
         few = None if sum(map(len, wanted.values())) > ROWS_AT_A_TIME else _named(wanted)
-        view = offsets_view(group, few, stable_below=stable_below)
+        view = offsets_view(group.recorded, few, stable_below=stable_below)
         self._groups.outdated.hide_deleted(shard, view.offsets)
         after_offset = NO_OFFSET
         for topic, indexes in wanted.items():

@@ -10,6 +10,7 @@ member ids.
 
 import random
 
+from barnabas.coordinators.groups.committing import decide_commit, decide_commit_in_transaction
 from barnabas.coordinators.groups.events import (
     Answered,
     AssignmentNotReplicated,
@@ -46,7 +47,6 @@ from barnabas.coordinators.groups.forgetting import (
     decide_removal,
 )
 from barnabas.coordinators.groups.joining import apply_replacement_stored, decide_join
-from barnabas.coordinators.groups.offsets import decide_commit, decide_commit_in_transaction
 from barnabas.coordinators.groups.sessions import (
     apply_answered,
     apply_forgotten,

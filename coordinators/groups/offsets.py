@@ -1,25 +1,56 @@
-"""Committed offsets of a group (pure): who may commit, and what is read back (reference E.2, E.3)."""
+"""The committed offsets of a group of any kind (pure): what the log says, and what is read (reference E.2, E.3)."""
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from barnabas.coordinators.groups.events import (
-    CommitAnswer,
-    CommitOffsets,
-    CommitOffsetsInTransaction,
-    Commits,
-    Decision,
-    StoreOffsets,
-    Timer,
-    TimerKind,
-    Transaction,
-)
 from barnabas.coordinators.groups.records import Commit, GroupRecord, OffsetRecord
-from barnabas.coordinators.groups.state import Group, GroupState, StoredOffset, refusal_of_member
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import TopicPartition
+
+
+class StoredOffset(NamedTuple):
+    """A committed offset, and the offsets of its record in `__consumer_offsets` and of the record that made it visible.
+
+    Both are the same, unless it was committed in a transaction: then the second is that of the COMMIT marker.
+    """
+
+    commit: Commit
+    at_offset: int
+    visible_from: int
+
+    @property
+    def is_by_marker(self) -> bool:
+        """Whether it was committed in a transaction."""
+        return self.visible_from != self.at_offset
+
+
+@dataclass(slots=True)
+class CommittedOffsets:
+    """The committed offsets of a group of any kind, as the log says them. Only `replay` changes them."""
+
+    offsets: dict[TopicPartition, StoredOffset] = field(default_factory=dict)
+    # This is the offset of the newest tombstone of a committed offset. "No offset" is an answer, too: it is sent once
+    # the tombstone is committed.
+    forgotten_offset: int = NO_OFFSET
+    # Offsets of open transactions, by partition and producer id (KIP-98). They take effect with the COMMIT marker.
+    pending: dict[TopicPartition, dict[int, StoredOffset]] = field(default_factory=dict)
+
+    def partitions(self) -> list[TopicPartition]:
+        """All partitions with an offset, committed or pending."""
+        return [*self.offsets, *(key for key in self.pending if key not in self.offsets)]
+
+    def has(self, topic_partition: TopicPartition) -> bool:
+        """Whether there is an offset of this partition, committed or pending."""
+        return topic_partition in self.offsets or topic_partition in self.pending
+
+    def newest_record(self, topic_partition: TopicPartition) -> int:
+        """The offset of the newest record with an offset of this partition, committed or pending; NO_OFFSET if none."""
+        stored = self.offsets.get(topic_partition)
+        pending = self.pending.get(topic_partition, {}).values()
+        return max([NO_OFFSET if stored is None else stored.at_offset, *(each.at_offset for each in pending)])
 
 
 class ReadOffset(NamedTuple):
@@ -34,7 +65,7 @@ class OffsetsView(NamedTuple):
     """The committed offsets of a group at one moment."""
 
     offsets: dict[TopicPartition, StoredOffset]
-    forgotten_offset: int  # as in `state.Recorded`
+    forgotten_offset: int  # as in `CommittedOffsets`
     unstable: AbstractSet[TopicPartition]  # with offsets of open transactions; empty unless stable ones are required
     unstable_from: int  # offsets whose marker is here or later are unstable, too; ALL_STABLE unless stable required
 
@@ -46,48 +77,6 @@ class OffsetsView(NamedTuple):
 
 
 ALL_STABLE = (1 << 63) - 1  # above every offset
-
-
-def decide_commit(group: Group, event: CommitOffsets, decision: Decision) -> None:
-    """Store the offsets, or refuse all of them. Metadata that are too long refuse their own partition only.
-
-    Error answers: those of `refusal_of_member`, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS.
-    """
-    refused = _refusal(group, event)
-    if refused:
-        decision.reply(event.waiting, CommitAnswer(refused))
-        return
-    # A commit restarts the session like a heartbeat, as in Kafka.
-    member = group.members.get(event.member_id)
-    if member is not None:
-        decision.timers[Timer(TimerKind.MEMBER, event.member_id)] = member.session_timeout_ms
-    _store(group, event, decision)
-
-
-def decide_commit_in_transaction(group: Group, event: CommitOffsetsInTransaction, decision: Decision) -> None:
-    """As `decide_commit`, in any state of the group; sessions go on as they are.
-
-    Error answers: those of `refusal_of_member`, ILLEGAL_GENERATION.
-    """
-    refused = _refusal_in_transaction(group, event)
-    if refused:
-        decision.reply(event.waiting, CommitAnswer(refused))
-    else:
-        _store(group, event, decision, event.transaction)
-
-
-def _store(group: Group, event: Commits, decision: Decision, transaction: Transaction | None = None) -> None:
-    made = event.made
-    if made is not None:
-        records = made.records
-        too_large = made.too_large
-    else:
-        records, too_large = commit_records(group.group_id, event.offsets, group.limits.offset_metadata_max_bytes)
-    # There are none if the metadata of all partitions are too long.
-    if records:
-        decision.store(records, StoreOffsets(event.waiting, too_large), made, transaction)
-    else:
-        decision.reply(event.waiting, CommitAnswer(ErrorCode.NONE, too_large))
 
 
 def commit_records(
@@ -108,38 +97,6 @@ def commit_records(
     return records, frozenset(too_large)
 
 
-def _refusal(group: Group, event: CommitOffsets) -> ErrorCode:
-    # A simple commit, of a consumer with its own assignment or of a tool. While the group has members it would
-    # overwrite their offsets, and falls through to UNKNOWN_MEMBER_ID.
-    if event.generation < 0 and group.state is GroupState.EMPTY:
-        return ErrorCode.NONE
-    refused = refusal_of_member(group, event.member_id, event.instance_id)
-    if refused:
-        return refused
-    if event.generation != group.generation:
-        return ErrorCode.ILLEGAL_GENERATION
-    # In PreparingRebalance a member commits what it has read before it gives its partitions up. Once the next
-    # generation has begun, they may already be assigned to another member.
-    if group.state is GroupState.COMPLETING_REBALANCE:
-        return ErrorCode.REBALANCE_IN_PROGRESS
-    return ErrorCode.NONE
-
-
-def _refusal_in_transaction(group: Group, event: CommitOffsetsInTransaction) -> ErrorCode:
-    if event.generation < 0 and group.state is GroupState.EMPTY:
-        return ErrorCode.NONE
-    # Clients before KIP-447 say nothing about the member: their transactional id alone fences a predecessor. So they
-    # may commit while the group has members.
-    if event.generation < 0 and event.member_id == "" and event.instance_id is None:
-        return ErrorCode.NONE
-    refused = refusal_of_member(group, event.member_id, event.instance_id)
-    if refused:
-        return refused
-    # The state CompletingRebalance is allowed, as in Kafka, unlike for a commit outside of
-    # transactions.
-    return ErrorCode.NONE if event.generation == group.generation else ErrorCode.ILLEGAL_GENERATION
-
-
 def java_length(text: str) -> int:
     """The length of a Java string: UTF-16 code units, of which a character beyond U+FFFF takes two."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
@@ -149,32 +106,31 @@ NO_OFFSETS = OffsetsView({}, NO_OFFSET, frozenset(), ALL_STABLE)  # of a group t
 
 
 def offsets_view(
-    group: Group, wanted: Iterable[TopicPartition] | None = None, *, stable_below: int | None
+    committed: CommittedOffsets, wanted: Iterable[TopicPartition] | None = None, *, stable_below: int | None
 ) -> OffsetsView:
     """A copy of the committed offsets of these partitions, or of all (None).
 
     With `stable_below`, the high watermark, only stable offsets are read (KIP-447): a partition is marked as unstable
     as long as a transaction is open that has committed an offset of it, or as the COMMIT marker is not committed.
     """
-    recorded = group.recorded
     pending: AbstractSet[TopicPartition] = frozenset()
 
     # Without this a consumer that takes over would read the older offset, and process records of a transaction that is
     # about to be committed a second time.
     if stable_below is not None:
-        pending = recorded.pending.keys()
+        pending = committed.pending.keys()
     unstable_from = ALL_STABLE if stable_below is None else stable_below
     if wanted is None:
-        return OffsetsView(dict(recorded.offsets), recorded.forgotten_offset, frozenset(pending), unstable_from)
+        return OffsetsView(dict(committed.offsets), committed.forgotten_offset, frozenset(pending), unstable_from)
     offsets = {}
     unstable = set()
     for each in wanted:
-        if (stored := recorded.offsets.get(each)) is not None:
+        if (stored := committed.offsets.get(each)) is not None:
             offsets[each] = stored
         if each in pending:
             unstable.add(each)
 
-    return OffsetsView(offsets, recorded.forgotten_offset, unstable, unstable_from)
+    return OffsetsView(offsets, committed.forgotten_offset, unstable, unstable_from)
 
 
 def read_offset(view: OffsetsView, topic_partition: TopicPartition) -> ReadOffset:

@@ -23,9 +23,10 @@ import trio
 
 from barnabas.controller.store.store import StoreError
 from barnabas.coordinators.groups.events import Event, PartitionsDeleted
+from barnabas.coordinators.groups.offsets import CommittedOffsets, StoredOffset
 from barnabas.coordinators.groups.records import Commit
 from barnabas.coordinators.groups.replay import Groups
-from barnabas.coordinators.groups.state import Group, Recorded, StoredOffset
+from barnabas.coordinators.groups.state import Group
 from barnabas.coordinators.runtime.shard import Shard
 from barnabas.coordinators.runtime.shards import Shards
 from barnabas.wire.errors import ErrorCode
@@ -179,10 +180,10 @@ class Outdated:
         removed = [key for key in some if self._has_only_outdated(shard, group.recorded, key)]
         return PartitionsDeleted(dict.fromkeys(removed, end_offset))
 
-    def _has_only_outdated(self, shard: GroupShard, recorded: Recorded, key: TopicPartition) -> bool:
+    def _has_only_outdated(self, shard: GroupShard, committed: CommittedOffsets, key: TopicPartition) -> bool:
         # A tombstone removes all of them. What is pending for the new topic takes the place of an outdated offset.
-        committed = recorded.offsets.get(key)
-        known = [*recorded.pending.get(key, {}).values(), *(() if committed is None else (committed,))]
+        stored = committed.offsets.get(key)
+        known = [*committed.pending.get(key, {}).values(), *(() if stored is None else (stored,))]
         return all(self._is_outdated(shard, key.topic, each) for each in known)
 
     async def _look_up(self, forget: Forget) -> None:

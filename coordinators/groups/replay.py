@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from barnabas.coordinators.groups.offsets import CommittedOffsets, StoredOffset
 from barnabas.coordinators.groups.ports import GroupConfig
 from barnabas.coordinators.groups.records import GroupRecord, OffsetRecord
-from barnabas.coordinators.groups.state import Group, Recorded, StoredOffset
+from barnabas.coordinators.groups.state import Group
 from barnabas.wire.sentinels import NO_PRODUCER_ID
 from barnabas.wire.topics import TopicPartition
 from barnabas.world.connection_order import LatestConnections
@@ -78,7 +79,9 @@ def replay_all(
             replay(groups, record, offset, producer_id)
 
 
-def _replay_pending(groups: Groups, recorded: Recorded, record: OffsetRecord, offset: int, producer_id: int) -> None:
+def _replay_pending(
+    groups: Groups, recorded: CommittedOffsets, record: OffsetRecord, offset: int, producer_id: int
+) -> None:
     # A transaction commits offsets and never deletes any, so a tombstone is no pending offset.
     if record.commit is None:
         return
@@ -90,7 +93,7 @@ def _replay_pending(groups: Groups, recorded: Recorded, record: OffsetRecord, of
     groups.open.setdefault(producer_id, {})[record.group_id, record.topic_partition] = stored
 
 
-def _drop_pending(groups: Groups, recorded: Recorded, deleted: OffsetRecord) -> None:
+def _drop_pending(groups: Groups, recorded: CommittedOffsets, deleted: OffsetRecord) -> None:
     """A tombstone of a partition: what is pending for it takes no effect later."""
     for producer_id in recorded.pending.pop(deleted.topic_partition, ()):
         pending = groups.open[producer_id]

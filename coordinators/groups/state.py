@@ -22,17 +22,16 @@ it: the log does not say who is joining or waiting, nor the number of a generati
 """
 
 from collections.abc import Collection, Container, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
 
 from barnabas.coordinators.groups.events import JoinAnswer, JoinedMember, Protocols, SyncAnswer, Waiting
+from barnabas.coordinators.groups.offsets import CommittedOffsets
 from barnabas.coordinators.groups.ports import GroupConfig
-from barnabas.coordinators.groups.records import Commit, GroupMetadata, GroupMetadataRecord, RecordedMember
+from barnabas.coordinators.groups.records import GroupMetadata, GroupMetadataRecord, RecordedMember
 from barnabas.coordinators.groups.subscriptions import EVERYTHING
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.sentinels import NO_OFFSET
-from barnabas.wire.topics import TopicPartition
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 # What a member, a pending member id or a group takes in memory beside its strings, about.
@@ -65,53 +64,17 @@ VALID_PREVIOUS_STATES = {
 }
 
 
-class StoredOffset(NamedTuple):
-    """A committed offset, and the offsets of its record in `__consumer_offsets` and of the record that made it visible.
-
-    Both are the same, unless it was committed in a transaction: then the second is that of the COMMIT marker.
-    """
-
-    commit: Commit
-    at_offset: int
-    visible_from: int
-
-    @property
-    def is_by_marker(self) -> bool:
-        """Whether it was committed in a transaction."""
-        return self.visible_from != self.at_offset
-
-
 @dataclass(slots=True)
-class Recorded:
-    """The part of a group that is in the log."""
+class Recorded(CommittedOffsets):
+    """The part of a group that is in the log: its offsets, and the last generation."""
 
     metadata: GroupMetadata | None = None
     metadata_offset: int = NO_OFFSET  # of the newest group metadata record, a tombstone included
-    offsets: dict[TopicPartition, StoredOffset] = field(default_factory=dict)
-    # This is the offset of the newest tombstone of a committed offset. "No offset" is an answer,
-    # too: it is sent once the tombstone is committed.
-    forgotten_offset: int = NO_OFFSET
-    # Offsets of open transactions, by partition and producer id (KIP-98). They take effect with the COMMIT marker.
-    pending: dict[TopicPartition, dict[int, StoredOffset]] = field(default_factory=dict)
 
     @property
     def is_blank(self) -> bool:
         """Whether the log has nothing about the group: no record, or only tombstones."""
         return self.metadata is None and not self.offsets and not self.pending
-
-    def partitions(self) -> list[TopicPartition]:
-        """All partitions with an offset, committed or pending."""
-        return [*self.offsets, *(key for key in self.pending if key not in self.offsets)]
-
-    def has(self, topic_partition: TopicPartition) -> bool:
-        """Whether there is an offset of this partition, committed or pending."""
-        return topic_partition in self.offsets or topic_partition in self.pending
-
-    def newest_record(self, topic_partition: TopicPartition) -> int:
-        """The offset of the newest record with an offset of this partition, committed or pending; NO_OFFSET if none."""
-        stored = self.offsets.get(topic_partition)
-        pending = self.pending.get(topic_partition, {}).values()
-        return max([NO_OFFSET if stored is None else stored.at_offset, *(each.at_offset for each in pending)])
 
 
 @dataclass(slots=True, eq=False)

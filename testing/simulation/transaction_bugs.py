@@ -44,6 +44,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.broker.call import Call
+from barnabas.coordinators.groups import committing
 from barnabas.coordinators.groups import coordinator as group_coordinator
 from barnabas.coordinators.groups import loader as group_loader
 from barnabas.coordinators.groups import offsets as group_offsets
@@ -76,9 +77,8 @@ from barnabas.wire.topics import TRANSACTION_TOPIC
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from barnabas.coordinators.groups.offsets import OffsetsView
+    from barnabas.coordinators.groups.offsets import CommittedOffsets, OffsetsView
     from barnabas.coordinators.groups.replay import Groups
-    from barnabas.coordinators.groups.state import Group
     from barnabas.coordinators.runtime.shard import Shard
     from barnabas.coordinators.transactions.coordinator import TransactionShard
     from barnabas.coordinators.transactions.events import Decision, InitProducer
@@ -471,17 +471,20 @@ def _any_generation() -> list[Replacement]:
         """Its transactional id is enough."""
         return ErrorCode.NONE
 
-    return [(group_offsets, "_refusal_in_transaction", refusal)]
+    return [(committing, "_refusal_in_transaction", refusal)]
 
 
 def _unstable_offsets() -> list[Replacement]:
     right = group_offsets.offsets_view
 
     def view(
-        group: "Group", wanted: "Iterable[TopicPartition] | None" = None, *, stable_below: int | None
+        committed: "CommittedOffsets",
+        wanted: "Iterable[TopicPartition] | None" = None,
+        *,
+        stable_below: int | None,
     ) -> "OffsetsView":
         """What is committed is committed."""
-        return right(group, wanted, stable_below=None)
+        return right(committed, wanted, stable_below=None)
 
     return [(group_coordinator, "offsets_view", view)]
 

@@ -18,8 +18,8 @@ from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC, ZERO_TOPIC_ID
 
 if TYPE_CHECKING:
+    from barnabas.coordinators.groups.offsets import StoredOffset
     from barnabas.coordinators.groups.replay import Groups
-    from barnabas.coordinators.groups.state import StoredOffset
     from barnabas.coordinators.runtime.shard import Shard
     from barnabas.coordinators.transactions.state import TransactionalIds
     from barnabas.replication.partition import Partition

@@ -22,7 +22,7 @@ SUBSCRIBED = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 
 
 def read(scene, group=None):
-    view = offsets_view(group or scene.group, stable_below=None)
+    view = offsets_view((group or scene.group).recorded, stable_below=None)
     rows = [read_offset(view, each) for each in view.offsets]
     return {row.topic_partition: row.commit.offset if row.commit else None for row in rows}
 

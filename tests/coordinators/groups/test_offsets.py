@@ -14,13 +14,13 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 def read(scene, *wanted, require_stable=False, high_watermark=None):
     high_watermark = len(scene.log) if high_watermark is None else high_watermark
-    view = offsets_view(scene.group, wanted or None, stable_below=high_watermark if require_stable else None)
+    view = offsets_view(scene.group.recorded, wanted or None, stable_below=high_watermark if require_stable else None)
     rows = [read_offset(view, each) for each in wanted or view.offsets]
     return {row.topic_partition: row.error or (row.commit.offset if row.commit else None) for row in rows}
 
 
 def rests_on(scene, *wanted):
-    view = offsets_view(scene.group, stable_below=None)
+    view = offsets_view(scene.group.recorded, stable_below=None)
     shown = rests_on_records(view, wanted or view.offsets)
     return shown if wanted else max(shown, view.forgotten_offset)
 

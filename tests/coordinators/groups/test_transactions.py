@@ -21,7 +21,7 @@ UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
 def read(scene, *, stable_below=None):
-    view = offsets_view(scene.group, [T0, T1], stable_below=stable_below)
+    view = offsets_view(scene.group.recorded, [T0, T1], stable_below=stable_below)
     rows = [read_offset(view, each) for each in (T0, T1)]
     return [row.error or (row.commit.offset if row.commit else None) for row in rows]
 
@@ -148,7 +148,7 @@ def test_while_a_transaction_is_open_its_offsets_are_unstable(scene):
     scene.commit_in_transaction(9, partition=1)
     assert read(scene) == [5, None]
     assert read(scene, stable_below=99) == [UNSTABLE, UNSTABLE]
-    everything = offsets_view(scene.group, stable_below=99)
+    everything = offsets_view(scene.group.recorded, stable_below=99)
     assert list(everything.offsets) == [T0]
     assert read_offset(everything, T0).error is UNSTABLE
 
@@ -158,7 +158,7 @@ def test_an_answer_rests_on_the_marker_that_made_the_offset_visible(scene):
     scene.commit_in_transaction(9)
     scene.end_transaction(committed=True)
     marker = len(scene.log) - 1
-    assert rests_on(offsets_view(scene.group, stable_below=None), [T0]) == marker
+    assert rests_on(offsets_view(scene.group.recorded, stable_below=None), [T0]) == marker
     assert read(scene, stable_below=marker) == [UNSTABLE, None]
     assert read(scene, stable_below=marker + 1) == [9, None]
 
@@ -167,7 +167,7 @@ def test_an_answer_that_hides_an_offset_does_not_wait_for_it(scene):
     scene.commit(5, partition=1)
     scene.commit_in_transaction(9)
     scene.end_transaction(committed=True)
-    assert rests_on(offsets_view(scene.group, stable_below=1), [T0, T1]) == 0
+    assert rests_on(offsets_view(scene.group.recorded, stable_below=1), [T0, T1]) == 0
 
 
 def test_a_tombstone_within_a_transaction_deletes_nothing(scene):
