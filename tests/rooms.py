@@ -45,12 +45,13 @@ ROOMS = {
         ["cluster"],
         ["peers", "quotas"],
     ),
-    "coordinators": (["groups", "transactions"], ["runtime"]),
+    "coordinators": (["groups", "transactions"], ["classic"], ["offsets"], ["runtime"]),
     "replication": (["replicas"], ["logs"]),
     "security": (["secured"], ["sasl"], ["settings"], ["tls", "acls"], ["names"]),
     "controller": (["controller"], ["handlers"], ["context"], ["admin", "decide"], ["image"], ["store"]),
 }
-# Files that are in no subfolder; all others of them are in the last room named here.
+# Files that are in no subfolder, or in another room than the others of their folder. All others that are in no
+# subfolder are in the last room named here.
 ROOM_OF_FILE = {
     "broker": {
         "__main__": "cli",
@@ -64,6 +65,8 @@ ROOM_OF_FILE = {
     },
     "security": {"secured": "secured", "zookeeper": "secured", "listener_security": "settings"},
     "controller": {"candidate": "controller", "controller": "controller"},
+    # Groups of every kind have offsets, so these files know nothing of one kind.
+    "coordinators": {"groups.offsets": "offsets", "groups.ports": "offsets", "groups.records": "offsets"},
 }
 ROOM_OF_OTHER_FILES = {"controller": "context", "replication": "replicas", "security": "names"}
 
@@ -97,9 +100,10 @@ def ring_of(name: str) -> str:
 def room_of(module: str) -> str:
     """The room of a module without `barnabas.`: "replication.logs.gate" is in "logs"."""
     folder, *path = module.split(".")
-    if len(path) > 1:
-        return path[0]
-    return ROOM_OF_FILE.get(folder, {}).get(path[0]) or ROOM_OF_OTHER_FILES[folder]
+    named = ROOM_OF_FILE.get(folder, {}).get(".".join(path))
+    if named is not None:
+        return named
+    return path[-2] if len(path) > 1 else ROOM_OF_OTHER_FILES[folder]
 
 
 @cache

@@ -58,7 +58,7 @@ END_TXN: Stops = (
 )
 GROUPS = "coordinators/groups/coordinator.py"
 GROUP_SHARDS = "coordinators/groups/shards.py"
-JOINING = "coordinators/groups/joining.py"
+JOINING = "coordinators/groups/classic/joining.py"
 # Of a new dynamic member that has its member id.
 JOIN_GROUP: Stops = (
     ("broker/handlers/groups.py", "join_group"),
@@ -70,12 +70,12 @@ JOIN_GROUP: Stops = (
     (GROUPS, "GroupCoordinator._group_to_join"),
     (GROUP_SHARDS, "GroupShards.happen"),
     (GROUP_SHARDS, "GroupShards._happen"),
-    ("coordinators/groups/decisions.py", "decide"),
+    ("coordinators/groups/classic/decisions.py", "decide"),
     (JOINING, "decide_join"),
     (JOINING, "_join_known"),
     (JOINING, "_add"),
-    ("coordinators/groups/state.py", "apply_member_added"),
-    ("coordinators/groups/rebalance.py", "prepare_rebalance"),
+    ("coordinators/groups/classic/state.py", "apply_member_added"),
+    ("coordinators/groups/classic/rebalance.py", "prepare_rebalance"),
     (GROUP_SHARDS, "GroupShards._follow"),
     (GROUP_SHARDS, "GroupShards._set_timers"),
     (GROUPS, "GroupCoordinator._answer"),

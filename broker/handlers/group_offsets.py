@@ -26,15 +26,15 @@ from barnabas.broker.call import Broker, Call
 from barnabas.broker.repeats import Repeats, Seen
 from barnabas.controller.store.paths import consumer_offset
 from barnabas.controller.store.store import Create, NodeExists, NoNode, StoreError, with_ancestors
-from barnabas.coordinators.groups.coordinator import Confirmations
-from barnabas.coordinators.groups.decisions import IN_TRANSACTION_NOT_STORED
-from barnabas.coordinators.groups.events import (
+from barnabas.coordinators.groups.classic.decisions import IN_TRANSACTION_NOT_STORED
+from barnabas.coordinators.groups.classic.events import (
     CommitAnswer,
     CommitOffsets,
     CommitOffsetsInTransaction,
     Transaction,
     Waiting,
 )
+from barnabas.coordinators.groups.coordinator import Confirmations
 from barnabas.coordinators.groups.offsets import ReadOffset, java_length, read_offset
 from barnabas.coordinators.groups.records import NO_EXPIRY, Commit
 from barnabas.coordinators.transactions.state import Producer

@@ -16,8 +16,16 @@ import trio
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.repeats import Repeats, counted
-from barnabas.coordinators.groups.descriptions import Description
-from barnabas.coordinators.groups.events import Heartbeat, Join, JoinAnswer, LeavingMember, Sync, SyncAnswer, Waiting
+from barnabas.coordinators.groups.classic.descriptions import Description
+from barnabas.coordinators.groups.classic.events import (
+    Heartbeat,
+    Join,
+    JoinAnswer,
+    LeavingMember,
+    Sync,
+    SyncAnswer,
+    Waiting,
+)
 from barnabas.security.acls.acls import address_text
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse

@@ -7,7 +7,7 @@ not `is_small` is made in a thread (`making.py`).
 import logging
 from collections.abc import Iterable, Sequence
 
-from barnabas.coordinators.groups.events import Transaction
+from barnabas.coordinators.groups.classic.events import Transaction
 from barnabas.coordinators.groups.records import GroupRecord, OffsetRecord, encode_record
 from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import trio
 
 from barnabas.coordinators.groups.batches import tombstones_at_a_time
-from barnabas.coordinators.groups.decisions import GROUP_NOT_STORED, OFFSETS_NOT_STORED
-from barnabas.coordinators.groups.descriptions import (
+from barnabas.coordinators.groups.classic.decisions import GROUP_NOT_STORED, OFFSETS_NOT_STORED
+from barnabas.coordinators.groups.classic.descriptions import (
     CLASSIC_TYPE,
     UNKNOWN_GROUP,
     Description,
@@ -27,7 +27,7 @@ from barnabas.coordinators.groups.descriptions import (
     overview,
     shown_after_offset,
 )
-from barnabas.coordinators.groups.events import (
+from barnabas.coordinators.groups.classic.events import (
     Answer,
     Answered,
     AssignmentNotReplicated,
@@ -50,15 +50,15 @@ from barnabas.coordinators.groups.events import (
     SyncAnswer,
     Waiting,
 )
-from barnabas.coordinators.groups.joining import grown_bytes, stored_return
+from barnabas.coordinators.groups.classic.joining import grown_bytes, stored_return
+from barnabas.coordinators.groups.classic.state import Group, GroupState, subscribed_topics
+from barnabas.coordinators.groups.classic.syncing import brings_assignments
 from barnabas.coordinators.groups.making import Making, Returning, Turn, made_for_return
 from barnabas.coordinators.groups.offsets import NO_OFFSETS, OffsetsView, offsets_view, rests_on
 from barnabas.coordinators.groups.outdated import ReadTopicIds
 from barnabas.coordinators.groups.ports import GroupConfig, GroupWorld
 from barnabas.coordinators.groups.replay import Groups, PendingKey
 from barnabas.coordinators.groups.shards import GroupShard, GroupShards
-from barnabas.coordinators.groups.state import Group, GroupState, subscribed_topics
-from barnabas.coordinators.groups.syncing import brings_assignments
 from barnabas.coordinators.runtime.runtime import Confirmed, Outcome
 from barnabas.coordinators.runtime.shard import Stored
 from barnabas.wire.errors import ErrorCode, InvariantBroken

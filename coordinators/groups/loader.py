@@ -2,9 +2,9 @@
 
 import logging
 
+from barnabas.coordinators.groups.classic.state import forget
 from barnabas.coordinators.groups.records import decode_record
 from barnabas.coordinators.groups.replay import Groups, replay, replay_marker
-from barnabas.coordinators.groups.state import forget
 
 logger = logging.getLogger(__name__)
 

@@ -12,15 +12,22 @@ from typing import NamedTuple
 import trio
 
 from barnabas.coordinators.groups.batches import RECORDS_INLINE_MAX, build, is_small
-from barnabas.coordinators.groups.events import CommitOffsetsInTransaction, Commits, Join, Made, Sync, Transaction
-from barnabas.coordinators.groups.forgetting import deletion_records
-from barnabas.coordinators.groups.joining import new_member_id, replacement_record
+from barnabas.coordinators.groups.classic.events import (
+    CommitOffsetsInTransaction,
+    Commits,
+    Join,
+    Made,
+    Sync,
+    Transaction,
+)
+from barnabas.coordinators.groups.classic.forgetting import deletion_records
+from barnabas.coordinators.groups.classic.joining import new_member_id, replacement_record
+from barnabas.coordinators.groups.classic.state import Group, Member
+from barnabas.coordinators.groups.classic.syncing import assignment_record
 from barnabas.coordinators.groups.offsets import commit_records
 from barnabas.coordinators.groups.ports import GroupConfig, GroupWorld
 from barnabas.coordinators.groups.records import GroupRecord, OffsetRecord
 from barnabas.coordinators.groups.replay import Groups
-from barnabas.coordinators.groups.state import Group, Member
-from barnabas.coordinators.groups.syncing import assignment_record
 from barnabas.coordinators.runtime.shard import Shard
 from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode

@@ -6,8 +6,8 @@ its newest members. A group that is the largest itself is refused until there is
 retry. Members that are loaded from the log count, but nothing is refused or removed at a load.
 """
 
+from barnabas.coordinators.groups.classic.state import GROUP_BYTES, Group, text_bytes
 from barnabas.coordinators.groups.replay import Groups
-from barnabas.coordinators.groups.state import GROUP_BYTES, Group, text_bytes
 from barnabas.coordinators.runtime.shard import Shard
 from barnabas.world.memory import Account
 

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 
 from barnabas.controller.store.store import StoreError
-from barnabas.coordinators.groups.events import Event, PartitionsDeleted
+from barnabas.coordinators.groups.classic.events import Event, PartitionsDeleted
+from barnabas.coordinators.groups.classic.state import Group
 from barnabas.coordinators.groups.offsets import CommittedOffsets, StoredOffset
 from barnabas.coordinators.groups.records import Commit
 from barnabas.coordinators.groups.replay import Groups
-from barnabas.coordinators.groups.state import Group
 from barnabas.coordinators.runtime.shard import Shard
 from barnabas.coordinators.runtime.shards import Shards
 from barnabas.wire.errors import ErrorCode

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from barnabas.coordinators.groups.classic.state import Group
 from barnabas.coordinators.groups.offsets import CommittedOffsets, StoredOffset
 from barnabas.coordinators.groups.ports import GroupConfig
 from barnabas.coordinators.groups.records import GroupRecord, OffsetRecord
-from barnabas.coordinators.groups.state import Group
 from barnabas.wire.sentinels import NO_PRODUCER_ID
 from barnabas.wire.topics import TopicPartition
 from barnabas.world.connection_order import LatestConnections

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.coordinators.groups.batches import build, tombstones_at_a_time
-from barnabas.coordinators.groups.decisions import apply_refused, apply_stored, decide
-from barnabas.coordinators.groups.events import (
+from barnabas.coordinators.groups.classic.decisions import apply_refused, apply_stored, decide
+from barnabas.coordinators.groups.classic.events import (
     AnyReply,
     Decision,
     Event,
@@ -28,13 +28,8 @@ from barnabas.coordinators.groups.events import (
     Timer,
     TimerFired,
 )
-from barnabas.coordinators.groups.loader import GroupLoader
-from barnabas.coordinators.groups.memory import SHEDDINGS_MAX, GroupMemory, Held
-from barnabas.coordinators.groups.outdated import Outdated, ReadTopicIds
-from barnabas.coordinators.groups.ports import GroupConfig, GroupWorld
-from barnabas.coordinators.groups.replay import Groups, replay_all, replay_marker
-from barnabas.coordinators.groups.sessions import apply_unloaded
-from barnabas.coordinators.groups.state import (
+from barnabas.coordinators.groups.classic.sessions import apply_unloaded
+from barnabas.coordinators.groups.classic.state import (
     GROUP_BYTES,
     MEMBER_BYTES,
     Group,
@@ -42,7 +37,12 @@ from barnabas.coordinators.groups.state import (
     subscribed_topics,
     text_bytes,
 )
-from barnabas.coordinators.groups.subscriptions import reading
+from barnabas.coordinators.groups.classic.subscriptions import reading
+from barnabas.coordinators.groups.loader import GroupLoader
+from barnabas.coordinators.groups.memory import SHEDDINGS_MAX, GroupMemory, Held
+from barnabas.coordinators.groups.outdated import Outdated, ReadTopicIds
+from barnabas.coordinators.groups.ports import GroupConfig, GroupWorld
+from barnabas.coordinators.groups.replay import Groups, replay_all, replay_marker
 from barnabas.coordinators.groups.timers import Timers
 from barnabas.coordinators.runtime.placement import Placement
 from barnabas.coordinators.runtime.runtime import Outcome, Runtime, Waits, Write

@@ -14,8 +14,8 @@ from barnabas.coordinators.groups.memory import GroupMemory
 from barnabas.world import memory, resting, turns
 
 if TYPE_CHECKING:
+    from barnabas.coordinators.groups.classic.state import Group
     from barnabas.coordinators.groups.memory import Held
-    from barnabas.coordinators.groups.state import Group
     from barnabas.storage.disk import InThread
     from barnabas.wire import messages as m
 

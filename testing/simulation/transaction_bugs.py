@@ -44,12 +44,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.broker.call import Call
-from barnabas.coordinators.groups import committing
 from barnabas.coordinators.groups import coordinator as group_coordinator
 from barnabas.coordinators.groups import loader as group_loader
 from barnabas.coordinators.groups import offsets as group_offsets
 from barnabas.coordinators.groups import replay as groups_replay
 from barnabas.coordinators.groups import shards as group_shards
+from barnabas.coordinators.groups.classic import committing
 from barnabas.coordinators.groups.loader import GroupLoader
 from barnabas.coordinators.runtime.loading import Loading
 from barnabas.coordinators.runtime.runtime import Outcome

@@ -17,9 +17,8 @@ from barnabas.broker.quotas.clients import Mutations
 from barnabas.broker.server.dispatch import answer
 from barnabas.config.live import BrokerConfig
 from barnabas.controller.store.paths import Endpoint
-from barnabas.coordinators.groups.coordinator import GroupCoordinator
-from barnabas.coordinators.groups.decisions import apply_refused, apply_stored, decide
-from barnabas.coordinators.groups.events import (
+from barnabas.coordinators.groups.classic.decisions import apply_refused, apply_stored, decide
+from barnabas.coordinators.groups.classic.events import (
     JOIN_TIMER,
     CommitOffsets,
     CommitOffsetsInTransaction,
@@ -34,10 +33,11 @@ from barnabas.coordinators.groups.events import (
     Transaction,
     Waiting,
 )
+from barnabas.coordinators.groups.classic.state import GroupState, forget, subscribed_topics
+from barnabas.coordinators.groups.classic.subscriptions import reading
+from barnabas.coordinators.groups.coordinator import GroupCoordinator
 from barnabas.coordinators.groups.records import Commit, OffsetRecord, decode_record, encode_record
 from barnabas.coordinators.groups.replay import Groups, replay, replay_all, replay_marker
-from barnabas.coordinators.groups.state import GroupState, forget, subscribed_topics
-from barnabas.coordinators.groups.subscriptions import reading
 from barnabas.replication.alter_partition import AlterPartition
 from barnabas.replication.confirmation import is_fetch_awaited
 from barnabas.replication.partition import Partition, Role

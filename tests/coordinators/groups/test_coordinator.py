@@ -7,9 +7,9 @@ import pytest
 import trio
 import trio.testing
 
-from barnabas.coordinators.groups.events import Join, LeavingMember, Sync, Waiting
+from barnabas.coordinators.groups.classic.events import Join, LeavingMember, Sync, Waiting
+from barnabas.coordinators.groups.classic.state import GroupState
 from barnabas.coordinators.groups.shards import GROUPS_AT_A_TIME
-from barnabas.coordinators.groups.state import GroupState
 from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode

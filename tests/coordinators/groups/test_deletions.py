@@ -2,8 +2,8 @@
 
 import trio
 
+from barnabas.coordinators.groups.classic.events import CommitOffsets, Waiting
 from barnabas.coordinators.groups.coordinator import DELETED_AT_A_TIME
-from barnabas.coordinators.groups.events import CommitOffsets, Waiting
 from barnabas.coordinators.groups.records import Commit
 from barnabas.coordinators.groups.shards import GROUPS_AT_A_TIME, PARTITIONS_AT_A_TIME
 from barnabas.wire import messages as m

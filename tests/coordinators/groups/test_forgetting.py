@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.coordinators.groups.events import (
+from barnabas.coordinators.groups.classic.events import (
     DeleteGroup,
     DeleteOffsets,
     DeletionAnswer,
@@ -10,8 +10,8 @@ from barnabas.coordinators.groups.events import (
     PartitionsDeleted,
     Waiting,
 )
+from barnabas.coordinators.groups.classic.state import GroupState
 from barnabas.coordinators.groups.offsets import offsets_view, read_offset
-from barnabas.coordinators.groups.state import GroupState
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition

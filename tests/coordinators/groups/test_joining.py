@@ -3,9 +3,9 @@
 import random
 import uuid
 
-from barnabas.coordinators.groups.events import JOIN_TIMER, Join, Shed, Timer, TimerKind, Waiting
-from barnabas.coordinators.groups.joining import NEW_MEMBER_JOIN_TIMEOUT_MS, grown_bytes, random_uuid
-from barnabas.coordinators.groups.state import MEMBER_BYTES, GroupState
+from barnabas.coordinators.groups.classic.events import JOIN_TIMER, Join, Shed, Timer, TimerKind, Waiting
+from barnabas.coordinators.groups.classic.joining import NEW_MEMBER_JOIN_TIMEOUT_MS, grown_bytes, random_uuid
+from barnabas.coordinators.groups.classic.state import MEMBER_BYTES, GroupState
 from barnabas.wire.errors import ErrorCode
 from tests.coordinators.groups.conftest import RANGE
 

@@ -1,8 +1,8 @@
 """Groups of thousands of members: what happens to all of them is done in steps that each concern a few."""
 
-from barnabas.coordinators.groups.events import JOIN_TIMER, SYNC_TIMER
-from barnabas.coordinators.groups.rebalance import DROPPED_AT_A_TIME, NAMED_MAX
-from barnabas.coordinators.groups.state import GroupState
+from barnabas.coordinators.groups.classic.events import JOIN_TIMER, SYNC_TIMER
+from barnabas.coordinators.groups.classic.rebalance import DROPPED_AT_A_TIME, NAMED_MAX
+from barnabas.coordinators.groups.classic.state import GroupState
 from barnabas.wire.errors import ErrorCode
 
 LINE_MAX = 1000  # characters

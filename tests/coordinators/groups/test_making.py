@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from barnabas.coordinators.groups.batches import EXPANSION_MAX, RECORDS_INLINE_MAX, build, is_small, least_bytes
-from barnabas.coordinators.groups.events import CommitOffsets, Waiting
+from barnabas.coordinators.groups.classic.events import CommitOffsets, Waiting
 from barnabas.coordinators.groups.records import (
     Commit,
     GroupMetadata,

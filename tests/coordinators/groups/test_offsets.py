@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.coordinators.groups.events import PartitionsDeleted
+from barnabas.coordinators.groups.classic.events import PartitionsDeleted
 from barnabas.coordinators.groups.offsets import offsets_view, read_offset
 from barnabas.coordinators.groups.offsets import rests_on as rests_on_records
 from barnabas.wire.errors import ErrorCode

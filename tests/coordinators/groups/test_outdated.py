@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from barnabas.controller.store.store import StoreError
-from barnabas.coordinators.groups.events import CommitOffsetsInTransaction, Transaction, Waiting
+from barnabas.coordinators.groups.classic.events import CommitOffsetsInTransaction, Transaction, Waiting
 from barnabas.coordinators.groups.records import Commit
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode

@@ -16,7 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from barnabas.coordinators.groups.events import (
+from barnabas.coordinators.groups.classic.events import (
     JOIN_TIMER,
     DeleteGroup,
     DeleteOffsets,
@@ -29,8 +29,8 @@ from barnabas.coordinators.groups.events import (
     TimerKind,
     Waiting,
 )
-from barnabas.coordinators.groups.sessions import apply_unloaded
-from barnabas.coordinators.groups.state import MEMBER_BYTES, Group, GroupState, forget
+from barnabas.coordinators.groups.classic.sessions import apply_unloaded
+from barnabas.coordinators.groups.classic.state import MEMBER_BYTES, Group, GroupState, forget
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 

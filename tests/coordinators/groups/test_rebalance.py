@@ -1,8 +1,8 @@
 """The first round of a rebalance: when it begins, how long it lasts, whom it leaves."""
 
-from barnabas.coordinators.groups.events import JOIN_TIMER, SYNC_TIMER, Forgotten, Timer, TimerKind
-from barnabas.coordinators.groups.rebalance import EXTENSION_MS_MIN
-from barnabas.coordinators.groups.state import GroupState
+from barnabas.coordinators.groups.classic.events import JOIN_TIMER, SYNC_TIMER, Forgotten, Timer, TimerKind
+from barnabas.coordinators.groups.classic.rebalance import EXTENSION_MS_MIN
+from barnabas.coordinators.groups.classic.state import GroupState
 from barnabas.wire.errors import ErrorCode
 
 

@@ -1,8 +1,16 @@
 """Heartbeat, LeaveGroup, and sessions that end."""
 
-from barnabas.coordinators.groups.events import JOIN_TIMER, SYNC_TIMER, Answered, Forgotten, Loaded, Timer, TimerKind
-from barnabas.coordinators.groups.sessions import apply_unloaded
-from barnabas.coordinators.groups.state import GroupState, forget
+from barnabas.coordinators.groups.classic.events import (
+    JOIN_TIMER,
+    SYNC_TIMER,
+    Answered,
+    Forgotten,
+    Loaded,
+    Timer,
+    TimerKind,
+)
+from barnabas.coordinators.groups.classic.sessions import apply_unloaded
+from barnabas.coordinators.groups.classic.state import GroupState, forget
 from barnabas.wire.errors import ErrorCode
 
 

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import trio
 
-from barnabas.coordinators.groups.events import CommitOffsets, Waiting
+from barnabas.coordinators.groups.classic.events import CommitOffsets, Waiting
 from barnabas.coordinators.groups.records import Commit
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from barnabas.coordinators.groups.state import (
+from barnabas.coordinators.groups.classic.state import (
     VALID_PREVIOUS_STATES,
     Group,
     GroupState,

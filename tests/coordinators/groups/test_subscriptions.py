@@ -5,7 +5,7 @@ import struct
 import pytest
 import trio
 
-from barnabas.coordinators.groups.subscriptions import BYTES_MAX, EVERYTHING, TOPICS_MAX, reading
+from barnabas.coordinators.groups.classic.subscriptions import BYTES_MAX, EVERYTHING, TOPICS_MAX, reading
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.world.pacing import complete_inline

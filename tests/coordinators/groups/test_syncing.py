@@ -1,7 +1,7 @@
 """SyncGroup: the leader sends the assignments of all members, each member gets its own."""
 
-from barnabas.coordinators.groups.events import SYNC_TIMER, AssignmentNotReplicated, Timer, TimerKind
-from barnabas.coordinators.groups.state import GroupState
+from barnabas.coordinators.groups.classic.events import SYNC_TIMER, AssignmentNotReplicated, Timer, TimerKind
+from barnabas.coordinators.groups.classic.state import GroupState
 from barnabas.wire.errors import ErrorCode
 
 

@@ -4,12 +4,12 @@ import pytest
 import trio
 import trio.testing
 
+from barnabas.coordinators.groups.classic.events import CommitOffsetsInTransaction, Transaction, Waiting
+from barnabas.coordinators.groups.classic.state import GroupState
 from barnabas.coordinators.groups.coordinator import PENDING_MAX
-from barnabas.coordinators.groups.events import CommitOffsetsInTransaction, Transaction, Waiting
 from barnabas.coordinators.groups.offsets import offsets_view, read_offset, rests_on
 from barnabas.coordinators.groups.records import Commit, OffsetRecord
 from barnabas.coordinators.groups.replay import replay
-from barnabas.coordinators.groups.state import GroupState
 from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode

@@ -6,7 +6,7 @@ be stored, no member gets one, and all join again.
 
 from collections.abc import Iterable
 
-from barnabas.coordinators.groups.events import (
+from barnabas.coordinators.groups.classic.events import (
     SYNC_TIMER,
     AssignmentNotReplicated,
     Decision,
@@ -14,9 +14,8 @@ from barnabas.coordinators.groups.events import (
     Sync,
     SyncAnswer,
 )
-from barnabas.coordinators.groups.rebalance import end_sync, prepare_rebalance, restart_session
-from barnabas.coordinators.groups.records import GroupMetadataRecord, GroupRecord
-from barnabas.coordinators.groups.state import (
+from barnabas.coordinators.groups.classic.rebalance import end_sync, prepare_rebalance, restart_session
+from barnabas.coordinators.groups.classic.state import (
     Group,
     GroupState,
     Member,
@@ -24,6 +23,7 @@ from barnabas.coordinators.groups.state import (
     metadata_record,
     refusal_of_member,
 )
+from barnabas.coordinators.groups.records import GroupMetadataRecord, GroupRecord
 from barnabas.wire.errors import ErrorCode
 
 

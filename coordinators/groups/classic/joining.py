@@ -7,7 +7,7 @@ when the client restarts: it takes its old place under a new member id (KIP-345)
 
 import random
 
-from barnabas.coordinators.groups.events import (
+from barnabas.coordinators.groups.classic.events import (
     Decision,
     Join,
     JoinAnswer,
@@ -16,7 +16,7 @@ from barnabas.coordinators.groups.events import (
     Timer,
     TimerKind,
 )
-from barnabas.coordinators.groups.rebalance import (
+from barnabas.coordinators.groups.classic.rebalance import (
     complete_join_if_all_joined,
     drop,
     generation_answer,
@@ -24,8 +24,7 @@ from barnabas.coordinators.groups.rebalance import (
     remove,
     restart_session,
 )
-from barnabas.coordinators.groups.records import GroupMetadata, GroupMetadataRecord, GroupRecord, RecordedMember
-from barnabas.coordinators.groups.state import (
+from barnabas.coordinators.groups.classic.state import (
     Group,
     GroupState,
     Member,
@@ -39,6 +38,7 @@ from barnabas.coordinators.groups.state import (
     refusal_of_member,
     supports_protocols,
 )
+from barnabas.coordinators.groups.records import GroupMetadata, GroupMetadataRecord, GroupRecord, RecordedMember
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 
 # Kafka's NewMemberJoinTimeoutMs. A client that waits for its first response may have no member id, and sends no

@@ -1,6 +1,6 @@
 """Commits of offsets by members of a classic group (pure): who may commit, and what is stored (reference E.2, E.3)."""
 
-from barnabas.coordinators.groups.events import (
+from barnabas.coordinators.groups.classic.events import (
     CommitAnswer,
     CommitOffsets,
     CommitOffsetsInTransaction,
@@ -11,8 +11,8 @@ from barnabas.coordinators.groups.events import (
     TimerKind,
     Transaction,
 )
+from barnabas.coordinators.groups.classic.state import Group, GroupState, refusal_of_member
 from barnabas.coordinators.groups.offsets import commit_records
-from barnabas.coordinators.groups.state import Group, GroupState, refusal_of_member
 from barnabas.wire.errors import ErrorCode
 
 

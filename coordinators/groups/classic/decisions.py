@@ -10,8 +10,8 @@ member ids.
 
 import random
 
-from barnabas.coordinators.groups.committing import decide_commit, decide_commit_in_transaction
-from barnabas.coordinators.groups.events import (
+from barnabas.coordinators.groups.classic.committing import decide_commit, decide_commit_in_transaction
+from barnabas.coordinators.groups.classic.events import (
     Answered,
     AssignmentNotReplicated,
     CommitAnswer,
@@ -41,13 +41,13 @@ from barnabas.coordinators.groups.events import (
     Sync,
     TimerFired,
 )
-from barnabas.coordinators.groups.forgetting import (
+from barnabas.coordinators.groups.classic.forgetting import (
     apply_deleted,
     apply_expired,
     decide_removal,
 )
-from barnabas.coordinators.groups.joining import apply_replacement_stored, decide_join
-from barnabas.coordinators.groups.sessions import (
+from barnabas.coordinators.groups.classic.joining import apply_replacement_stored, decide_join
+from barnabas.coordinators.groups.classic.sessions import (
     apply_answered,
     apply_forgotten,
     apply_timer,
@@ -56,8 +56,8 @@ from barnabas.coordinators.groups.sessions import (
     decide_loaded,
     decide_shed,
 )
-from barnabas.coordinators.groups.state import Group, GroupState
-from barnabas.coordinators.groups.syncing import (
+from barnabas.coordinators.groups.classic.state import Group, GroupState
+from barnabas.coordinators.groups.classic.syncing import (
     apply_assignment_lost,
     apply_assignment_refused,
     apply_assignment_stored,

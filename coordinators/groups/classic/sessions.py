@@ -6,7 +6,7 @@ rebalance. The SYNC timer removes members that have not sent SyncGroup in time.
 
 from itertools import islice
 
-from barnabas.coordinators.groups.events import (
+from barnabas.coordinators.groups.classic.events import (
     Answer,
     Answered,
     Decision,
@@ -22,7 +22,7 @@ from barnabas.coordinators.groups.events import (
     TimerKind,
     Waiting,
 )
-from barnabas.coordinators.groups.rebalance import (
+from barnabas.coordinators.groups.classic.rebalance import (
     after_loss,
     complete_join_if_all_joined,
     drop,
@@ -32,7 +32,7 @@ from barnabas.coordinators.groups.rebalance import (
     remove,
     restart_session,
 )
-from barnabas.coordinators.groups.state import Group, GroupState, apply_transition, refusal_of_member
+from barnabas.coordinators.groups.classic.state import Group, GroupState, apply_transition, refusal_of_member
 from barnabas.wire.errors import ErrorCode
 
 # -- Heartbeat, LeaveGroup

@@ -14,7 +14,7 @@ what is pending (`replay`), so that a COMMIT that comes later brings nothing bac
 
 from collections.abc import Container, Iterable
 
-from barnabas.coordinators.groups.events import (
+from barnabas.coordinators.groups.classic.events import (
     Decision,
     DeleteGroup,
     DeleteOffsets,
@@ -25,15 +25,15 @@ from barnabas.coordinators.groups.events import (
     StoreGroupDeletion,
     StoreOffsetDeletion,
 )
-from barnabas.coordinators.groups.records import NO_EXPIRY, Commit, GroupMetadataRecord, GroupRecord, OffsetRecord
-from barnabas.coordinators.groups.state import (
+from barnabas.coordinators.groups.classic.state import (
     CONSUMER_PROTOCOL_TYPE,
     Group,
     GroupState,
     apply_transition,
     subscribed_topics,
 )
-from barnabas.coordinators.groups.subscriptions import EVERYTHING, NOTHING
+from barnabas.coordinators.groups.classic.subscriptions import EVERYTHING, NOTHING
+from barnabas.coordinators.groups.records import NO_EXPIRY, Commit, GroupMetadataRecord, GroupRecord, OffsetRecord
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import TopicPartition

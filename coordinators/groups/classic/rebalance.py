@@ -9,7 +9,7 @@ These functions change the volatile part of a group and add what follows to a `D
 from collections.abc import Collection, Iterable
 from itertools import islice
 
-from barnabas.coordinators.groups.events import (
+from barnabas.coordinators.groups.classic.events import (
     JOIN_TIMER,
     SYNC_TIMER,
     Decision,
@@ -19,7 +19,7 @@ from barnabas.coordinators.groups.events import (
     Timer,
     TimerKind,
 )
-from barnabas.coordinators.groups.state import (
+from barnabas.coordinators.groups.classic.state import (
     Group,
     GroupState,
     Member,

@@ -25,11 +25,11 @@ from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from barnabas.coordinators.groups.events import JoinAnswer, JoinedMember, Protocols, SyncAnswer, Waiting
+from barnabas.coordinators.groups.classic.events import JoinAnswer, JoinedMember, Protocols, SyncAnswer, Waiting
+from barnabas.coordinators.groups.classic.subscriptions import EVERYTHING
 from barnabas.coordinators.groups.offsets import CommittedOffsets
 from barnabas.coordinators.groups.ports import GroupConfig
 from barnabas.coordinators.groups.records import GroupMetadata, GroupMetadataRecord, RecordedMember
-from barnabas.coordinators.groups.subscriptions import EVERYTHING
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.sentinels import NO_OFFSET
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from barnabas.coordinators.groups.state import Group, GroupState
+from barnabas.coordinators.groups.classic.state import Group, GroupState
 from barnabas.wire.sentinels import NO_OFFSET
 
 CLASSIC_TYPE = "classic"

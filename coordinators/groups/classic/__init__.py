@@ -1,0 +1,1 @@
+"""A group of the classic protocol, whose leader computes the assignment: its state and its decisions (pure)."""
