@@ -164,8 +164,8 @@ def _encode_commit(commit: Commit) -> bytes:
 
 def _text(text: str) -> bytes:
     data = text.encode()
-    # Checked before `pack`, whose struct.error would count as a mistake of ours and reload the shard. `batches.build`
-    # answers a ValueError to the client that sent the text.
+    # The length is checked before `pack`, whose struct.error would count as a mistake of ours and
+    # reload the shard. `batches.build` answers a ValueError to the client that sent the text.
     if len(data) > TEXT_BYTES_MAX:
         raise ValueError(f"{len(data)} bytes are too many for a string of a record")
     return _VERSION.pack(len(data)) + data

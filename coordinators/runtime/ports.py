@@ -78,7 +78,8 @@ class ShardPartition(Watched, Protocol):
 
         With `is_verifying` a batch that begins a transaction needs the `guard` of its verification (KIP-890).
         """
-        # Synchronous, so that no other event can come between the append and the replay (`Runtime.step`).
+        # This is synchronous, so that no other event can come between the append and the replay
+        # (`Runtime.step`).
         ...
 
     async def await_high_watermark(self, end_offset: int, deadline: float) -> "ErrorCode":

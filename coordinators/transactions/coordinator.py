@@ -348,7 +348,7 @@ class TransactionCoordinator:
         if made is None and _is_large(known, event):
             return partial(self._world.in_request_thread, _decide_and_build, seen, known, name, event, now_ms)
 
-        # This is asked in the step that appends, because the request may have waited.
+        # The question is in the step that appends, because the request may have waited.
         if asked is not None:
             if asked.has_hung_up() or is_overtaken(known, asked.producer, asked.connection):
                 raise Overtaken

@@ -192,7 +192,7 @@ def decide_verifying(known: TransactionalId, event: VerifyPartitions) -> Decisio
 
     Error answer: CONCURRENT_TRANSACTIONS (the transaction is decided).
     """
-    # Not refused while a record is pending: the answer waits for it.
+    # The request is not refused while a record is pending: the answer waits for it.
     if known.recorded.status in PREPARED:
         return CONCURRENT
     added = known.recorded.partitions

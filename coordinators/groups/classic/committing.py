@@ -51,7 +51,7 @@ def _store(group: Group, event: Commits, decision: Decision, transaction: Transa
         too_large = made.too_large
     else:
         records, too_large = commit_records(group.group_id, event.offsets, group.limits.offset_metadata_max_bytes)
-    # Empty if the metadata of all partitions are too long.
+    # There are none if the metadata of all partitions are too long.
     if records:
         decision.store(records, StoreOffsets(event.waiting, too_large), made, transaction)
     else:
@@ -85,5 +85,6 @@ def _refusal_in_transaction(group: Group, event: CommitOffsetsInTransaction) -> 
     refused = refusal_of_member(group, event.member_id, event.instance_id)
     if refused:
         return refused
-    # The state CompletingRebalance is allowed, as in Kafka, unlike for a commit outside of transactions.
+    # The state CompletingRebalance is allowed, as in Kafka, unlike for a commit outside of
+    # transactions.
     return ErrorCode.NONE if event.generation == group.generation else ErrorCode.ILLEGAL_GENERATION
