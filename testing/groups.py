@@ -7,9 +7,9 @@ group.evict(group.members[0])
 
 from typing import NamedTuple, Self
 
-from barnabas.coordinators.groups.descriptions import UNKNOWN_GROUP, Description
-from barnabas.coordinators.groups.events import LeavingMember
-from barnabas.coordinators.groups.state import GroupState
+from barnabas.coordinators.groups.classic.descriptions import UNKNOWN_GROUP, Description
+from barnabas.coordinators.groups.classic.events import LeavingMember
+from barnabas.coordinators.groups.classic.state import GroupState
 from barnabas.testing.errors import LocalBrokerError
 from barnabas.testing.live import SECONDS, Live, wait_until
 from barnabas.wire.errors import ErrorCode
