@@ -16,10 +16,11 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
+from barnabas.testing.processes import cpu_seconds_of, resident_bytes_of
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from bench.pairs import BARNABAS
-from bench.processes import Measured, cpu_seconds_of, environment_of, resident_bytes_of
+from bench.processes import Measured, environment_of
 from compat_tests.kafka import KafkaProcess, ZooKeeperProcess, free_port
 from compat_tests.raw import RawClient
 

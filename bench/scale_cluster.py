@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 
+from barnabas.testing.processes import cpu_seconds_of
 from barnabas.wire import messages as m
 from bench.cluster import PROPERTIES_FILE
 from bench.contenders import (
@@ -23,7 +24,7 @@ from bench.contenders import (
     kafka_cluster,
     metadata_of_all,
 )
-from bench.processes import cpu_seconds_of, install_wheel
+from bench.processes import install_wheel
 from compat_tests.kafka import ZooKeeperProcess, free_port
 from compat_tests.raw import RawClient
 

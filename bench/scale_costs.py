@@ -19,13 +19,14 @@ from barnabas.controller.image.state import (
 )
 from barnabas.controller.image.transitions import ReplicaMove
 from barnabas.controller.store.paths import PartitionState
+from barnabas.testing.processes import resident_bytes_of
 from barnabas.wire import messages as m
 from barnabas.wire.records import build_batch
 from barnabas.wire.topics import TopicPartition
 from barnabas.world.metadata import ClusterMetadata
 from bench.load import Case, Client, batch_of, check_produced, create_topic, frame, produce_frame
 from bench.pacing_clients import requests_of
-from bench.processes import Measured, broker, resident_bytes_of
+from bench.processes import Measured, broker
 
 SETTLE_SECONDS, IDLE_SECONDS = 12.0, 20.0  # a broker returns freed memory every ten seconds
 CONNECTIONS, PARTITIONS, GROUPS, PRODUCERS = 5000, 5000, 2000, 20_000

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from barnabas.testing.processes import peak_resident_bytes_of
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from bench.cluster import PROPERTIES_FILE, until_known
@@ -26,7 +27,7 @@ from bench.contenders import (
     metadata_of_all,
 )
 from bench.growth import share_of
-from bench.processes import install_wheel, peak_resident_bytes_of
+from bench.processes import install_wheel
 from bench.scale_cluster import KAFKA_HEAP, longest_steps
 from bench.transaction_clients import (
     END_VERSION,

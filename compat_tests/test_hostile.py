@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import pytest
 
+from barnabas.testing.processes import peak_resident_bytes_of
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import build_batch
-from bench.processes import peak_resident_bytes_of
 from compat_tests.brokers import BrokerProcess
 from compat_tests.raw import RawClient, create_topic, produce_request
 

@@ -419,6 +419,17 @@ def test_every_handler_is_compared_with_kafkas():
     assert missing == [], "add scenarios that ask every version to compat_tests/differential/scenarios/"
 
 
+def test_the_black_box_tests_do_not_stand_on_the_benchmark():
+    def measuring(name):
+        for line, module in imported_by(name):
+            if module.split(".")[0] == "bench":
+                yield f"line {line} imports {module}"
+
+    # One of them is a test of the benchmark.
+    others = [name for name in sources_in("compat_tests") if name != "compat_tests/test_bench.py"]
+    assert offences(others, measuring) == []
+
+
 def test_files_are_named_after_what_they_hold():
     assert [name for name in SHIPPED if Path(name).stem in BANNED_FILE_NAMES] == []
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from barnabas.security.sasl.client import Credentials
+from barnabas.testing.processes import cpu_seconds_of
 from barnabas.wire import messages as m
-from bench.processes import cpu_seconds_of
 from compat_tests.differential.asking import metadata, new_topic
 from compat_tests.differential.asking_clusters import create, delete, more_partitions
 from compat_tests.differential.sasl_brokers import OPEN, SaslBrokers
