@@ -3,9 +3,13 @@
 Theory of operation
 -------------------
 Trio runs all runnable tasks in a batch, in an unspecified order. `simulate` makes that order a function of the seed.
-This is the only file that uses the two private names of trio for that: the switch that sorts a batch by the age of its
-tasks before it is shuffled, and the random generator that shuffles it. If a version of trio changes them, a test fails,
-and `simulate` refuses to run.
+This is the only file that uses the three private names of trio for that: the switch that sorts a batch by a number of
+each task before it may be reversed, that number, and the random generator that decides whether it is reversed. If a
+version of trio changes them, a test fails, and `simulate` refuses to run.
+
+The number is drawn from the seed and from which task it is: its process, its name, and how many of that name came
+before. Whether a batch is reversed is drawn from the seed and the virtual time. Nothing is drawn from a stream, so one
+more checkpoint, or one more task, changes no turn but its own, and a seed keeps its history over small changes.
 
 Time is virtual. Trio asks its clock how long to sleep only when no task can run; `VirtualClock` does not sleep, but
 jumps to the next event: a deadline of trio's or one of its own timers. Timers (`call_at`) are callbacks that run
@@ -19,10 +23,12 @@ task's coroutine is replaced, before its first step, by one that checks whether 
 """
 
 import contextlib
+import hashlib
 import heapq
 import logging
 import math
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from contextvars import ContextVar
 from types import TracebackType
@@ -36,7 +42,7 @@ from barnabas.testing.simulation.trace import Trace
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
 
-SWITCH, CHANCE = "_ALLOW_DETERMINISTIC_SCHEDULING", "_r"  # trio's private names
+SWITCH, CHANCE, NUMBER = "_ALLOW_DETERMINISTIC_SCHEDULING", "_r", "_counter"  # trio's private names
 START_SECONDS = 1000.0  # so that nothing is taken for "never" that happened at the very beginning
 POLLS_MAX = 100
 STALLED = "the simulation stands still: no task can run, and nothing is due"
@@ -212,6 +218,30 @@ def _wait_message() -> object:
 # -- the run
 
 
+class TurnsByTime(random.Random):
+    """What trio asks whether to reverse a batch: the same answer at the same virtual time."""
+
+    def __init__(self, seed: int, clock: VirtualClock) -> None:
+        super().__init__(seed)
+        self._seed = seed
+        self._clock = clock
+        self._at = -1.0
+        self._drawn = 0.0
+
+    def random(self) -> float:
+        """From 0 to below 1."""
+        # Many batches run at one time, and a hash takes longer than a task's step.
+        if self._at != self._clock.now:
+            self._at = self._clock.now
+            self._drawn = _drawn(f"{self._seed} {self._at!r}") / (1 << 64)
+        return self._drawn
+
+
+def _drawn(text: str) -> int:
+    """64 bits."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
 class _AfterSteps(trio.abc.Instrument):
     """Calls a function after each task step. A class of its own, since a run without one need not pay for it."""
 
@@ -232,6 +262,7 @@ class Simulation(trio.abc.Instrument):
     def __init__(self, seed: int, *, keep_trace: bool = False) -> None:
         self.seed = seed
         self.clock = VirtualClock()
+        self._spawned: Counter[tuple[str, str]] = Counter()  # tasks, by process and name
         self.trace = Trace(self.clock.current_time, keep=keep_trace)
 
     def rng(self, name: str) -> random.Random:
@@ -245,6 +276,9 @@ class Simulation(trio.abc.Instrument):
     def task_spawned(self, task: trio.lowlevel.Task) -> None:
         """For trio."""
         process = task.context.get(_process)
+        where = "" if process is None else process.name
+        self._spawned[where, task.name] += 1
+        setattr(task, NUMBER, _drawn(f"{self.seed} {where} {task.name} {self._spawned[where, task.name]}"))
         if process is not None:
             task.coro = _Stoppable(task, process)  # type: ignore[assignment]  # not of the built-in type
 
@@ -264,7 +298,7 @@ def simulate(
         with simulation.clock.stalled:
             results.append(await main(simulation))
 
-    with seeded_scheduler(random.Random(f"{seed} scheduler")), quiet():
+    with seeded_scheduler(TurnsByTime(seed, simulation.clock)), quiet():
         trio.run(run, clock=simulation.clock, instruments=[simulation])
     if not results:
         raise SimulationStalled(STALLED)
@@ -273,10 +307,13 @@ def simulate(
 
 @contextlib.contextmanager
 def seeded_scheduler(rng: random.Random) -> Iterator[None]:
-    """Let trio sort and shuffle each batch of tasks by this source of chance."""
+    """Let trio sort each batch of tasks by their numbers, and reverse it by this source of chance."""
     before = getattr(trio_run, SWITCH), getattr(trio_run, CHANCE)
-    if not isinstance(before[0], bool) or not isinstance(before[1], random.Random):
-        raise TypeError(f"this version of trio schedules in another way: {SWITCH} and {CHANCE} are {before}")
+    has_number = NUMBER in trio.lowlevel.Task.__slots__
+    if not isinstance(before[0], bool) or not isinstance(before[1], random.Random) or not has_number:
+        raise TypeError(
+            f"this version of trio schedules in another way: {SWITCH} and {CHANCE} are {before}, {NUMBER}: {has_number}"
+        )
     setattr(trio_run, SWITCH, True)
     setattr(trio_run, CHANCE, rng)
     try:

@@ -1,4 +1,4 @@
-"""One seed, one history: trio's two private names, virtual time, processes that are stopped."""
+"""One seed, one history: trio's private names, virtual time, processes that are stopped."""
 
 import os
 import random
@@ -16,7 +16,7 @@ from barnabas.testing.simulation.schedule import Process, simulate
 TASKS = 20
 
 
-def test_trio_still_schedules_by_the_two_names_that_the_simulator_sets():
+def test_trio_still_schedules_by_the_names_that_the_simulator_sets():
     """When this fails, look at trio's run loop for what sorts and shuffles a batch now."""
     assert isinstance(getattr(trio_run, schedule.SWITCH), bool)
     assert isinstance(getattr(trio_run, schedule.CHANCE), random.Random)
@@ -40,6 +40,39 @@ def order_of_tasks(seed):
 
     simulate(seed, main)
     return order
+
+
+def turns_of_tasks(seed, *, checkpoints_of_one=0):
+    """In which order tasks run at some times; one has so many checkpoints more, and starts as many tasks."""
+    turns = []
+
+    async def main(_):
+        async def work(number):
+            for _ in range(10):
+                await trio.sleep(1)
+                turns.append((trio.current_time(), number))
+
+        async def more(nursery):
+            for _ in range(10):
+                await trio.sleep(1)
+                for _ in range(checkpoints_of_one):
+                    nursery.start_soon(trio.lowlevel.checkpoint)
+                    await trio.lowlevel.checkpoint()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(more, nursery)
+            for number in range(TASKS):
+                nursery.start_soon(work, number)
+
+    simulate(seed, main)
+    return turns
+
+
+def test_one_checkpoint_more_changes_no_turn_of_another_task():
+    before = turns_of_tasks(1)
+    assert turns_of_tasks(1, checkpoints_of_one=3) == before
+    orders = [[number for at, number in before if at == then] for then in sorted({at for at, _ in before})]
+    assert any(order != orders[0] for order in orders), "the turns change with time"
 
 
 def test_trios_own_settings_are_back_after_a_run_even_one_that_failed():
