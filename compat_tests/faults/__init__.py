@@ -1,0 +1,1 @@
+"""How stock clients behave while a broker misbehaves on purpose."""

@@ -1,0 +1,77 @@
+"""One cell: a client's program writes and reads while one fault is armed; then the log is compared with what it said.
+
+The programs are those of `clients/access.py`, over PLAINTEXT and with the client's default settings: ten numbers are
+written, each acknowledged, and read back through a group.
+"""
+
+import json
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import kafka
+
+from barnabas.testing import LocalBroker
+from compat_tests.clients.access import Access, Task, settings_file
+from compat_tests.clients.client import ROOT, Session
+from compat_tests.faults.faults import FAULTS
+
+RECORDS = 10
+HUNG_SECONDS = 60.0
+KILLED = -9
+
+
+class Cell(NamedTuple):
+    """What became of the records."""
+
+    outcome: str
+    fired: int  # how often the fault hit a request
+    seconds: float
+
+
+def cell(session: Session, command: Sequence[str], fault_name: str) -> Cell:
+    """A fresh broker, one fault, one program."""
+    kind = FAULTS[fault_name]
+    with LocalBroker(topics=["letters"]) as broker, tempfile.TemporaryDirectory(prefix="faults-") as name:
+        fault = kind.arm(broker.faults, "letters", "readers")
+        access = Access(broker.bootstrap_servers, "PLAINTEXT")
+        settings = settings_file(Path(name), access, Task("once", "letters", "readers", RECORDS))
+        began = time.monotonic()
+        ran = session.execute(*command, str(settings), cwd=ROOT, timeout=HUNG_SECONDS)
+        took = time.monotonic() - began
+        fired = fault.fired
+        broker.faults.clear()
+        written = written_to(broker.bootstrap_servers, "letters")
+    return Cell(outcome_of(written, ran.status, ran.output), fired, round(took, 1))
+
+
+def written_to(bootstrap_servers: str, topic: str) -> Counter[bytes]:
+    """How often each value is in the log of the topic's one partition."""
+    partition = kafka.TopicPartition(topic, 0)
+    consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap_servers, enable_auto_commit=False)
+    consumer.assign([partition])
+    consumer.seek_to_beginning(partition)
+    end_offset = consumer.end_offsets([partition])[partition]
+    values: Counter[bytes] = Counter()
+    while consumer.position(partition) < end_offset:
+        for messages in consumer.poll(1000).values():
+            values.update(message.value for message in messages)
+    consumer.close()
+    return values
+
+
+def outcome_of(written: Counter[bytes], status: int, output: str) -> str:
+    """In words: what the log holds, and what the program said."""
+    lost = RECORDS - len(written)
+    doubled = sum(count > 1 for count in written.values())
+    log = "lost" if lost else "twice" if doubled else "once"
+    if status == KILLED:
+        return f"{log}, hung"
+    if status:
+        return f"{log} with an error"
+    read = json.loads(output.splitlines()[-1])["read"]
+    said = "" if read == RECORDS else f", {RECORDS - read} not read"
+    return f"{log}{' in silence' if lost else ''}{said}"
