@@ -1,4 +1,4 @@
-"""A thousand acknowledgements are lost: what producers were told, beside what the log holds."""
+"""A thousand acknowledgements are lost: what producers heard, beside the records of the log."""
 
 import threading
 from collections import Counter
@@ -51,7 +51,7 @@ class Writer(threading.Thread):
 
 
 @pytest.mark.thorough
-def test_a_thousand_lost_acknowledgements_lose_no_record_and_double_those_of_plain_producers():
+def test_lost_acknowledgements_lose_no_record_and_double_those_of_plain_producers():
     names = [f"{kind}-{number}" for kind in ("plain", "idempotent") for number in range(PRODUCERS)]
     with LocalBroker(topics=names) as broker:
         lost = broker.faults.drop("Produce", "after", times=DROPPED, chance=CHANCE, seed=1)
