@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from barnabas.testing.groups import Groups
     from barnabas.testing.interceptor import Interceptor
     from barnabas.testing.live import Live
+    from barnabas.testing.machine import Snapshot
     from barnabas.testing.producers import Producers
     from barnabas.testing.records import StoredRecord
     from barnabas.testing.requests import RequestLog
@@ -138,6 +139,22 @@ class LocalBroker:
         if not isinstance(self._host, _ThreadHost):
             raise LocalBrokerError("disk: the data are in a directory; only a disk in memory can be harmed")
         return self._host.disk()
+
+    def snapshot(self) -> "Snapshot":
+        """The topics, records, groups and all else that the broker has now. LocalBrokerError unless it is in memory."""
+        return self._memory("snapshot").snapshot()
+
+    def restore(self, snapshot: "Snapshot") -> None:
+        """Let the broker have what it had at a snapshot, also one of another `LocalBroker`, in a new life.
+
+        Connections end, as when a broker is killed and restarted; the port and the time stay. LocalBrokerError unless
+        the data are in memory.
+        """
+        memory = self._memory("restore")
+        if self._runs:
+            self.kill()
+        memory.restore(snapshot)
+        self.start()
 
     def lose(self, topic: str, partition: int = 0, *, records: int) -> int:
         """Let the broker die, and a log lose its last batches, with so many records or a few more; then restart it.
@@ -262,6 +279,12 @@ class LocalBroker:
         if not self._started or self._closed:
             raise LocalBrokerError(self._why_not())
 
+    def _memory(self, what: str) -> "_ThreadHost":
+        self._check_started()
+        if not isinstance(self._host, _ThreadHost) or not self._host.is_in_memory:
+            raise LocalBrokerError(f"{what}: the data are in a directory, and not in memory")
+        return self._host
+
     def _live(self, what: str) -> "Live":
         if not isinstance(self._host, _ThreadHost):
             raise LocalBrokerError(f"{what}: a broker in a process of its own is reached by its clients only")
@@ -339,6 +362,31 @@ class _ThreadHost:
         from barnabas.testing.disk import LiveDisk
 
         return LiveDisk(self._loop, lambda: self._machine.disk)
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether the data are in memory."""
+        from barnabas.testing.machine import MemoryMachine
+
+        return isinstance(self._machine, MemoryMachine)
+
+    def snapshot(self) -> "Snapshot":
+        """The data in memory as they are now."""
+        from barnabas.testing.loop import NoLoop
+        from barnabas.testing.machine import MemoryMachine
+
+        assert isinstance(self._machine, MemoryMachine)
+        try:
+            return self._loop.call(self._machine.snapshot)
+        except NoLoop:
+            return self._machine.snapshot()
+
+    def restore(self, snapshot: "Snapshot") -> None:
+        """Have these data in memory at the next start; no broker runs."""
+        from barnabas.testing.machine import MemoryMachine
+
+        assert isinstance(self._machine, MemoryMachine)
+        self._machine.restore(snapshot)
 
     def lose(self, topic: str, partition: int, records: int) -> int:
         """Remove the end of a log; no broker runs."""

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol, TypeVar, TypeVarTuple
+from typing import NamedTuple, Protocol, TypeVar, TypeVarTuple
 
 import trio
 
@@ -18,6 +18,7 @@ from barnabas.controller.store.store import MetadataStore
 from barnabas.storage.disk import Disk, InThread
 from barnabas.storage.osdisk import OsDisk
 from barnabas.testing.disk import HarmedDisk
+from barnabas.testing.errors import LocalBrokerError
 from barnabas.world.net import Net
 from barnabas.world.world import REQUEST_THREADS, OpenStore, StoreConfig, World, real_world, run_inline, wall_clock_ms
 
@@ -89,6 +90,13 @@ def in_threads(threads: ThreadPoolExecutor) -> InThread:
     return in_thread
 
 
+class Snapshot(NamedTuple):
+    """The data of a broker in memory at one moment, as a process crash leaves them."""
+
+    disk: HarmedDisk
+    store: bytes
+
+
 class MemoryMachine:
     """A disk in memory that can crash, and the embedded store beside it."""
 
@@ -98,6 +106,7 @@ class MemoryMachine:
         self._open_store = open_store or self._open_own_store
         self.disk = HarmedDisk(now_ms=now_ms)
         self._database: SqliteDatabase | None = None
+        self._content: bytes | None = None  # that the next broker finds in the store; None: what there is
 
     @contextmanager
     def world(self, net: Net) -> Iterator[World]:
@@ -109,12 +118,28 @@ class MemoryMachine:
     def crash(self) -> None:
         self.disk = self.disk.crash_process()
 
+    def snapshot(self) -> Snapshot:
+        """The data as they are now. Called on the loop of the broker, or while there is none."""
+        if self._database is None:
+            raise LocalBrokerError("snapshot: the broker was never started")
+        return Snapshot(self.disk.crash_process(), self._database.content())
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Have these data at the next start. No broker runs."""
+        # A copy, because the same snapshot may be restored again.
+        self.disk = snapshot.disk.crash_process()
+        self._content = snapshot.store
+
     async def forget(self) -> None:
         if self._database is not None:
             await self._database.close()
 
     async def _open_own_store(self, config: StoreConfig, embedded_path: str) -> MetadataStore:
         # The database outlives each broker, as a file would, so that the next one finds the topics.
-        if self._database is None:
-            self._database = await open_sqlite_database(IN_MEMORY, run_inline, self._now_ms)
+        content = self._content
+        if content is not None:
+            await self.forget()
+        if self._database is None or content is not None:
+            self._database = await open_sqlite_database(IN_MEMORY, run_inline, self._now_ms, content=content)
+            self._content = None
         return self._database.session()

@@ -102,12 +102,20 @@ async def open_sqlite_store(path: str, in_thread: InThread, now_ms: Callable[[],
 
 
 async def open_sqlite_database(
-    path: str, in_thread: InThread, now_ms: Callable[[], int], *, max_bytes: int = STORE_MAX_BYTES
+    path: str,
+    in_thread: InThread,
+    now_ms: Callable[[], int],
+    *,
+    max_bytes: int = STORE_MAX_BYTES,
+    content: bytes | None = None,
 ) -> "SqliteDatabase":
-    """The store without a session, for several sessions in one process. StoreUnavailable as above."""
+    """The store without a session, for several sessions in one process. StoreUnavailable as above.
+
+    `content` is that of a store in memory (`SqliteDatabase.content`): a new one begins with it, its sessions ended.
+    """
     # Cancelled here, the file would stay open and locked, with nothing left to close it.
     with trio.CancelScope(shield=True):
-        tree = await in_thread(_Tree, path, max_bytes)
+        tree = await in_thread(_Tree, path, max_bytes, content)
     return SqliteDatabase(tree, in_thread, now_ms)
 
 
@@ -233,6 +241,10 @@ class SqliteDatabase:
         """Whether this session has ended."""
         return session_id not in self._watches
 
+    def content(self) -> bytes:
+        """A copy of a store in memory, between two calls."""
+        return self._tree.content()
+
     async def end_session(self, session_id: int) -> None:
         """Delete the session's ephemeral nodes and drop its watches."""
         call = _Call(session_id, lambda tree: tree.end_session(session_id), ends_session=True)
@@ -333,7 +345,7 @@ class _Tree(Nodes):
     All but the constructor, `run` and `close` are called by the `work` of a call, inside `run`, and raise `NodeError`.
     """
 
-    def __init__(self, path: str, max_bytes: int) -> None:
+    def __init__(self, path: str, max_bytes: int, content: bytes | None) -> None:
         import sqlite3
 
         self.path = path
@@ -351,6 +363,8 @@ class _Tree(Nodes):
             # differ from call to call, hence no check of the thread.
             self._connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
             try:
+                if content is not None:
+                    self._connection.deserialize(content)
                 self._zxid, self.openings = self._open(max_bytes)
                 if path != IN_MEMORY:
                     _make_private(path)
@@ -395,6 +409,10 @@ class _Tree(Nodes):
             raise StoreUnavailable(self.path, "this is a database of another application")
         if version != SCHEMA_VERSION:
             raise StoreUnavailable(self.path, f"its format is {version}, and this program reads {SCHEMA_VERSION}")
+
+    def content(self) -> bytes:
+        """A copy of all nodes."""
+        return self._connection.serialize()
 
     def close(self) -> None:
         """Close the file; SQLite folds its write-ahead log into it."""

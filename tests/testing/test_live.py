@@ -89,7 +89,7 @@ def test_a_broker_that_does_not_run_shows_nothing(broker):
         LocalBroker(process=True).wait_for_records("t", 1)
 
 
-def test_a_full_disk_ends_the_broker_and_what_was_acknowledged_is_there_when_it_is_freed(broker, client):
+def test_a_full_disk_ends_the_broker_and_loses_nothing_that_was_acknowledged(broker, client):
     client.produce("t", b"a")
     broker.disk.fill()
     client.send_off(client.produce_request("t", b"b"))
