@@ -1,0 +1,148 @@
+"""Time that jumps, and leaders that die, under three stock clients: they notice, and go on."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import confluent_kafka
+import pytest
+from aiokafka import AIOKafkaConsumer
+from kafka import KafkaConsumer, KafkaProducer
+
+from barnabas.testing import LocalBroker, LocalCluster
+
+SECONDS = 20.0
+HEARTBEAT_MS = 100  # so that a client soon hears that it is no member any more
+SESSION_MS = 45_000
+
+Read = Callable[[bytes], None]
+IsOver = Callable[[], bool]
+
+
+def with_confluent_kafka(servers: str, topic: str, read: Read, is_over: IsOver) -> None:
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": SESSION_MS,
+            "heartbeat.interval.ms": HEARTBEAT_MS,
+        }
+    )
+    consumer.subscribe([topic])
+    while not is_over():
+        message = consumer.poll(0.1)
+        if message is not None and message.error() is None:
+            read(message.value())
+    consumer.close()
+
+
+def with_kafka_python(servers: str, topic: str, read: Read, is_over: IsOver) -> None:
+    consumer = KafkaConsumer(
+        topic,
+        bootstrap_servers=servers.split(","),
+        group_id="g",
+        auto_offset_reset="earliest",
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=HEARTBEAT_MS,
+    )
+    while not is_over():
+        for messages in consumer.poll(100).values():
+            for message in messages:
+                read(message.value)
+    consumer.close()
+
+
+def with_aiokafka(servers: str, topic: str, read: Read, is_over: IsOver) -> None:
+    async def run() -> None:
+        consumer = AIOKafkaConsumer(
+            topic,
+            bootstrap_servers=servers,
+            group_id="g",
+            auto_offset_reset="earliest",
+            session_timeout_ms=SESSION_MS,
+            heartbeat_interval_ms=HEARTBEAT_MS,
+        )
+        await consumer.start()
+        while not is_over():
+            for messages in (await consumer.getmany(timeout_ms=100)).values():
+                for message in messages:
+                    read(message.value)
+        await consumer.stop()
+
+    asyncio.run(run())
+
+
+CLIENTS = {"confluent-kafka": with_confluent_kafka, "kafka-python": with_kafka_python, "aiokafka": with_aiokafka}
+
+
+@contextmanager
+def reading(client: str, servers: str, topic: str) -> Iterator[list[bytes]]:
+    """A member of the group "g" that reads on a thread; the values that it has read."""
+    values: list[bytes] = []
+    over = threading.Event()
+    thread = threading.Thread(target=CLIENTS[client], args=(servers, topic, values.append, over.is_set))
+    thread.start()
+    try:
+        yield values
+    finally:
+        over.set()
+        thread.join(SECONDS)
+        assert not thread.is_alive()
+
+
+def produce(servers: str, topic: str, *values: bytes) -> None:
+    producer = KafkaProducer(bootstrap_servers=servers.split(","), acks="all")
+    for value in values:
+        producer.send(topic, value).get(SECONDS)
+    producer.close()
+
+
+def eventually(look: Callable[[], object], seconds: float = SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not look():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_member_whose_session_is_over_joins_again_and_reads_on(client):
+    with LocalBroker(topics=["t"]) as broker, reading(client, broker.bootstrap_servers, "t") as values:
+        group = broker.groups["g"]
+        (first,) = group.wait(state="Stable", members=1, seconds=SECONDS).members
+        produce(broker.bootstrap_servers, "t", b"a")
+        eventually(lambda: values == [b"a"])
+        broker.clock.advance(seconds=46)
+        eventually(lambda: first not in group.members, 2)
+        (second,) = group.wait(state="Stable", members=1, seconds=SECONDS).members
+        assert second.member_id != first.member_id
+        produce(broker.bootstrap_servers, "t", b"b")
+        eventually(lambda: values[-1] == b"b")
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_reader_goes_on_after_a_week_in_which_connections_were_idle_and_segments_deleted(client):
+    with (
+        LocalBroker(topics=["t"], config={"log.segment.bytes": "1000"}) as broker,
+        reading(client, broker.bootstrap_servers, "t") as values,
+    ):
+        old = [b"%d" % number * 500 for number in range(3)]
+        produce(broker.bootstrap_servers, "t", *old)
+        eventually(lambda: values == old)
+        broker.clock.advance(days=8)
+        produce(broker.bootstrap_servers, "t", b"new")
+        eventually(lambda: values[-1] == b"new")
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_reader_and_a_producer_go_on_when_the_leader_and_the_coordinator_die(client):
+    with LocalCluster(3, topics={"t": (1, 3)}) as cluster, reading(client, cluster.bootstrap_servers, "t") as values:
+        produce(cluster.bootstrap_servers, "t", b"a")
+        eventually(lambda: values == [b"a"])
+        cluster.move_leader("t", to=cluster.coordinator("g"))
+        cluster.kill(cluster.leader("t"))
+        produce(cluster.bootstrap_servers, "t", b"b")
+        eventually(lambda: values[-1] == b"b")
+        assert set(values) == {b"a", b"b"}
