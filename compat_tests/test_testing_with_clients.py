@@ -123,7 +123,7 @@ def test_a_member_whose_session_is_over_joins_again_and_reads_on(client):
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_reader_goes_on_after_a_week_in_which_connections_were_idle_and_segments_deleted(client):
+def test_a_reader_goes_on_after_a_week_of_silence(client):
     with (
         LocalBroker(topics=["t"], config={"log.segment.bytes": "1000"}) as broker,
         reading(client, broker.bootstrap_servers, "t") as values,

@@ -36,9 +36,11 @@ class Loop:
         self._token = trio.lowlevel.current_trio_token()
 
     def left(self) -> None:
-        """Called when the loop has ended."""
-        self._token = None
-        self._thread_id = None
+        """Called on its thread when the loop has ended."""
+        # A loop that ends late must not hide the next one.
+        if self._thread_id == threading.get_ident():
+            self._token = None
+            self._thread_id = None
 
     def tell(self, function: Callable[[], object]) -> bool:
         """Have the loop run a function soon, without waiting for it. False when there is no loop, or it has ended."""

@@ -75,13 +75,15 @@ class BrokerThread:
         life = self.life
         try:
             return life.ready.result(START_SECONDS).advertised[0].port
-        except TimeoutError:
-            raise LocalBrokerError(f"the broker does not serve after {START_SECONDS:g} s") from None
-        finally:
+        except BaseException as error:
             if not life.ready.done():  # too slow, or the caller was interrupted
                 life.is_unwanted = True
                 self._loop.tell(life.die)
-                self._thread.join(GIVE_UP_SECONDS)
+            # Its loop must have ended before another one begins.
+            self._thread.join(GIVE_UP_SECONDS)
+            if isinstance(error, TimeoutError):
+                raise LocalBrokerError(f"the broker does not serve after {START_SECONDS:g} s") from None
+            raise
 
     def stop(self) -> None:
         """A clean stop. LocalBrokerError says what had ended the broker, if that was something else."""
