@@ -111,11 +111,13 @@ def test_one_partition_of_several_cannot_be_fetched(barnabas_broker, barnabas_fa
     consumer.close()
 
 
-def test_an_older_broker_is_enough_for_stock_clients(barnabas_broker, barnabas_topic, barnabas_faults, produce):
-    old = barnabas_faults.as_kafka("2.8")
-    produce(barnabas_broker.bootstrap_servers, barnabas_topic, idempotent=True)
-    assert len(barnabas_broker.records(barnabas_topic)) == 1
-    assert {entry.api for entry in old.seen} == {"ApiVersions"}
+def test_an_older_broker_is_enough_for_stock_clients(produce):
+    # Clients of earlier tests may still be there, with versions that they have from the broker as it is.
+    with LocalBroker(topics=["t"]) as broker:
+        old = broker.faults.as_kafka("2.8")
+        produce(broker.bootstrap_servers, "t", idempotent=True)
+        assert len(broker.records("t")) == 1
+        assert {entry.api for entry in old.seen} == {"ApiVersions"}
 
 
 def test_requests_hang_until_the_test_lets_them_go(barnabas_broker, barnabas_topic, barnabas_faults):
