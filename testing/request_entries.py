@@ -1,16 +1,17 @@
 """One request and its response, as the request log and the faults remember them (pure).
 
-The messages are copies, for the broker reuses the memory of a request. Records and other long bytes are kept as their
-sizes, so that an entry is small; secrets are, too.
+Records and other long bytes are kept as their sizes, so that an entry is small, and secrets are, too. Messages are kept
+encoded, and decoded for who reads them; of large ones, which the broker takes apart, the first rows are copied.
 """
 
+import struct
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
 from barnabas.broker.interception import Caller
 from barnabas.testing.fault_rows import LAYOUTS
-from barnabas.testing.row_cuts import FIELDS
+from barnabas.testing.row_cuts import FIELDS, copied
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS
 from barnabas.wire.errors import error_name
@@ -24,6 +25,9 @@ ROW_BYTES = 300
 BATCH_MAGIC = 2
 SECRETS = {"auth_bytes", "salted_password", "salt", "hmac"}
 NAMES_SHOWN = 3
+FEW = 50  # rows of an array
+# SaslAuthenticate, CreateDelegationToken to DescribeDelegationToken, AlterUserScramCredentials
+SECRET_KEYS = frozenset({36, 38, 39, 40, 41, 51})
 
 
 class Left(NamedTuple):
@@ -53,58 +57,84 @@ class Entry:
     """
 
     __slots__ = (
-        *(
-            "api",
-            "api_key",
-            "broker_id",
-            "client_id",
-            "connection",
-            "fault",
-            "number",
-            "outcome",
-            "request",
-            "response",
-        ),
-        *("size_bytes", "software_name", "software_version", "time_ms", "version"),
+        *("_is_whole", "_request", "_response", "api_key", "broker_id", "client_id", "connection", "fault", "number"),
+        *("outcome", "size_bytes", "software", "time_ms", "version"),
     )
 
-    def __init__(self, call: Caller, request: m.Message, software: tuple[str, str]) -> None:
-        self.number = 0  # rises by one with each request that the log sees
-        self.broker_id = 0
-        self.time_ms = 0  # since 1970, by the broker's clock
-        self.api = APIS[call.api_key].name
+    def __init__(self, call: Caller, request: m.Message) -> None:
         self.api_key = call.api_key
         self.version = call.version
         self.client_id = call.client_id
         self.connection = call.connection_number
-        self.software_name, self.software_version = software
+        self.number = 0  # rises by one with each request that the log sees
+        self.broker_id = 0
+        self.time_ms = 0  # since 1970, by the broker's clock
+        self.software: tuple[str, str] | None = None  # name and version
         self.size_bytes = ENTRY_BYTES
-        self.request: Any = self._keep(request)
-        self.response: Any = None
         self.outcome = "waits"
         self.fault: str | None = None  # the fault that hit it
+        self._request: m.Message | _Packed = request
+        self._response: m.Message | _Packed | None = None
+        # The broker takes large requests apart when they are done.
+        if call.api_key in SECRET_KEYS or _is_large(request):
+            self._request = self._keep(request)
+        self._is_whole = self._request is request
 
     def answered(self, response: m.Message | None) -> None:
-        """The response is known."""
-        self.response = None if response is None else self._keep(response)
-        self.outcome = "no response" if response is None else "answered"
+        """The request is done, and its response is known."""
+        if self._is_whole and isinstance(self._request, m.Message):
+            self._request = self._pack(self._request)
+        if response is None:
+            self.outcome = "no response"
+            return
+        self.outcome = "answered"
+        if self.api_key in SECRET_KEYS or _is_large(response):
+            self._response = self._keep(response)
+        else:
+            self._response = self._pack(response)
+
+    @property
+    def api(self) -> str:
+        """The name of the API."""
+        return APIS[self.api_key].name
+
+    @property
+    def request(self) -> Any:
+        """The request, with sizes in place of records and of long bytes."""
+        return _read(self._request, self.version)
+
+    @property
+    def response(self) -> Any:
+        """The response in the same way; None if there is none, or not yet."""
+        return None if self._response is None else _read(self._response, self.version)
+
+    @property
+    def software_name(self) -> str:
+        """The name of the client's software, if the log has seen the beginning of its connection."""
+        return "" if self.software is None else self.software[0]
+
+    @property
+    def software_version(self) -> str:
+        """The version of that software."""
+        return "" if self.software is None else self.software[1]
 
     @property
     def producer_id(self) -> int:
         """Of the first batch of a Produce, or of the request; -1 if it has none."""
-        if not isinstance(self.request, m.ProduceRequest):
-            return int(getattr(self.request, "producer_id", -1))
-        kept: list[object] = [each.records for topic in self.request.topic_data for each in topic.partition_data]
+        request = self.request
+        if not isinstance(request, m.ProduceRequest):
+            return int(getattr(request, "producer_id", -1))
+        kept: list[object] = [each.records for topic in request.topic_data for each in topic.partition_data]
         headers = [each.batch for each in kept if isinstance(each, Left)]
         return next((header.producer_id for header in headers if header is not None), -1)
 
     @property
     def errors(self) -> list[str]:
         """The names of the errors in the response, each once."""
-        return [] if self.response is None else list(dict.fromkeys(_errors_of(self.response)))
+        return [] if self._response is None else list(dict.fromkeys(_errors_of(self.response)))
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("_") and name != "request" and name in self.request.FIELDS:
+        if not name.startswith("_") and name in m.request_class(APIS[self.api_key]).FIELDS:
             return getattr(self.request, name)
         raise AttributeError(f"neither an entry nor its {self.api} has {name!r}")
 
@@ -124,6 +154,92 @@ class Entry:
         self.size_bytes += keeping.size_bytes
         assert isinstance(kept, m.Message)
         return kept
+
+    def _pack(self, message: m.Message) -> "m.Message | _Packed":
+        left: list[tuple[int, bytes]] = []
+        if isinstance(message, m.ProduceRequest):
+            # It is done, and the memory of its records belongs to the connection.
+            _take_records_out(message, left)
+        elif isinstance(message, m.FetchResponse):
+            message = _without_records(message, left)
+        try:
+            data = m.encode(message, self.version)
+        # A response that cannot be sent either.
+        except (ValueError, TypeError, AttributeError, struct.error):
+            return self._keep(message)
+        self.size_bytes += len(data)
+        return _Packed(type(message), data, tuple(left))
+
+
+class _Packed(NamedTuple):
+    """An encoded message: objects would take more memory, and much of the time of the garbage collector.
+
+    `left` has the sizes of its records, and the header of the first batch, in the order of the message.
+    """
+
+    cls: type[m.Message]
+    data: bytes
+    left: tuple[tuple[int, bytes], ...]
+
+
+def _read(kept: m.Message | _Packed, version: int) -> m.Message:
+    if isinstance(kept, m.Message):
+        message = kept
+    else:
+        message = m.decode(kept.cls, version, kept.data)
+        for row, (size_bytes, head) in zip(_rows_with_records(message), kept.left, strict=False):
+            object.__setattr__(row, "records", Left(size_bytes, head) if size_bytes >= 0 else None)
+    shown = _Keeping().of(message, _plan_of(message.SCHEMA.name))
+    assert isinstance(shown, m.Message)
+    return shown
+
+
+def _rows_with_records(message: m.Message) -> "Iterable[m.Struct]":
+    if isinstance(message, m.ProduceRequest):
+        return [data for topic in message.topic_data for data in topic.partition_data]
+    if isinstance(message, m.FetchResponse):
+        return [row for topic in message.responses for row in topic.partitions]
+    return ()
+
+
+def _take_records_out(request: m.ProduceRequest, left: list[tuple[int, bytes]]) -> None:
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            records = data.records
+            left.append((-1, b"") if records is None else (len(records), bytes(records[:BATCH_OVERHEAD_BYTES])))
+            data.records = None
+
+
+def _without_records(response: m.FetchResponse, left: list[tuple[int, bytes]]) -> m.FetchResponse:
+    """The response is still to be sent, so that this is a copy."""
+    # Most of those that wait for records find none.
+    if not any(row.records for topic in response.responses for row in topic.partitions):
+        return response
+    topics = []
+    for topic in response.responses:
+        rows = []
+        for row in topic.partitions:
+            left.append((-1, b"") if row.records is None else (_size_bytes(row.records), b""))
+            rows.append(copied(row, records=None))
+        topics.append(copied(topic, partitions=rows))
+    return copied(response, responses=topics)
+
+
+def _is_large(message: m.Message) -> bool:
+    """Whether it has so many rows that the broker takes it apart, or that the log should keep only some of them."""
+    for name in message.ARRAYS:
+        elements = getattr(message, name)
+        if not elements:
+            continue
+        if len(elements) > FEW:
+            return True
+        for element in elements:
+            if isinstance(element, m.Struct):
+                for inner in element.ARRAYS:
+                    rows = getattr(element, inner)
+                    if rows and len(rows) > FEW:
+                        return True
+    return False
 
 
 def subjects_text(api_key: int, request: m.Message) -> str:

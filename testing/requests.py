@@ -32,6 +32,7 @@ class RequestLog:
         self._entries: deque[Entry] = deque()
         self._size_bytes = 0
         self._seen = 0
+        self._waiting = 0  # threads of tests
         # Broker and number of a connection -> the name and version of the client's software.
         self._software: OrderedDict[tuple[int, int], tuple[str, str]] = OrderedDict()
 
@@ -80,7 +81,11 @@ class RequestLog:
     def until(self, is_there: Callable[[], bool], seconds: float) -> bool:
         """Wait until this holds, which is looked at when the log changes; whether it does."""
         with self._changed:
-            return self._changed.wait_for(is_there, seconds)
+            self._waiting += 1
+            try:
+                return self._changed.wait_for(is_there, seconds)
+            finally:
+                self._waiting -= 1
 
     # -- on the broker's thread
 
@@ -92,13 +97,13 @@ class RequestLog:
             if len(self._software) > CONNECTIONS_MAX:
                 self._software.popitem(last=False)
         self._seen += 1
-        entry = Entry(call, request, self._software.get(connection, ("", "")))
+        entry = Entry(call, request)
+        entry.software = self._software.get(connection)
         entry.number = self._seen
         entry.broker_id = broker_id
         entry.time_ms = time_ms
         if is_kept:
-            with self._changed:
-                self._entries.append(entry)
+            self._entries.append(entry)
         return entry
 
     def end(self, entry: Entry, response: m.Message | None, outcome: str = "") -> None:
@@ -106,14 +111,21 @@ class RequestLog:
         entry.answered(response)
         if outcome:
             entry.outcome = outcome
+        self._size_bytes += entry.size_bytes
+        if len(self._entries) > self._entries_max or self._size_bytes > self._bytes_max:
+            self._forget_oldest()
+        # The lock costs as much as the rest.
+        if self._waiting:
+            with self._changed:
+                self._changed.notify_all()
+
+    def _forget_oldest(self) -> None:
         with self._changed:
-            self._size_bytes += entry.size_bytes
             while self._entries and (len(self._entries) > self._entries_max or self._size_bytes > self._bytes_max):
                 left = self._entries.popleft()
                 # One that still waits has not been counted.
                 if left.outcome != "waits":
                     self._size_bytes -= left.size_bytes
-            self._changed.notify_all()
 
 
 class Requests:
