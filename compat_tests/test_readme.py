@@ -183,9 +183,9 @@ def test_the_first_steps_in_a_few_lines_read_a_record(broker: Clone, first_steps
 def test_a_project_of_its_own_gets_the_fixtures(clone: Clone) -> None:
     install, run_tests = clone.terminals("In your tests")
     clone.run(install, activated=False)
-    (test_file,) = clone.blocks("In your tests", "python")
-    (clone.root.parent / "my-project" / "test_letters.py").write_text(test_file)
-    assert "1 passed" in clone.run(run_tests, activated=False)
+    tests = clone.blocks("In your tests", "python")
+    (clone.root.parent / "my-project" / "test_letters.py").write_text("\n\n".join(tests))
+    assert "2 passed" in clone.run(run_tests, activated=False)
 
 
 def test_three_brokers_form_a_cluster(broker: Clone, tmp_path: Path) -> None:
