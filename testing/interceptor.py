@@ -81,6 +81,7 @@ class Interceptor:
             if self.faults.is_armed:
                 request_or_response = self._sessionless(call, request)
                 if isinstance(request_or_response, m.FetchResponse):
+                    self._end(self._begin(call, request, None), request_or_response)
                     return request_or_response
                 request = request_or_response
                 choice = self.faults.choose(call, request, self._broker.metadata.topic_name)

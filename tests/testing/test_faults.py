@@ -244,9 +244,11 @@ async def test_a_topic_is_found_by_its_id(stage):
 async def test_a_fetch_session_ends_when_a_fault_names_a_topic(stage):
     opened = await stage.client.ask(fetch_request([("t", 0, 0), ("u", 0, 0)], session=(0, 0), max_wait_ms=0), 12)
     assert opened.session_id
+    stage.log.is_on = True
     stage.faults.fail("Fetch", NOT_LEADER, topic="t")
     again = await stage.client.ask(fetch_request([], session=(opened.session_id, 1)), 12)
     assert (again.error_code, again.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
+    assert stage.log("Fetch")[-1].errors == ["FETCH_SESSION_ID_NOT_FOUND"]
     full = await stage.client.ask(fetch_request([("t", 0, 0), ("u", 0, 0)], session=(0, 0), max_wait_ms=0), 12)
     assert full.session_id == 0
     assert {topic.topic: topic.partitions[0].error_code for topic in full.responses} == {"t": NOT_LEADER, "u": 0}
