@@ -295,8 +295,11 @@ class Faults:
     def choose(self, call: Caller, request: m.Message, topic_name: TopicName) -> Choice | None:
         """The fault that hits this request, if there is one."""
         with self._changed:
-            text = f"{APIS[call.api_key].name} v{call.version}{subjects_text(call.api_key, request)}"
-            text += f" of {call.client_id!r}"
+            about = ""
+            # What a request is about matters where a fault might have been meant for it.
+            if any(fault.requests.api_key in (None, call.api_key) for fault in self._armed):
+                about = subjects_text(call.api_key, request)
+            text = f"{APIS[call.api_key].name} v{call.version}{about} of {call.client_id!r}"
             if text in self._sightings or len(self._sightings) < SIGHTINGS_MAX:
                 self._sightings[text] += 1
             for fault in self._armed:

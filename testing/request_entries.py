@@ -7,11 +7,11 @@ encoded, and decoded for who reads them; of large ones, which the broker takes a
 import struct
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from barnabas.broker.interception import Caller
 from barnabas.testing.fault_rows import LAYOUTS
-from barnabas.testing.row_cuts import FIELDS, copied
+from barnabas.testing.row_cuts import FIELDS
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS
 from barnabas.wire.errors import error_name
@@ -57,7 +57,18 @@ class Entry:
     """
 
     __slots__ = (
-        *("_is_whole", "_request", "_response", "api_key", "broker_id", "client_id", "connection", "fault", "number"),
+        *(
+            "_is_whole",
+            "_left",
+            "_request",
+            "_response",
+            "api_key",
+            "broker_id",
+            "client_id",
+            "connection",
+            "fault",
+            "number",
+        ),
         *("outcome", "size_bytes", "software", "time_ms", "version"),
     )
 
@@ -73,8 +84,10 @@ class Entry:
         self.size_bytes = ENTRY_BYTES
         self.outcome = "waits"
         self.fault: str | None = None  # the fault that hit it
-        self._request: m.Message | _Packed = request
-        self._response: m.Message | _Packed | None = None
+        self._request: m.Message | bytes = request
+        self._response: m.Message | bytes | None = None
+        # Of records that were left out: their sizes, and the header of the first batch, in the order of the message.
+        self._left: tuple[tuple[int, bytes], ...] = ()
         # The broker takes large requests apart when they are done.
         if call.api_key in SECRET_KEYS or _is_large(request):
             self._request = self._keep(request)
@@ -101,12 +114,12 @@ class Entry:
     @property
     def request(self) -> Any:
         """The request, with sizes in place of records and of long bytes."""
-        return _read(self._request, self.version)
+        return self._read(self._request, m.request_class(APIS[self.api_key]))
 
     @property
     def response(self) -> Any:
         """The response in the same way; None if there is none, or not yet."""
-        return None if self._response is None else _read(self._response, self.version)
+        return None if self._response is None else self._read(self._response, m.response_class(APIS[self.api_key]))
 
     @property
     def software_name(self) -> str:
@@ -155,46 +168,41 @@ class Entry:
         assert isinstance(kept, m.Message)
         return kept
 
-    def _pack(self, message: m.Message) -> "m.Message | _Packed":
-        left: list[tuple[int, bytes]] = []
-        if isinstance(message, m.ProduceRequest):
-            # It is done, and the memory of its records belongs to the connection.
-            _take_records_out(message, left)
-        elif isinstance(message, m.FetchResponse):
-            message = _without_records(message, left)
+    def _pack(self, message: m.Message) -> m.Message | bytes:
+        """The message encoded: objects would take more memory, and much of the time of the garbage collector."""
+        rows = _rows_with_records(message)
+        records = [row.records for row in rows]
+        left = [_left_of(each) for each in records]
+        for row in rows:
+            row.records = None
         try:
             data = m.encode(message, self.version)
         # A response that cannot be sent either.
         except (ValueError, TypeError, AttributeError, struct.error):
             return self._keep(message)
+        finally:
+            # A response is still to be sent. A request is done, and the memory of its records is the connection's.
+            if isinstance(message, m.FetchResponse):
+                for response_row, each in zip(rows, records, strict=True):
+                    response_row.records = each
+        if left:
+            self._left = tuple(left)
         self.size_bytes += len(data)
-        return _Packed(type(message), data, tuple(left))
+        return data
+
+    def _read(self, kept: m.Message | bytes, cls: type[m.Message]) -> m.Message:
+        if isinstance(kept, bytes):
+            message = m.decode(cls, self.version, kept)
+            for row, (size_bytes, head) in zip(_rows_with_records(message), self._left, strict=False):
+                row.records = Left(size_bytes, head) if size_bytes >= 0 else None
+        else:
+            message = kept
+        shown = _Keeping().of(message, _plan_of(message.SCHEMA.name))
+        assert isinstance(shown, m.Message)
+        return shown
 
 
-class _Packed(NamedTuple):
-    """An encoded message: objects would take more memory, and much of the time of the garbage collector.
-
-    `left` has the sizes of its records, and the header of the first batch, in the order of the message.
-    """
-
-    cls: type[m.Message]
-    data: bytes
-    left: tuple[tuple[int, bytes], ...]
-
-
-def _read(kept: m.Message | _Packed, version: int) -> m.Message:
-    if isinstance(kept, m.Message):
-        message = kept
-    else:
-        message = m.decode(kept.cls, version, kept.data)
-        for row, (size_bytes, head) in zip(_rows_with_records(message), kept.left, strict=False):
-            object.__setattr__(row, "records", Left(size_bytes, head) if size_bytes >= 0 else None)
-    shown = _Keeping().of(message, _plan_of(message.SCHEMA.name))
-    assert isinstance(shown, m.Message)
-    return shown
-
-
-def _rows_with_records(message: m.Message) -> "Iterable[m.Struct]":
+def _rows_with_records(message: m.Message) -> "Sequence[_Row]":
     if isinstance(message, m.ProduceRequest):
         return [data for topic in message.topic_data for data in topic.partition_data]
     if isinstance(message, m.FetchResponse):
@@ -202,27 +210,16 @@ def _rows_with_records(message: m.Message) -> "Iterable[m.Struct]":
     return ()
 
 
-def _take_records_out(request: m.ProduceRequest, left: list[tuple[int, bytes]]) -> None:
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            records = data.records
-            left.append((-1, b"") if records is None else (len(records), bytes(records[:BATCH_OVERHEAD_BYTES])))
-            data.records = None
+class _Row(Protocol):
+    """A struct with records."""
+
+    records: Any
 
 
-def _without_records(response: m.FetchResponse, left: list[tuple[int, bytes]]) -> m.FetchResponse:
-    """The response is still to be sent, so that this is a copy."""
-    # Most of those that wait for records find none.
-    if not any(row.records for topic in response.responses for row in topic.partitions):
-        return response
-    topics = []
-    for topic in response.responses:
-        rows = []
-        for row in topic.partitions:
-            left.append((-1, b"") if row.records is None else (_size_bytes(row.records), b""))
-            rows.append(copied(row, records=None))
-        topics.append(copied(topic, partitions=rows))
-    return copied(response, responses=topics)
+def _left_of(records: object) -> tuple[int, bytes]:
+    if isinstance(records, bytes | bytearray | memoryview):
+        return len(records), bytes(records[:BATCH_OVERHEAD_BYTES])
+    return (-1, b"") if records is None else (_size_bytes(records), b"")
 
 
 def _is_large(message: m.Message) -> bool:

@@ -206,7 +206,7 @@ def test_with_faults(barnabas_broker, barnabas_faults):
     )
     printed = run_pytest(source, status=1)
     assert "fail(Heartbeat, NOT_COORDINATOR) never fired, so the test has not tested it" in printed
-    assert "1 x FindCoordinator v4 group 'g' of 'asker'" in printed
+    assert "1 x FindCoordinator v4 of 'asker'" in printed
 
 
 def test_a_failing_test_shows_the_requests_and_the_faults(run_pytest):
