@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import confluent_kafka
 import pytest
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from kafka import KafkaConsumer, KafkaProducer
 
 from barnabas.testing import LocalBroker, LocalCluster
@@ -16,6 +16,8 @@ from barnabas.testing import LocalBroker, LocalCluster
 SECONDS = 20.0
 HEARTBEAT_MS = 100  # so that a client soon hears that it is no member any more
 SESSION_MS = 45_000
+# Otherwise a record after a jump has the time of the client, and is as old as those before.
+SHORT_SEGMENTS = {"log.segment.bytes": "1000", "log.message.timestamp.type": "LogAppendTime"}
 
 Read = Callable[[bytes], None]
 IsOver = Callable[[], bool]
@@ -125,7 +127,7 @@ def test_a_member_whose_session_is_over_joins_again_and_reads_on(client):
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_reader_goes_on_after_a_week_of_silence(client):
     with (
-        LocalBroker(topics=["t"], config={"log.segment.bytes": "1000"}) as broker,
+        LocalBroker(topics=["t"], config=SHORT_SEGMENTS) as broker,
         reading(client, broker.bootstrap_servers, "t") as values,
     ):
         old = [b"%d" % number * 500 for number in range(3)]
@@ -146,3 +148,60 @@ def test_a_reader_and_a_producer_go_on_when_the_leader_and_the_coordinator_die(c
         produce(cluster.bootstrap_servers, "t", b"b")
         eventually(lambda: values[-1] == b"b")
         assert set(values) == {b"a", b"b"}
+
+
+def exchange_with_confluent_kafka(settings: dict, topic: str) -> bytes:
+    producer = confluent_kafka.Producer(settings)
+    producer.produce(topic, b"secret")
+    assert producer.flush(SECONDS) == 0
+    consumer = confluent_kafka.Consumer(settings | {"group.id": "g"})
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    message = consumer.poll(SECONDS)
+    consumer.close()
+    return message.value()
+
+
+def exchange_with_kafka_python(settings: dict, topic: str) -> bytes:
+    producer = KafkaProducer(**settings)
+    producer.send(topic, b"secret").get(SECONDS)
+    producer.close()
+    consumer = KafkaConsumer(topic, **settings, auto_offset_reset="earliest", consumer_timeout_ms=20_000)
+    message = next(consumer)
+    consumer.close()
+    return message.value
+
+
+def exchange_with_aiokafka(settings: dict, topic: str) -> bytes:
+    async def run() -> bytes:
+        async with AIOKafkaProducer(**settings) as producer:
+            await producer.send_and_wait(topic, b"secret")
+        async with AIOKafkaConsumer(topic, **settings, auto_offset_reset="earliest") as consumer:
+            return (await consumer.getone()).value
+
+    return asyncio.run(run())
+
+
+EXCHANGES = {
+    "confluent-kafka": exchange_with_confluent_kafka,
+    "kafka-python": exchange_with_kafka_python,
+    "aiokafka": exchange_with_aiokafka,
+}
+
+
+@pytest.mark.parametrize(
+    ("security", "mechanism"),
+    [
+        ("PLAINTEXT", "PLAIN"),
+        ("SSL", "PLAIN"),
+        ("SASL_PLAINTEXT", "PLAIN"),
+        ("SASL_SSL", "SCRAM-SHA-256"),
+        ("SASL_SSL", "SCRAM-SHA-512"),
+    ],
+)
+def test_each_client_reaches_a_secured_broker_with_the_settings_that_it_is_given(security, mechanism):
+    with LocalBroker(topics=[*EXCHANGES], security=security, mechanism=mechanism) as broker:
+        for client, exchange in EXCHANGES.items():
+            assert exchange(broker.client_config(client), client) == b"secret"
+        broker.restart()
+        broker.wait_for_records("aiokafka", 1)
+        assert exchange_with_confluent_kafka(broker.client_config("confluent-kafka"), "aiokafka") == b"secret"

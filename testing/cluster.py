@@ -131,6 +131,12 @@ class LocalCluster:
             with self.clock.running():
                 self._loop.run(self._loop.brokers.values())
                 self._await_acquaintance()
+                # Without a broker they could not be created any more, as in Kafka, and a group that first appears after
+                # a kill would wait for that broker.
+                self.coordinator("")
+                self.coordinator(transactional_id="")
+                self._await_topic(GROUP_TOPIC, [0])
+                self._await_topic(TRANSACTION_TOPIC, [0])
             for name, (partitions, replicas) in self._topics.items():
                 try:
                     self.create_topic(name, partitions, replicas)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from barnabas.testing.producers import Producers
     from barnabas.testing.records import StoredRecord
     from barnabas.testing.requests import RequestLog
+    from barnabas.testing.secured import Secured
 
 PORT_MAX = 65_535
 OURS = {"listeners", "advertised.listeners", "log.dir", "log.dirs", "zookeeper.connect"}
@@ -48,6 +49,9 @@ class _Host(Protocol):
     def stop(self) -> None: ...
 
     def kill(self) -> None: ...
+
+    def control_port(self, port: int) -> int:
+        """Where requests of this package go, if clients go to `port`."""
 
     def is_alive(self) -> bool:
         """Whether the broker that was started has not ended by itself."""
@@ -69,6 +73,8 @@ class LocalBroker:
     `config`     Kafka's broker properties, by their names, over the defaults below
     `topics`     names, or names with partition counts; those that do not exist in `data_dir` are created
     `port`       where it listens; 0: the system picks a free port
+    `security`   PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, with an authority and a user of its own: `client_config`
+    `mechanism`  of SASL: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512
     `process`    run it as a child process: it has its own interpreter, and can be killed by a real signal
 
     Everything is as in `barnabas serve` but for these defaults, which suit tests:
@@ -89,6 +95,8 @@ class LocalBroker:
         config: Mapping[str, str] | None = None,
         topics: Iterable[str] | Mapping[str, int] | None = None,
         port: int = 0,
+        security: str = "PLAINTEXT",
+        mechanism: str = "PLAIN",
         process: bool = False,
     ) -> None:
         taken = OURS & set(config or {})
@@ -100,7 +108,13 @@ class LocalBroker:
         refuse_unknown(properties)
         self._topics = _partition_counts(topics)
         directory = None if data_dir is None else Path(fspath(data_dir)).absolute()
-        self._host: _Host = _ChildHost(directory, properties) if process else _ThreadHost(directory, properties)
+        if process and security != "PLAINTEXT":
+            raise LocalBrokerError("security: a broker in a process of its own gets its listeners by `config`")
+        secured = _secured(security, mechanism, properties)
+        self._secured = secured
+        self._host: _Host = (
+            _ChildHost(directory, properties) if process else _ThreadHost(directory, properties, secured)
+        )
         self._port = port
         self._started = False
         self._runs = False
@@ -111,6 +125,10 @@ class LocalBroker:
         """`host:port`, for clients; it stays the same when the broker is killed and restarted."""
         self._check_started()
         return f"{HOST}:{self._port}"
+
+    def client_config(self, client: str) -> dict[str, object]:
+        """The settings with which a client reaches this broker: confluent-kafka, kafka-python, aiokafka or java."""
+        return self._secured.client_config(client, self.bootstrap_servers)
 
     @property
     def clock(self) -> "BrokerClock":
@@ -131,7 +149,7 @@ class LocalBroker:
         """The producers that the broker knows. LocalBrokerError with `process`."""
         from barnabas.testing.producers import Producers
 
-        return Producers(self._live("producers"), self._port)
+        return Producers(self._live("producers"), self._host.control_port(self._port))
 
     @property
     def disk(self) -> "LiveDisk":
@@ -182,7 +200,7 @@ class LocalBroker:
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Create a topic and wait until it can be used; `config` are its properties."""
         self._check_running()
-        create_topic(self._port, name, partitions, texts(config))
+        create_topic(self._host.control_port(self._port), name, partitions, texts(config))
 
     @property
     def faults(self) -> "Faults":
@@ -205,7 +223,7 @@ class LocalBroker:
         from barnabas.testing.records import records_of
 
         self._check_running()
-        return records_of(self._port, topic)
+        return records_of(self._host.control_port(self._port), topic)
 
     def start(self) -> Self:
         """Start the broker and wait until it serves (`with` does this)."""
@@ -249,6 +267,7 @@ class LocalBroker:
             self.stop()
         finally:
             self._host.close()
+            self._secured.close()
 
     def __enter__(self) -> Self:
         try:
@@ -264,9 +283,10 @@ class LocalBroker:
 
     def _create_first_topics(self) -> None:
         try:
+            self._secured.add_user(self._host.control_port(self._port))
             for name, partitions in self._topics.items():
                 try:
-                    create_topic(self._port, name, partitions, {})
+                    create_topic(self._host.control_port(self._port), name, partitions, {})
                 except TopicRefused as refused:
                     # A data directory may have the topic from an earlier run.
                     if refused.code != ErrorCode.TOPIC_ALREADY_EXISTS:
@@ -319,15 +339,26 @@ def _partition_counts(topics: object) -> Mapping[str, int]:
     return dict(counts)
 
 
+def _secured(security: str, mechanism: str, properties: Mapping[str, str]) -> "Secured":
+    from barnabas.testing import secured
+
+    taken = secured.OURS & properties.keys() if security != "PLAINTEXT" else set()
+    if taken:
+        raise LocalBrokerError(f"{', '.join(sorted(taken))}: with `security` LocalBroker sets this itself")
+    return secured.Secured(security, mechanism)
+
+
 class _ThreadHost:
     """Brokers on threads of this process."""
 
-    def __init__(self, data_dir: Path | None, properties: Mapping[str, str]) -> None:
+    def __init__(self, data_dir: Path | None, properties: Mapping[str, str], secured: "Secured") -> None:
         from barnabas.testing.clock import BrokerClock
         from barnabas.testing.loop import Loop
         from barnabas.testing.machine import DirectoryMachine, MemoryMachine
 
         self._properties = properties
+        self._secured = secured
+        self._control_port = 0
         self._interceptor: Interceptor | None = None
         self._loop = Loop()
         self.clock = BrokerClock(self._loop)
@@ -339,14 +370,19 @@ class _ThreadHost:
         from barnabas.config.parse import ConfigError
         from barnabas.testing.thread import BrokerThread
 
-        where = {"listeners": f"PLAINTEXT://{HOST}:{port}", "log.dirs": self._machine.log_directory}
+        where = {**self._secured.properties(port, self._control_port), "log.dirs": self._machine.log_directory}
         try:
             config = BrokerConfig({**self._properties, **where})
         except ConfigError as error:
             raise LocalBrokerError(str(error)) from error
         self._thread = BrokerThread(config, self._machine, self.interceptor(), loop=self._loop, clock=self.clock)
         with self.clock.running():
-            return self._thread.start()
+            port, *others = self._thread.start()
+        self._control_port = others[0] if others else port
+        return port
+
+    def control_port(self, port: int) -> int:
+        return self._control_port or port
 
     def live(self) -> "Live":
         """The broker that runs."""
@@ -457,6 +493,9 @@ class _ChildHost:
 
     def kill(self) -> None:
         self._child.kill()
+
+    def control_port(self, port: int) -> int:
+        return port
 
     def is_alive(self) -> bool:
         return self._child.is_running()

@@ -69,12 +69,12 @@ class BrokerThread:
         self.life = BrokerLife(config, machine, interception)
         self._thread = LoopThread(self._loop, clock or BrokerClock(self._loop), self.life.run)
 
-    def start(self) -> int:
-        """Start it and wait until it serves; its port. LocalBrokerError says what made that impossible."""
+    def start(self) -> tuple[int, ...]:
+        """Start it and wait until it serves; its ports. LocalBrokerError says what made that impossible."""
         self._thread.start()
         life = self.life
         try:
-            return life.ready.result(START_SECONDS).advertised[0].port
+            return tuple(each.port for each in life.ready.result(START_SECONDS).advertised)
         except BaseException as error:
             if not life.ready.done():  # too slow, or the caller was interrupted
                 life.is_unwanted = True

@@ -203,6 +203,12 @@ def test_a_coordinator_moves(cluster):
     assert cluster.coordinator(transactional_id="x") == to
 
 
+def test_a_group_that_first_appears_after_a_kill_has_a_coordinator(cluster):
+    cluster.kill(cluster.leader("orders"))
+    with Client(cluster.brokers[cluster.coordinator("g")].bootstrap_servers) as client:
+        client.join("g")
+
+
 def test_recover_undoes_everything(cluster):
     cluster.kill(1)
     cluster.freeze(2)
