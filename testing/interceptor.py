@@ -1,158 +1,77 @@
-"""Joins the faults and the request log of a broker in a test to the one `Interception` that it is started with.
+"""`Interceptor`: the one `Interception` that a broker in a test is started with.
 
-It is idle until a fault is set or the log is used; a request then costs the broker two comparisons.
+It is idle until a test asks for the faults or the request log, and imports their code only then: most tests need
+neither. A request costs the broker two comparisons meanwhile.
 """
 
-import logging
-from contextlib import suppress
-from dataclasses import replace
-from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.broker.call import Broker, Call
-from barnabas.broker.interception import Caller, Dropped, Handle
-from barnabas.broker.server.dispatch import answer, refused
-from barnabas.testing.asking import CLIENT_ID
-from barnabas.testing.fault_kinds import Occasion, Response, sessionless
-from barnabas.testing.fault_matching import is_of_broker
-from barnabas.testing.faults import Choice, Faults
-from barnabas.testing.request_entries import Entry
-from barnabas.testing.requests import RequestLog
-from barnabas.wire import messages as m
-from barnabas.wire.apis import APIS
-from barnabas.wire.errors import ErrorCode, ProtocolViolation
-from barnabas.world.metadata import ClusterMetadata
+from barnabas.broker.call import Broker
+from barnabas.broker.interception import Caller, Handle
+from barnabas.wire.messages import Message
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from barnabas.testing.faults import Faults
+    from barnabas.testing.intercepting import Intercepting
+    from barnabas.testing.requests import RequestLog
 
 
 class Interceptor:
-    """The faults and the log of one broker; of its next life as well."""
+    """What is between clients and one broker; in its next life as well."""
 
-    def __init__(self, faults: Faults | None = None, log: RequestLog | None = None) -> None:
+    def __init__(self, faults: "Faults | None" = None, log: "RequestLog | None" = None) -> None:
         """Brokers of one cluster share both."""
-        self.faults = Faults() if faults is None else faults
-        self.log = RequestLog() if log is None else log
-        self._broker: Broker | None = None
-        self._before: ClusterMetadata | None = None  # the picture of the cluster before its last change
-        self._wants_pictures = False
-        self._token: trio.lowlevel.TrioToken | None = None
+        self._inner: Intercepting | None = None
+        self._broker: tuple[Broker, trio.lowlevel.TrioToken] | None = None
+        if faults is not None or log is not None:
+            self._make(faults, log)
 
     @property
     def is_active(self) -> bool:
         """For the broker."""
-        return self.log.is_on or self.faults.is_armed
+        return self._inner is not None and self._inner.is_active
+
+    @property
+    def inner(self) -> "Intercepting":
+        """What acts; made at the first call."""
+        return self._make(None, None) if self._inner is None else self._inner
+
+    @property
+    def faults(self) -> "Faults":
+        """What the broker does wrong to clients."""
+        return self.inner.faults
+
+    @property
+    def log(self) -> "RequestLog":
+        """What clients send."""
+        return self.inner.log
 
     def want_pictures(self) -> None:
         """From now on the metadata of before their last change are kept, for stale responses."""
-        if self._wants_pictures:
-            return
-        self._wants_pictures = True
-        if self._token is not None:
-            with suppress(trio.RunFinishedError):
-                self._token.run_sync_soon(trio.lowlevel.spawn_system_task, self._keep_pictures)
+        self.inner.want_pictures()
 
     def built(self, broker: Broker) -> None:
         """A broker is about to run. Called on its loop."""
-        self._broker = broker
-        self._before = None
-        self._token = trio.lowlevel.current_trio_token()
-        if self._wants_pictures:
-            trio.lowlevel.spawn_system_task(self._keep_pictures)
+        self._broker = (broker, trio.lowlevel.current_trio_token())
+        if self._inner is not None:
+            self._inner.attach(*self._broker)
 
-    async def _keep_pictures(self) -> None:
-        assert self._broker is not None
-        metadata = self._broker.metadata
-        now = metadata.copy()
-        while True:
-            await metadata.changed()
-            self._before = now
-            now = metadata.copy()
-
-    async def intercept(self, call: Caller, request: m.Message, handle: Handle) -> m.Message | None:
+    async def intercept(self, call: Caller, request: Message, handle: Handle) -> Message | None:
         """For the broker."""
-        # Requests of this package, such as those of `create_topic`, are no client's.
-        if call.client_id == CLIENT_ID or self._broker is None:
-            return await handle(request)
-        entry: Entry | None = None
-        choice: Choice | None = None
-        try:
-            if self.faults.is_armed:
-                request_or_response = self._sessionless(call, request)
-                if isinstance(request_or_response, m.FetchResponse):
-                    self._end(self._begin(call, request, None), request_or_response)
-                    return request_or_response
-                request = request_or_response
-                choice = self.faults.choose(call, request, self._broker.metadata.topic_name)
-            entry = self._begin(call, request, choice)
-            response = await (handle(request) if choice is None else self._hit(choice, call, request, handle, entry))
-        except Dropped:
-            self._end(entry, None, "dropped")
-            raise
-        except ProtocolViolation:
-            self._end(entry, None, "refused")
-            raise
-        # A bug of this package, or of the function that a test has given: it ends this request.
-        except Exception:
-            logger.exception("%s v%d from client %r: %s failed", *_about(call), (choice and choice.fault) or "a fault")
-            response = refused(call.api_key, request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
-        self._end(entry, response)
-        return response
+        return await self.inner.intercept(call, request, handle)
 
     def close(self) -> None:
         """The broker will not be started again."""
-        self.faults.close()
+        if self._inner is not None:
+            self._inner.close()
 
-    def _sessionless(self, call: Caller, request: m.Message) -> m.Message:
-        if not isinstance(request, m.FetchRequest) or is_of_broker(call.api_key, request):
-            return request
-        return sessionless(request, call.version) if self.faults.names_fetched_rows else request
+    def _make(self, faults: "Faults | None", log: "RequestLog | None") -> "Intercepting":
+        from barnabas.testing.intercepting import Intercepting
 
-    def _begin(self, call: Caller, request: m.Message, choice: Choice | None) -> Entry | None:
-        is_kept = self.log.is_on and not is_of_broker(call.api_key, request)
-        if choice is None and not is_kept:
-            return None
-        assert self._broker is not None
-        entry = self.log.begin(
-            call,
-            request,
-            broker_id=self._broker.broker_id,
-            time_ms=self._broker.world.now_ms(),
-            is_kept=is_kept,
-        )
-        if choice is not None:
-            entry.fault = str(choice.fault)
-        return entry
-
-    def _end(self, entry: Entry | None, response: m.Message | None, outcome: str = "") -> None:
-        if entry is not None:
-            self.log.end(entry, response, outcome)
-
-    async def _hit(
-        self, choice: Choice, call: Caller, request: m.Message, handle: Handle, entry: Entry | None
-    ) -> Response:
-        assert self._broker is not None
-        assert entry is not None
-        return await choice.fault.act(
-            Occasion(
-                call=call,
-                request=request,
-                match=choice.match,
-                handle=handle,
-                handle_stale=partial(self._handle_stale, call),
-                topic_name=self._broker.metadata.topic_name,
-                removed=choice.fault.removed,
-                fire=partial(self.faults.fire, choice.fault, entry),
-            )
-        )
-
-    async def _handle_stale(self, call: Caller, request: m.Message) -> Response:
-        assert self._broker is not None
-        assert isinstance(call, Call)
-        picture = self._before or self._broker.metadata
-        return await answer(replace(self._broker, metadata=picture), call, request)
-
-
-def _about(call: Caller) -> tuple[str, int, str | None]:
-    return APIS[call.api_key].name, call.version, call.client_id
+        made = Intercepting(faults, log)
+        if self._broker is not None:
+            made.attach(*self._broker)
+        self._inner = made
+        return made

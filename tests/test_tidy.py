@@ -58,7 +58,7 @@ MAY_CATCH_EXCEPTION = {
     "controller/candidate.py",
     "controller/controller.py",
     "testing/crashes/reports.py",
-    "testing/interceptor.py",
+    "testing/intercepting.py",
     "testing/simulation/run.py",
 }
 MAY_CATCH_GROUPS = {

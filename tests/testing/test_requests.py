@@ -111,7 +111,7 @@ async def test_nothing_is_kept_before_the_log_is_used_and_after_it_was_stopped(s
 
 @pytest.mark.parametrize("limits", [{"entries_max": 5}, {"bytes_max": 10_000}])
 async def test_the_oldest_entries_are_forgotten(stage, limits):
-    log = stage.interceptor.log = RequestLog(**limits)
+    log = stage.interceptor.inner.log = RequestLog(**limits)
     log.is_on = True
     for _ in range(30):
         await stage.client.metadata("t", "u")
