@@ -198,14 +198,15 @@ class LocalCluster:
     def coordinator(
         self, group: str | None = None, *, transactional_id: str | None = None, seconds: float = SECONDS
     ) -> int:
-        """The broker that coordinates a group, or the transactions of an id; it need not exist."""
+        """The broker that coordinates a group, or the transactions of an id, which need not exist."""
         key, key_type = _one_of(group, transactional_id)
         found: list[int] = []
 
         def look() -> bool:
             with suppress(OSError):
                 broker_id, error = find_coordinator(self._reachable().port, key, key_type)
-                if error == ErrorCode.NONE:
+                # Brokers name one that has died until the controller has sent them its successor.
+                if error == ErrorCode.NONE and self._broker(broker_id).is_running:
                     found.append(broker_id)
             return bool(found)
 
