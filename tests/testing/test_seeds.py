@@ -1,7 +1,7 @@
 """Seeds of the simulated cluster: clean ones, and for each planted bug one that catches it.
 
-`make test` runs the first few clean seeds and the bugs of transactions, `make test-all` all that are here, `make sim`
-thousands. What a seed means changes with any change of the code, so a clean seed is a sample and no more, and the seed
+`make test` runs the first few clean seeds, continuous integration the bugs of transactions, too, `make test-all` all
+that are here, `make sim` thousands. What a seed means changes with any change of the code, so a clean seed is a sample and no more, and the seed
 that `make sim-bite` found for a bug may be another one tomorrow: then it must be one of the next.
 """
 
@@ -27,7 +27,7 @@ BITES = Path(__file__).with_name("bites.json")
 
 
 def is_quick(bug: str) -> bool:
-    """Whether it is looked for in every test run; for `dropped_markers` it takes more seeds than there is time for."""
+    """Whether continuous integration looks for it; for `dropped_markers` it takes more seeds than there is time for."""
     return KIND_OF.get(bug) == "transactions" and bug != "dropped_markers"
 
 
@@ -67,7 +67,7 @@ def test_a_seed_of_each_kind_breaks_no_rule(kind):
 
 @pytest.mark.parametrize(
     "bug",
-    [bug if is_quick(bug) else pytest.param(bug, marks=LONG) for bug in BUGS],
+    [pytest.param(bug, marks=pytest.mark.thorough if is_quick(bug) else LONG) for bug in BUGS],
 )
 def test_a_planted_bug_is_caught(bug, mistakes):
     first, kind = json.loads(BITES.read_text())[bug]["seed"], KIND_OF.get(bug, PLAIN)
