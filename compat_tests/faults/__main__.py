@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 
 from compat_tests.clients.client import WORK, ClientBroken, Session, client_names, folder_of, load_client
+from compat_tests.faults.changes import CHANGES
 from compat_tests.faults.faults import FAULTS
-from compat_tests.faults.matrix import cell
-from compat_tests.faults.page import KEPT, write_table
+from compat_tests.faults.matrix import cell, cluster_cell
+from compat_tests.faults.page import KEPT, write_tables
 
 
 def main() -> int:
@@ -21,7 +22,7 @@ def main() -> int:
     bad = 0
     for name in options.names or [name for name in client_names() if load_client(name).secured is not None]:
         try:
-            outcomes, differing = run_one(name, options.fault or list(FAULTS), options.runs)
+            outcomes, differing = run_one(name, options.fault or [*FAULTS, *CHANGES], options.runs)
         except ClientBroken as broken:
             print(f"{name}: {broken}", flush=True)
             bad += 1
@@ -30,14 +31,14 @@ def main() -> int:
         if options.record:
             keep(name, outcomes)
     if options.record:
-        write_table()
+        write_tables()
     return 1 if bad else 0
 
 
 def parsed(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m compat_tests.faults", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="a client; without one all of them")
-    parser.add_argument("--fault", action="append", choices=FAULTS, help="this one; may be repeated")
+    parser.add_argument("--fault", action="append", choices=[*FAULTS, *CHANGES], help="this one; may be repeated")
     parser.add_argument("--runs", type=int, default=1, help="of each cell")
     parser.add_argument("--record", action="store_true", help="keep the result, and write the table")
     return parser.parse_args(words)
@@ -55,7 +56,8 @@ def run_one(name: str, faults: list[str], runs: int) -> tuple[dict[str, dict[str
     for version, command in client.secured(session).items():
         label = f"{name} {version}".strip()
         for fault in faults:
-            cells = [cell(session, [str(word) for word in command], fault) for _ in range(runs)]
+            run = cell if fault in FAULTS else cluster_cell
+            cells = [run(session, [str(word) for word in command], fault) for _ in range(runs)]
             seen = sorted({each.outcome for each in cells})
             missed = "" if all(each.fired for each in cells) else " (not asked)"
             outcomes.setdefault(label, {})[fault] = " / ".join(seen) + missed

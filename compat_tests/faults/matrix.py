@@ -9,14 +9,16 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import kafka
 
-from barnabas.testing import LocalBroker
+from barnabas.testing import LocalBroker, LocalCluster
 from compat_tests.clients.access import Access, Task, settings_file
 from compat_tests.clients.client import ROOT, Session
+from compat_tests.faults.changes import BEGIN_SECONDS, CHANGES, GROUP, TOPIC
 from compat_tests.faults.faults import FAULTS
 
 RECORDS = 10
@@ -46,6 +48,35 @@ def cell(session: Session, command: Sequence[str], fault_name: str) -> Cell:
         broker.faults.clear()
         written = written_to(broker.bootstrap_servers, "letters")
     return Cell(outcome_of(written, ran.status, ran.output), fired, round(took, 1))
+
+
+def cluster_cell(session: Session, command: Sequence[str], change_name: str) -> Cell:
+    """Three fresh brokers, one change while the program runs."""
+    change = CHANGES[change_name]
+    config = {"min.insync.replicas": "2"}
+    with (
+        LocalCluster(3, topics={TOPIC: (1, 3)}, config=config) as cluster,
+        ThreadPoolExecutor(1) as beside,
+        tempfile.TemporaryDirectory(prefix="faults-") as name,
+    ):
+        # With a broker less, the topic of the coordinators could not be created: three replicas are its default.
+        cluster.coordinator(GROUP)
+        access = Access(cluster.bootstrap_servers, "PLAINTEXT")
+        settings = settings_file(Path(name), access, Task("once", TOPIC, GROUP, RECORDS))
+        held = cluster.faults.hang(change.api, times=1, after=change.after)
+
+        def happen() -> None:
+            held.wait(seconds=BEGIN_SECONDS)
+            change.happen(cluster, held)
+
+        happening = beside.submit(happen)
+        began = time.monotonic()
+        ran = session.execute(*command, str(settings), cwd=ROOT, timeout=HUNG_SECONDS)
+        took = time.monotonic() - began
+        happening.result()
+        cluster.recover()
+        written = written_to(cluster.bootstrap_servers, TOPIC)
+    return Cell(outcome_of(written, ran.status, ran.output), held.fired, round(took, 1))
 
 
 def written_to(bootstrap_servers: str, topic: str) -> Counter[bytes]:

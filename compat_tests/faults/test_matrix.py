@@ -7,14 +7,14 @@ import pytest
 from compat_tests.clients.client import WORK, Session, folder_of, load_client
 from compat_tests.faults.faults import FAULTS
 from compat_tests.faults.matrix import cell
-from compat_tests.faults.page import BEGIN, END, KEPT, PAGE, table
+from compat_tests.faults.page import BEGIN, END, KEPT, PAGE, tables
 
 CLIENTS = ("kafka-python", "confluent-kafka", "aiokafka")
 
 
 def test_the_page_has_the_outcomes_that_are_kept():
     _, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    assert rest.partition(END)[0].strip() == table()
+    assert rest.partition(END)[0].strip() == tables()
 
 
 @pytest.mark.thorough

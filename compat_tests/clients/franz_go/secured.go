@@ -55,7 +55,7 @@ func check(err error) {
 
 func connect(access settings, more ...kgo.Opt) *kgo.Client {
 	options := []kgo.Opt{
-		kgo.SeedBrokers(access.Bootstrap),
+		kgo.SeedBrokers(strings.Split(access.Bootstrap, ",")...),
 		kgo.AllowAutoTopicCreation(),
 		kgo.UnknownTopicRetries(-1),
 		kgo.ConnIdleTimeout(stay),

@@ -27,7 +27,7 @@ function tlsOf({ protocol, authority, certificate, key }) {
 function connect(more = {}) {
   return new Kafka({
     clientId: "kafkajs",
-    brokers: [access.bootstrap],
+    brokers: access.bootstrap.split(","),
     ssl: tlsOf(access),
     sasl: loginOf(access),
     logLevel: logLevel.NOTHING,
