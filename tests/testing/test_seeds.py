@@ -1,8 +1,9 @@
 """Seeds of the simulated cluster: clean ones, and for each planted bug one that catches it.
 
 `make test` runs the first few clean seeds, continuous integration the bugs of transactions, too, `make test-all` all
-that are here, `make sim` thousands. What a seed means changes with any change of the code, so a clean seed is a sample and no more, and the seed
-that `make sim-bite` found for a bug may be another one tomorrow: then it must be one of the next.
+that are here, `make sim` thousands. A seed keeps its history over small changes of the code, and no more than that: a
+clean seed is a sample, and where the seed that `make sim-bite` found for a bug does not catch it any more, one of the
+next must.
 """
 
 import json
