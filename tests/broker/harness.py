@@ -75,6 +75,10 @@ class CrashRecorder(MemDisk):
             self._count += 1
         return super().take_fault(operation, path)
 
+    def another(self):
+        """What it leaves behind records nothing."""
+        return MemDisk(capacity_bytes=self.capacity_bytes, now_ms=self.now_ms)
+
 
 # -- the machine and its broker
 
