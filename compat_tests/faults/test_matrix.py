@@ -9,6 +9,7 @@ from compat_tests.faults.faults import FAULTS
 from compat_tests.faults.matrix import cell
 from compat_tests.faults.page import BEGIN, END, KEPT, PAGE, tables
 
+QUICK = ("acknowledgement lost", "request lost", "leader moved")  # in continuous integration
 CLIENTS = ("kafka-python", "confluent-kafka", "aiokafka")
 
 
@@ -18,7 +19,9 @@ def test_the_page_has_the_outcomes_that_are_kept():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    "fault", [fault if fault in QUICK else pytest.param(fault, marks=pytest.mark.long) for fault in FAULTS]
+)
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_client_behaves_as_the_page_says(name, fault):
     session = Session(folder_of(name), WORK / f"{name}-faults-test", "")
