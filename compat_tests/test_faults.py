@@ -1,11 +1,9 @@
 """Stock clients against a broker that does wrong to them on purpose: what each of them makes of it."""
 
 import asyncio
-import logging
 import socket
 import threading
 import time
-from collections import Counter
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -18,10 +16,6 @@ from barnabas.wire import messages as m
 from compat_tests.raw import RawClient, ask
 
 SECONDS = 20.0
-# librdkafka has a line for each lost connection.
-SILENT = logging.getLogger("silent")
-SILENT.addHandler(logging.NullHandler())
-SILENT.propagate = False
 
 
 def produce_with_confluent(servers, topic, *, idempotent):
@@ -189,51 +183,6 @@ def test_an_administrator_is_refused(barnabas_broker, barnabas_faults):
     admin.close()
     with pytest.raises(LocalBrokerError, match="topic 'forbidden' cannot be read: UNKNOWN_TOPIC_OR_PARTITION"):
         barnabas_broker.records("forbidden")
-
-
-def write_one_by_one(servers, topic, client_id, acknowledged):
-    """A hundred records, each in a request of its own."""
-    quick = {"reconnect.backoff.ms": 1, "reconnect.backoff.max.ms": 5, "retry.backoff.ms": 1, "linger.ms": 0}
-    idempotent = {"enable.idempotence": topic == "idempotent"}
-    producer = Producer({"bootstrap.servers": servers, "client.id": client_id} | quick | idempotent, logger=SILENT)
-
-    def note(error, message):
-        if error is None:
-            acknowledged.add(message.value())
-
-    for number in range(100):
-        producer.produce(topic, f"{client_id} {number}".encode(), on_delivery=note)
-        assert producer.flush(60) == 0
-
-
-def test_of_a_thousand_lost_acknowledgements_none_loses_a_record():
-    acknowledged = set()
-    with LocalBroker(topics=["idempotent", "plain"]) as broker:
-        lost = {
-            topic: broker.faults.drop("Produce", "after", topic=topic, chance=0.5, seed=seed)
-            for seed, topic in enumerate(["idempotent", "plain"])
-        }
-        writers = [
-            threading.Thread(
-                target=write_one_by_one, args=(broker.bootstrap_servers, topic, f"{topic}-{number}", acknowledged)
-            )
-            for topic in lost
-            for number in range(5)
-        ]
-        for writer in writers:
-            writer.start()
-        for writer in writers:
-            writer.join()
-        written = {topic: Counter(record.value for record in broker.records(topic)) for topic in lost}
-    assert sum(fault.fired for fault in lost.values()) > 800
-    assert len(acknowledged) == 1000
-    assert acknowledged == written["idempotent"].keys() | written["plain"].keys()
-    assert set(written["idempotent"].values()) == {1}
-    # Each further copy of a plain producer's record follows an acknowledgement that it has not seen.
-    doubled = Counter()
-    for value, times in written["plain"].items():
-        doubled[value.decode().partition(" ")[0]] += times - 1
-    assert doubled == Counter(entry.client_id for entry in lost["plain"].seen)
 
 
 def test_replicas_follow_while_clients_cannot_fetch():

@@ -1,6 +1,7 @@
 """The arguments that `LocalBroker` and `LocalCluster` have in common (pure)."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import TypeGuard
 
 from barnabas.testing.errors import LocalBrokerError
 
@@ -22,7 +23,19 @@ def texts(config: Mapping[str, str] | None) -> Mapping[str, str]:
     return config or {}
 
 
-def refuse_unknown(properties: Mapping[str, str]) -> None:
+def properties_of(
+    config: Mapping[str, str] | None, defaults: Mapping[str, str], ours: Collection[str], owner: str
+) -> dict[str, str]:
+    """The properties that `owner` is given, over the defaults. LocalBrokerError for one that it sets itself."""
+    taken = set(ours) & set(config or {})
+    if taken:
+        raise LocalBrokerError(f"{', '.join(sorted(taken))}: {owner} sets this itself")
+    properties = {**defaults, **texts(config)}
+    _refuse_unknown(properties)
+    return properties
+
+
+def _refuse_unknown(properties: Mapping[str, str]) -> None:
     """LocalBrokerError for a misspelled property: in a test nothing else says that it has no effect."""
     from barnabas.config.parse import ConfigError, parse_settings, settings_of
 
@@ -34,12 +47,12 @@ def refuse_unknown(properties: Mapping[str, str]) -> None:
         raise LocalBrokerError("\n".join(unknown))
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[int]:
     """Whether it is an integer, and neither True nor False."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def check_count(name: str, value: object) -> None:
     """LocalBrokerError for anything but a number from 1."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    if not is_number(value) or value < 1:
         raise LocalBrokerError(f"{name}: a number from 1, not {value!r}")

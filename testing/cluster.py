@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Literal, Self
 
-from barnabas.testing.arguments import DEFAULTS, check_count, is_number, refuse_unknown, texts
+from barnabas.testing.arguments import DEFAULTS, check_count, is_number, properties_of, texts
 from barnabas.testing.asking import create_topic, elect_preferred, find_coordinator, prefer
 from barnabas.testing.cluster_loop import ClusterLoop
 from barnabas.testing.errors import LocalBrokerError, TopicRefused
@@ -73,11 +73,7 @@ class LocalCluster:
     ) -> None:
         if not is_number(size) or not 1 <= size <= SIZE_MAX:
             raise LocalBrokerError(f"size: a number of brokers from 1 to {SIZE_MAX}, not {size!r}")
-        taken = OURS & set(config or {})
-        if taken:
-            raise LocalBrokerError(f"{', '.join(sorted(taken))}: LocalCluster sets this itself")
-        properties = {**DEFAULTS, **_replicated(min(size, 3)), **texts(config)}
-        refuse_unknown(properties)
+        properties = properties_of(config, {**DEFAULTS, **_replicated(min(size, 3))}, OURS, "LocalCluster")
         self._topics = _sizes(topics, size)
         directory = None if data_dir is None else Path(fspath(data_dir)).absolute()
         self._loop = ClusterLoop(size, properties, directory)
@@ -386,9 +382,7 @@ class LocalCluster:
 
     def _broker(self, broker_id: object) -> ClusterBroker:
         self._check_open()
-        broker = None
-        if isinstance(broker_id, int) and not isinstance(broker_id, bool):
-            broker = self._loop.brokers.get(broker_id)
+        broker = self._loop.brokers.get(broker_id) if is_number(broker_id) else None
         if broker is None:
             raise LocalBrokerError(f"there is no broker {broker_id!r}, only {sorted(self._loop.brokers)}")
         return broker

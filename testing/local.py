@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from barnabas.testing.arguments import DEFAULTS, HOST, check_count, is_number, refuse_unknown, texts
+from barnabas.testing.arguments import DEFAULTS, HOST, check_count, is_number, properties_of, texts
 from barnabas.testing.asking import create_topic
 from barnabas.testing.child import REASON_CHARACTERS, BrokerChild
 from barnabas.testing.errors import LocalBrokerError, TopicRefused
@@ -99,13 +99,9 @@ class LocalBroker:
         mechanism: str = "PLAIN",
         process: bool = False,
     ) -> None:
-        taken = OURS & set(config or {})
-        if taken:
-            raise LocalBrokerError(f"{', '.join(sorted(taken))}: LocalBroker sets this itself")
+        properties = properties_of(config, DEFAULTS, OURS, "LocalBroker")
         if not is_number(port) or not 0 <= port <= PORT_MAX:
             raise LocalBrokerError(f"port: a number from 0 (any free port) to {PORT_MAX}, not {port!r}")
-        properties = {**DEFAULTS, **texts(config)}
-        refuse_unknown(properties)
         self._topics = _partition_counts(topics)
         directory = None if data_dir is None else Path(fspath(data_dir)).absolute()
         if process and security != "PLAINTEXT":

@@ -86,8 +86,8 @@ async def keep_small(load: Callable[[], int]) -> None:
         began = time.perf_counter()
         gc.collect()
 
-        # What is left is no garbage. Not after each collection: what is frozen while it is in use, and becomes garbage
-        # in a cycle, is never freed.
+        # What is left is no garbage. A short collection freezes nothing: what is frozen while it is in use, and becomes
+        # garbage in a cycle, is never freed.
         if time.perf_counter() - began > FREEZE_COLLECTION_SECONDS:
             gc.freeze()
 

@@ -263,13 +263,12 @@ class Connections:
 
     def _hold(self, connection: Connection) -> None:
         # What one holds that is being closed is about to be released.
-        if connection.scope.cancel_called:
+        if connection.is_leaving:
             return
-        account = connection.account
         held_bytes = connection.frame_bytes + connection.decoded_bytes + connection.answer_bytes
-        account.hold(connection, held_bytes, trio.current_time())
-        if account.held_bytes > account.limit_bytes:
-            self._evict(account)
+        connection.account.hold(connection, held_bytes, trio.current_time())
+        if connection.account.is_above_limit:
+            self._evict(connection.account)
 
     def _evict(self, account: Account[Connection]) -> None:
         for worst in account.to_evict(trio.current_time()):

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from barnabas.testing import LocalCluster
 from barnabas.testing.faults import Fault
+from compat_tests.faults.faults import GROUP, TOPIC
 
-TOPIC, GROUP = "letters", "readers"
 BEGIN_SECONDS = 30.0  # until the client sends the request
 AWAY_SECONDS = 5.0
 

@@ -19,9 +19,9 @@ import kafka
 from barnabas.testing import LocalBroker, LocalCluster
 from barnabas.testing.errors import FaultMissed
 from compat_tests.clients.access import Access, Task, settings_file
-from compat_tests.clients.client import ROOT, Session
-from compat_tests.faults.changes import BEGIN_SECONDS, CHANGES, GROUP, TOPIC
-from compat_tests.faults.faults import FAULTS
+from compat_tests.clients.client import ROOT, Ran, Session
+from compat_tests.faults.changes import BEGIN_SECONDS, CHANGES
+from compat_tests.faults.faults import FAULTS, GROUP, TOPIC
 
 RECORDS = 10
 HUNG_SECONDS = 60.0
@@ -36,35 +36,28 @@ class Cell(NamedTuple):
     seconds: float
 
 
+class Ended(NamedTuple):
+    """How a program ended."""
+
+    ran: Ran
+    seconds: float
+
+
 def cell(session: Session, command: Sequence[str], fault_name: str) -> Cell:
     """A fresh broker, one fault, one program."""
-    kind = FAULTS[fault_name]
-    with LocalBroker(topics=["letters"]) as broker, tempfile.TemporaryDirectory(prefix="faults-") as name:
-        fault = kind.arm(broker.faults, "letters", "readers")
-        access = Access(broker.bootstrap_servers, "PLAINTEXT")
-        settings = settings_file(Path(name), access, Task("once", "letters", "readers", RECORDS))
-        began = time.monotonic()
-        ran = session.execute(*command, str(settings), cwd=ROOT, timeout=HUNG_SECONDS)
-        took = time.monotonic() - began
+    with LocalBroker(topics=[TOPIC]) as broker:
+        fault = FAULTS[fault_name].arm(broker.faults)
+        ended = _write_and_read(session, command, broker.bootstrap_servers)
         fired = fault.fired
         broker.faults.clear()
-        written = written_to(broker.bootstrap_servers, "letters")
-    return Cell(outcome_of(written, ran.status, ran.output), fired, round(took, 1))
+        return _judged(ended, fired, broker.bootstrap_servers)
 
 
 def cluster_cell(session: Session, command: Sequence[str], change_name: str) -> Cell:
     """Three fresh brokers, one change while the program runs."""
     change = CHANGES[change_name]
     config = {"min.insync.replicas": "2"}
-    with (
-        LocalCluster(3, topics={TOPIC: (1, 3)}, config=config) as cluster,
-        ThreadPoolExecutor(1) as beside,
-        tempfile.TemporaryDirectory(prefix="faults-") as name,
-    ):
-        # With a broker less, the topic of the coordinators could not be created: three replicas are its default.
-        cluster.coordinator(GROUP)
-        access = Access(cluster.bootstrap_servers, "PLAINTEXT")
-        settings = settings_file(Path(name), access, Task("once", TOPIC, GROUP, RECORDS))
+    with LocalCluster(3, topics={TOPIC: (1, 3)}, config=config) as cluster, ThreadPoolExecutor(1) as beside:
         held = cluster.faults.hang(change.api, times=1, after=change.after)
 
         def happen() -> None:
@@ -74,17 +67,29 @@ def cluster_cell(session: Session, command: Sequence[str], change_name: str) -> 
                 change.happen(cluster, held)
 
         happening = beside.submit(happen)
-        began = time.monotonic()
-        ran = session.execute(*command, str(settings), cwd=ROOT, timeout=HUNG_SECONDS)
-        took = time.monotonic() - began
+        ended = _write_and_read(session, command, cluster.bootstrap_servers)
         happening.result()
         cluster.recover()
-        written = written_to(cluster.bootstrap_servers, TOPIC)
-    return Cell(outcome_of(written, ran.status, ran.output), held.fired, round(took, 1))
+        return _judged(ended, held.fired, cluster.bootstrap_servers)
+
+
+def _write_and_read(session: Session, command: Sequence[str], bootstrap_servers: str) -> Ended:
+    """Run the program of a client."""
+    access = Access(bootstrap_servers, "PLAINTEXT")
+    with tempfile.TemporaryDirectory(prefix="faults-") as name:
+        settings = settings_file(Path(name), access, Task("once", TOPIC, GROUP, RECORDS))
+        began = time.monotonic()
+        ran = session.execute(*command, str(settings), cwd=ROOT, timeout=HUNG_SECONDS)
+        return Ended(ran, time.monotonic() - began)
+
+
+def _judged(ended: Ended, fired: int, bootstrap_servers: str) -> Cell:
+    written = written_to(bootstrap_servers, TOPIC)
+    return Cell(outcome_of(written, ended.ran.status, ended.ran.output), fired, round(ended.seconds, 1))
 
 
 def written_to(bootstrap_servers: str, topic: str) -> Counter[bytes]:
-    """How often each value is in the log of the topic's one partition."""
+    """How often each value is in the log of the topic's one partition, as a stock client reads it."""
     partition = kafka.TopicPartition(topic, 0)
     consumer = kafka.KafkaConsumer(bootstrap_servers=bootstrap_servers, enable_auto_commit=False)
     consumer.assign([partition])
