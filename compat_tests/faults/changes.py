@@ -73,7 +73,7 @@ CHANGES: dict[str, Change] = {
         after=True,
         happen=_kill_leader("session"),
     ),
-    "leader moved": Change("before it has a batch", "Produce", after=False, happen=_move_leader),
+    "leader handed over": Change("before it has a batch", "Produce", after=False, happen=_move_leader),
     "leader frozen": Change("for five seconds, before it has a batch", "Produce", after=False, happen=_freeze_leader),
     "leader cut off": Change(
         "from the other brokers for five seconds, before it has a batch", "Produce", after=False, happen=_cut_leader

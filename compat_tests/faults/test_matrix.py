@@ -5,12 +5,17 @@ import json
 import pytest
 
 from compat_tests.clients.client import WORK, Session, folder_of, load_client
+from compat_tests.faults.changes import CHANGES
 from compat_tests.faults.faults import FAULTS
 from compat_tests.faults.matrix import cell
 from compat_tests.faults.page import BEGIN, END, KEPT, PAGE, tables
 
 QUICK = ("acknowledgement lost", "request lost", "leader moved")  # in continuous integration
 CLIENTS = ("kafka-python", "confluent-kafka", "aiokafka")
+
+
+def test_a_fault_and_a_change_have_different_names():
+    assert not FAULTS.keys() & CHANGES.keys(), "outcomes are kept by name"
 
 
 def test_the_page_has_the_outcomes_that_are_kept():
