@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from barnabas.testing.processes import cpu_seconds_of, resident_bytes_of
+from barnabas.testing.running.processes import cpu_seconds_of, resident_bytes_of
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from bench.pairs import BARNABAS

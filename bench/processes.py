@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from barnabas.testing.processes import cpu_seconds_of, resident_bytes_of
+from barnabas.testing.running.processes import cpu_seconds_of, resident_bytes_of
 
 
 class Measured:

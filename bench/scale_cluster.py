@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 
-from barnabas.testing.processes import cpu_seconds_of
+from barnabas.testing.running.processes import cpu_seconds_of
 from barnabas.wire import messages as m
 from bench.cluster import PROPERTIES_FILE
 from bench.contenders import (

@@ -31,7 +31,7 @@ from barnabas.controller.image.state import ClusterImage, LiveBroker
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import BrokerRegistration, Endpoint, PartitionState, TopicAssignment
 from barnabas.controller.store.store import Create, Delete
-from barnabas.testing.processes import forget_peak_of, peak_resident_bytes_of
+from barnabas.testing.running.processes import forget_peak_of, peak_resident_bytes_of
 from barnabas.testing.simulation.net import SimNet
 from barnabas.testing.simulation.schedule import Process, Simulation, simulate
 from barnabas.testing.simulation.session import StoreSession

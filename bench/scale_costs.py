@@ -19,7 +19,7 @@ from barnabas.controller.image.state import (
 )
 from barnabas.controller.image.transitions import ReplicaMove
 from barnabas.controller.store.paths import PartitionState
-from barnabas.testing.processes import resident_bytes_of
+from barnabas.testing.running.processes import resident_bytes_of
 from barnabas.wire import messages as m
 from barnabas.wire.records import build_batch
 from barnabas.wire.topics import TopicPartition

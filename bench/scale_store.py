@@ -18,7 +18,7 @@ from barnabas.controller.store import paths
 from barnabas.controller.store.paths import PartitionState
 from barnabas.controller.store.store import Check, Create, MetadataStore, SetData
 from barnabas.controller.store.zkstore import ZooKeeperConfig, open_zookeeper_store
-from barnabas.testing.processes import cpu_seconds_of, resident_bytes_of
+from barnabas.testing.running.processes import cpu_seconds_of, resident_bytes_of
 from barnabas.wire.topics import TopicPartition
 from barnabas.world.world import in_worker_thread
 from bench.scale_cluster import ZOOKEEPER_JVM

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from barnabas.testing.processes import peak_resident_bytes_of
+from barnabas.testing.running.processes import peak_resident_bytes_of
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from bench.cluster import PROPERTIES_FILE, until_known

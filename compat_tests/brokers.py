@@ -6,7 +6,7 @@ import subprocess
 import sys
 from typing import Self
 
-from barnabas.testing.child import BrokerChild
+from barnabas.testing.running.child import BrokerChild
 
 
 class BrokerProcess(BrokerChild):

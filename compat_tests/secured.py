@@ -19,7 +19,7 @@ from barnabas.security.sasl.client import Credentials, LoggedIn
 from barnabas.security.sasl.exchange import Compute
 from barnabas.security.sasl.scram import ITERATIONS_MIN, salted_password
 from barnabas.security.sasl.scram import MECHANISMS as SCRAM_MECHANISMS
-from barnabas.testing.child import BrokerChild
+from barnabas.testing.running.child import BrokerChild
 from barnabas.wire import messages as m
 from compat_tests.brokers import run_barnabas
 from compat_tests.clients.access import Access

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from barnabas.testing.child import BrokerChild
+from barnabas.testing.running.child import BrokerChild
 from compat_tests.kafka import TOOL_JVM, ZooKeeperProcess, free_port
 from compat_tests.secured import STORE_PASSWORD, Certificates
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from barnabas.storage.checkpoint import read_checkpoint
 from barnabas.storage.osdisk import OsDisk
-from barnabas.testing.processes import resident_bytes_of
+from barnabas.testing.running.processes import resident_bytes_of
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from compat_tests.brokers import BrokerProcess

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from barnabas.testing.processes import peak_resident_bytes_of
+from barnabas.testing.running.processes import peak_resident_bytes_of
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import build_batch

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.testing.child import BrokerChild
+from barnabas.testing.running.child import BrokerChild
 from compat_tests.clients.client import ROOT
 from compat_tests.kafka import free_port
 

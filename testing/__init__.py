@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from barnabas.testing.cluster import LocalCluster
+    from barnabas.testing.cluster.cluster import LocalCluster
     from barnabas.testing.errors import FaultError, FaultMissed, LocalBrokerError
     from barnabas.testing.local import LocalBroker
 
@@ -19,7 +19,7 @@ _MODULES = {
     "FaultMissed": "errors",
     "LocalBroker": "local",
     "LocalBrokerError": "errors",
-    "LocalCluster": "cluster",
+    "LocalCluster": "cluster.cluster",
 }
 
 

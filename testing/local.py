@@ -3,70 +3,39 @@
     with LocalBroker(topics=["letters"]) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-It runs on a daemon thread of its own (`thread.py`), with its data in memory or in a directory (`machine.py`), or as a
-child process (`child.py`). The object keeps its port and its data while brokers on it are stopped, killed and
+It runs on a daemon thread of its own, with its data in memory or in a directory, or as a child process
+(`running/hosts.py`). The object keeps its port and its data while brokers on it are stopped, killed and
 restarted; data in memory are dropped at the end of the `with` block.
 """
 
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from barnabas.testing.arguments import DEFAULTS, HOST, check_count, is_number, properties_of, texts
 from barnabas.testing.asking import create_topic
-from barnabas.testing.child import REASON_CHARACTERS, BrokerChild
 from barnabas.testing.errors import LocalBrokerError, TopicRefused
+from barnabas.testing.running.hosts import ChildHost, Host, ThreadHost
+from barnabas.testing.running.local_kafka import LocalKafka
 from barnabas.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from barnabas.broker.call import Broker
-    from barnabas.testing.clock import BrokerClock
-    from barnabas.testing.disk import LiveDisk
-    from barnabas.testing.faults import Faults
-    from barnabas.testing.groups import Groups
-    from barnabas.testing.interceptor import Interceptor
-    from barnabas.testing.live import Live
-    from barnabas.testing.machine import Snapshot
-    from barnabas.testing.producers import Producers
-    from barnabas.testing.records import StoredRecord
-    from barnabas.testing.requests import RequestLog
-    from barnabas.testing.secured import Secured
+    from barnabas.testing.faults.interceptor import Interceptor
+    from barnabas.testing.looking.groups import Groups
+    from barnabas.testing.looking.live import Live
+    from barnabas.testing.looking.producers import Producers
+    from barnabas.testing.looking.records import StoredRecord
+    from barnabas.testing.running.clock import BrokerClock
+    from barnabas.testing.running.disk import LiveDisk
+    from barnabas.testing.running.machine import Snapshot
+    from barnabas.testing.running.secured import Secured
 
 PORT_MAX = 65_535
 OURS = {"listeners", "advertised.listeners", "log.dir", "log.dirs", "zookeeper.connect"}
 
 
-class _Host(Protocol):
-    """Where brokers live, one after the other."""
-
-    def start(self, port: int) -> int:
-        """Start one and wait until it serves; its port."""
-
-    def stop(self) -> None: ...
-
-    def kill(self) -> None: ...
-
-    def control_port(self, port: int) -> int:
-        """Where requests of this package go, if clients go to `port`."""
-
-    def is_alive(self) -> bool:
-        """Whether the broker that was started has not ended by itself."""
-
-    def interceptor(self) -> "Interceptor":
-        """What is between clients and brokers. LocalBrokerError if they run where nothing can be."""
-
-    def release(self) -> None:
-        """No broker is started again: clear all faults, so that no request is held back."""
-
-    def close(self) -> None:
-        """Remove the data; no broker runs."""
-
-
-class LocalBroker:
+class LocalBroker(LocalKafka):
     """A broker on a free port of 127.0.0.1, from the start of a `with` block to its end.
 
     `data_dir`   where its data are; None: in memory (with `process`, in a temporary directory)
@@ -108,9 +77,7 @@ class LocalBroker:
             raise LocalBrokerError("security: a broker in a process of its own gets its listeners by `config`")
         secured = _secured(security, mechanism, properties)
         self._secured = secured
-        self._host: _Host = (
-            _ChildHost(directory, properties) if process else _ThreadHost(directory, properties, secured)
-        )
+        self._host: Host = ChildHost(directory, properties) if process else ThreadHost(directory, properties, secured)
         self._port = port
         self._started = False
         self._runs = False
@@ -129,28 +96,28 @@ class LocalBroker:
     @property
     def clock(self) -> "BrokerClock":
         """The time of the broker; it outlives restarts. LocalBrokerError with `process`, which has real time."""
-        if not isinstance(self._host, _ThreadHost):
+        if not isinstance(self._host, ThreadHost):
             raise LocalBrokerError("clock: a broker in a process of its own has the time of the operating system")
         return self._host.clock
 
     @property
     def groups(self) -> "Groups":
         """The consumer groups by their ids. LocalBrokerError with `process`."""
-        from barnabas.testing.groups import Groups
+        from barnabas.testing.looking.groups import Groups
 
         return Groups(self._live("groups"))
 
     @property
     def producers(self) -> "Producers":
         """The producers that the broker knows. LocalBrokerError with `process`."""
-        from barnabas.testing.producers import Producers
+        from barnabas.testing.looking.producers import Producers
 
         return Producers(self._live("producers"), self._host.control_port(self._port))
 
     @property
     def disk(self) -> "LiveDisk":
         """The disk, whether a broker runs or not. LocalBrokerError unless the data are in memory."""
-        if not isinstance(self._host, _ThreadHost):
+        if not isinstance(self._host, ThreadHost):
             raise LocalBrokerError("disk: the data are in a directory; only a disk in memory can be harmed")
         return self._host.disk()
 
@@ -176,7 +143,7 @@ class LocalBroker:
         So a disk loses what it has confirmed. Returns how many records were lost. LocalBrokerError with `process`.
         """
         check_count("records", records)
-        if not isinstance(self._host, _ThreadHost):
+        if not isinstance(self._host, ThreadHost):
             raise LocalBrokerError("lose: a broker in a process of its own loses nothing")
         self.kill()
         try:
@@ -198,25 +165,9 @@ class LocalBroker:
         self._check_running()
         create_topic(self._host.control_port(self._port), name, partitions, texts(config))
 
-    @property
-    def faults(self) -> "Faults":
-        """What the broker does wrong to clients; they stay when it is restarted."""
-        self._check_started()
-        interceptor = self._host.interceptor()
-        interceptor.want_pictures()
-        return interceptor.faults
-
-    @property
-    def requests(self) -> "RequestLog":
-        """The requests of clients, from the first use of this on."""
-        self._check_started()
-        log = self._host.interceptor().log
-        log.is_on = True
-        return log
-
     def records(self, topic: str) -> "list[StoredRecord]":
         """What is in the topic, by partition and offset, with what became of transactions."""
-        from barnabas.testing.records import records_of
+        from barnabas.testing.looking.records import records_of
 
         self._check_running()
         return records_of(self._host.control_port(self._port), topic)
@@ -265,18 +216,6 @@ class LocalBroker:
             self._host.close()
             self._secured.close()
 
-    def __enter__(self) -> Self:
-        try:
-            return self if self._runs else self.start()
-        except BaseException:
-            self.close()  # there is no `with` block that would
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _create_first_topics(self) -> None:
         try:
             self._secured.add_user(self._host.control_port(self._port))
@@ -291,21 +230,31 @@ class LocalBroker:
             self.close()
             raise
 
+    @property
+    def _has_begun(self) -> bool:
+        return self._runs
+
+    def _interceptors(self) -> "Sequence[Interceptor]":
+        self._check_started()
+        return [self._host.interceptor()]
+
     def _check_started(self) -> None:
         if not self._started or self._closed:
             raise LocalBrokerError(self._why_not())
 
-    def _memory(self, what: str) -> "_ThreadHost":
+    def _memory(self, what: str) -> "ThreadHost":
         self._check_started()
-        if not isinstance(self._host, _ThreadHost) or not self._host.is_in_memory:
+        if not isinstance(self._host, ThreadHost) or not self._host.is_in_memory:
             raise LocalBrokerError(f"{what}: the data are in a directory, and not in memory")
         return self._host
 
     def _live(self, what: str) -> "Live":
-        if not isinstance(self._host, _ThreadHost):
+        if not isinstance(self._host, ThreadHost):
             raise LocalBrokerError(f"{what}: a broker in a process of its own is reached by its clients only")
+        from barnabas.testing.looking.live import Live
+
         self._check_running()
-        return self._host.live()
+        return Live(self._host.loop, self._host.parts)
 
     def _check_running(self) -> None:
         if not self._runs:
@@ -336,170 +285,9 @@ def _partition_counts(topics: object) -> Mapping[str, int]:
 
 
 def _secured(security: str, mechanism: str, properties: Mapping[str, str]) -> "Secured":
-    from barnabas.testing import secured
+    from barnabas.testing.running import secured
 
     taken = secured.OURS & properties.keys() if security != "PLAINTEXT" else set()
     if taken:
         raise LocalBrokerError(f"{', '.join(sorted(taken))}: with `security` LocalBroker sets this itself")
     return secured.Secured(security, mechanism)
-
-
-class _ThreadHost:
-    """Brokers on threads of this process."""
-
-    def __init__(self, data_dir: Path | None, properties: Mapping[str, str], secured: "Secured") -> None:
-        from barnabas.testing.clock import BrokerClock
-        from barnabas.testing.loop import Loop
-        from barnabas.testing.machine import DirectoryMachine, MemoryMachine
-
-        self._properties = properties
-        self._secured = secured
-        self._control_port = 0
-        self._interceptor: Interceptor | None = None
-        self._loop = Loop()
-        self.clock = BrokerClock(self._loop)
-        now_ms = self.clock.now_ms
-        self._machine = MemoryMachine(now_ms) if data_dir is None else DirectoryMachine(str(data_dir), now_ms)
-
-    def start(self, port: int) -> int:
-        from barnabas.config.live import BrokerConfig
-        from barnabas.config.parse import ConfigError
-        from barnabas.testing.thread import BrokerThread
-
-        where = {**self._secured.properties(port, self._control_port), "log.dirs": self._machine.log_directory}
-        try:
-            config = BrokerConfig({**self._properties, **where})
-        except ConfigError as error:
-            raise LocalBrokerError(str(error)) from error
-        self._thread = BrokerThread(config, self._machine, self.interceptor(), loop=self._loop, clock=self.clock)
-        with self.clock.running():
-            port, *others = self._thread.start()
-        self._control_port = others[0] if others else port
-        return port
-
-    def control_port(self, port: int) -> int:
-        return self._control_port or port
-
-    def live(self) -> "Live":
-        """The broker that runs."""
-        from barnabas.testing.live import Live
-
-        return Live(self._loop, self._parts)
-
-    def is_alive(self) -> bool:
-        return not self._thread.life.ended.done()
-
-    def disk(self) -> "LiveDisk":
-        """The disk of all brokers here."""
-        from barnabas.testing.disk import LiveDisk
-
-        return LiveDisk(self._loop, lambda: self._machine.disk)
-
-    @property
-    def is_in_memory(self) -> bool:
-        """Whether the data are in memory."""
-        from barnabas.testing.machine import MemoryMachine
-
-        return isinstance(self._machine, MemoryMachine)
-
-    def snapshot(self) -> "Snapshot":
-        """The data in memory as they are now."""
-        from barnabas.testing.loop import NoLoop
-        from barnabas.testing.machine import MemoryMachine
-
-        assert isinstance(self._machine, MemoryMachine)
-        try:
-            return self._loop.call(self._machine.snapshot)
-        except NoLoop:
-            return self._machine.snapshot()
-
-    def restore(self, snapshot: "Snapshot") -> None:
-        """Have these data in memory at the next start; no broker runs."""
-        from barnabas.testing.machine import MemoryMachine
-
-        assert isinstance(self._machine, MemoryMachine)
-        self._machine.restore(snapshot)
-
-    def lose(self, topic: str, partition: int, records: int) -> int:
-        """Remove the end of a log; no broker runs."""
-        from barnabas.testing.disk import lose_records
-
-        return lose_records(self._machine.disk, self._machine.log_directory, topic, partition, records)
-
-    def _parts(self) -> "Broker":
-        built = self._thread.life.broker
-        if built is None:
-            raise LocalBrokerError("the broker is not ready")
-        return built
-
-    def stop(self) -> None:
-        with self.clock.running(), self._unless_harmed():
-            self._thread.stop()
-
-    def kill(self) -> None:
-        with self._unless_harmed():
-            self._thread.kill()
-
-    @contextmanager
-    def _unless_harmed(self) -> Iterator[None]:
-        """A broker that ended because the test harmed its disk has ended as the test wants."""
-        try:
-            yield
-        except LocalBrokerError:
-            if not getattr(self._machine.disk, "has_failed", False):
-                raise
-
-    def interceptor(self) -> "Interceptor":
-        """What is between clients and each broker."""
-        from barnabas.testing.interceptor import Interceptor
-
-        if self._interceptor is None:
-            self._interceptor = Interceptor()
-        return self._interceptor
-
-    def release(self) -> None:
-        if self._interceptor is not None:
-            self._interceptor.close()
-
-    def close(self) -> None:
-        from barnabas.testing.thread import forget
-
-        forget(self._machine)
-
-
-class _ChildHost:
-    """Brokers as child processes."""
-
-    def __init__(self, data_dir: Path | None, properties: Mapping[str, str]) -> None:
-        self._scratch = tempfile.TemporaryDirectory(prefix="barnabas-", ignore_cleanup_errors=True)
-        scratch = Path(self._scratch.name)
-        self._child = BrokerChild(data_dir or scratch / "data", properties, scratch / "broker.log")
-
-    def start(self, port: int) -> int:
-        self._child.port = port
-        self._child.start()
-        return self._child.port
-
-    def stop(self) -> None:
-        status = self._child.stop()
-        if status != 0:
-            raise LocalBrokerError(
-                f"the broker ended with status {status}:\n{self._child.log_text()[-REASON_CHARACTERS:]}"
-            )
-
-    def kill(self) -> None:
-        self._child.kill()
-
-    def control_port(self, port: int) -> int:
-        return port
-
-    def is_alive(self) -> bool:
-        return self._child.is_running()
-
-    def interceptor(self) -> "Interceptor":
-        raise LocalBrokerError("a broker in a process of its own has no faults and no request log: leave out `process`")
-
-    def release(self) -> None: ...
-
-    def close(self) -> None:
-        self._scratch.cleanup()

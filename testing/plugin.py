@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
     from types import ModuleType
 
-    from barnabas.testing.clock import BrokerClock
-    from barnabas.testing.cluster import LocalCluster
-    from barnabas.testing.faults import Faults
+    from barnabas.testing.cluster.cluster import LocalCluster
+    from barnabas.testing.faults.faults import Faults
+    from barnabas.testing.faults.requests import RequestLog
     from barnabas.testing.local import LocalBroker
-    from barnabas.testing.requests import RequestLog
+    from barnabas.testing.running.clock import BrokerClock
 
 # What a failing test shows of the broker; kept with the test, for the broker serves the next one.
 _SECTION = pytest.StashKey[str]()
@@ -91,7 +91,7 @@ def barnabas_clock(barnabas_broker: "LocalBroker") -> "Iterator[BrokerClock]":
 
 @pytest.fixture(scope="session")
 def _barnabas_cluster_of_the_run() -> "Iterator[LocalCluster]":
-    from barnabas.testing.cluster import LocalCluster
+    from barnabas.testing.cluster.cluster import LocalCluster
 
     with LocalCluster(3) as cluster:
         yield cluster

@@ -49,6 +49,7 @@ ROOMS = {
     "replication": (["replicas"], ["logs"]),
     "security": (["secured"], ["sasl"], ["settings"], ["tls", "acls"], ["names"]),
     "controller": (["controller"], ["handlers"], ["context"], ["admin", "decide"], ["image"], ["store"]),
+    "testing": (["local", "crashes"], ["simulation"], ["cluster"], ["looking"], ["running"], ["faults"], ["asking"]),
 }
 # Files that are in no subfolder, or in another room than the others of their folder. All others that are in no
 # subfolder are in the last room named here.
@@ -65,10 +66,11 @@ ROOM_OF_FILE = {
     },
     "security": {"secured": "secured", "zookeeper": "secured", "listener_security": "settings"},
     "controller": {"candidate": "controller", "controller": "controller"},
+    "testing": {"local": "local", "plugin": "local"},
     # Groups of every kind have offsets, so these files know nothing of one kind.
     "coordinators": {"groups.offsets": "offsets", "groups.ports": "offsets", "groups.records": "offsets"},
 }
-ROOM_OF_OTHER_FILES = {"controller": "context", "replication": "replicas", "security": "names"}
+ROOM_OF_OTHER_FILES = {"controller": "context", "replication": "replicas", "security": "names", "testing": "asking"}
 
 # A file's ring is in its head, the first paragraph of its docstring: "(pure)", "(shell)" or "(edge)". Where that says
 # nothing the `__init__.py` of its folder does, or of the one above; else the file is of the shell.

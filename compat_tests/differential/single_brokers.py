@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from barnabas.config.live import BrokerConfig
-from barnabas.testing.machine import MemoryMachine
-from barnabas.testing.thread import BrokerThread, forget
+from barnabas.testing.running.machine import MemoryMachine
+from barnabas.testing.running.thread import BrokerThread, forget
 from compat_tests.brokers import BrokerProcess
 from compat_tests.differential.side import Side
 from compat_tests.kafka import SINGLE_BROKER, KafkaProcess, free_port

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from barnabas.testing import LocalCluster
-from barnabas.testing.faults import Fault
+from barnabas.testing.faults.faults import Fault
 from compat_tests.faults.faults import GROUP, TOPIC
 
 BEGIN_SECONDS = 30.0  # until the client sends the request

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from barnabas.testing.faults import Fault, Faults
+from barnabas.testing.faults.faults import Fault, Faults
 
 TOPIC = "letters"  # that the programs write to
 GROUP = "readers"  # and read through

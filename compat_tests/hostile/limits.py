@@ -9,7 +9,7 @@ import tempfile
 import time
 from typing import NamedTuple
 
-from barnabas.testing.processes import forget_peak_of, peak_resident_bytes_of, resident_bytes_of
+from barnabas.testing.running.processes import forget_peak_of, peak_resident_bytes_of, resident_bytes_of
 from compat_tests.hostile.exhaust import LIMITS
 from compat_tests.hostile.process import MIB, WatchedBroker, percentile
 from compat_tests.hostile.served import PARTIES

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from barnabas.testing.processes import forget_peak_of, peak_resident_bytes_of, resident_bytes_of
+from barnabas.testing.running.processes import forget_peak_of, peak_resident_bytes_of, resident_bytes_of
 from compat_tests.hostile.logins import ATTACKS, CASES, PLAINTEXT, WITH_TLS, silent_handshake
 from compat_tests.hostile.process import MIB, Bystander, SecuredWatchedBroker, percentile
 from compat_tests.hostile.table import STEP_MS_MAX

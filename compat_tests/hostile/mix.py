@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 
-from barnabas.testing.processes import cpu_seconds_of, forget_peak_of, peak_resident_bytes_of, resident_bytes_of
+from barnabas.testing.running.processes import cpu_seconds_of, forget_peak_of, peak_resident_bytes_of, resident_bytes_of
 from compat_tests.hostile.attacks import ATTACKS
 from compat_tests.hostile.process import MIB, WatchedBroker
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Self
 
-from barnabas.testing.child import BrokerChild
+from barnabas.testing.running.child import BrokerChild
 from compat_tests.brokers import BrokerProcess
 from compat_tests.hostile.logins import ALL, PLAINTEXT, SCRAM, WITH_LOGIN, Target
 from compat_tests.secured import PASSWORD, USER, Certificates, SecuredBroker, create_scram_user, jaas

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.testing.processes import forget_peak_of, peak_resident_bytes_of, resident_bytes_of
+from barnabas.testing.running.processes import forget_peak_of, peak_resident_bytes_of, resident_bytes_of
 from compat_tests.hostile import login_fuzz
 from compat_tests.hostile.bystander import trip
 from compat_tests.hostile.logins import ATTACKS, CASES, PLAINTEXT, WITH_TLS, silent_handshake

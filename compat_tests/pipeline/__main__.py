@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from barnabas.testing.processes import cpu_seconds_of
+from barnabas.testing.running.processes import cpu_seconds_of
 from compat_tests.brokers import BrokerProcess
 from compat_tests.kafka import KafkaProcess
 from compat_tests.pipeline import letters

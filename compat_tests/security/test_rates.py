@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from barnabas.security.sasl.client import Credentials
-from barnabas.testing.processes import cpu_seconds_of
+from barnabas.testing.running.processes import cpu_seconds_of
 from barnabas.wire import messages as m
 from compat_tests.differential.asking import metadata, new_topic
 from compat_tests.differential.asking_clusters import create, delete, more_partitions

@@ -17,7 +17,7 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from barnabas.testing.processes import cpu_seconds_of
+from barnabas.testing.running.processes import cpu_seconds_of
 from compat_tests.spark.place import Place
 from compat_tests.spark.scripts import CLUSTER_SCRIPTS, SCRIPTS, Script
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.testing.interceptor import Interceptor
+from barnabas.testing.faults.interceptor import Interceptor
 from barnabas.wire import messages as m
 from tests.broker.harness import Machine
 

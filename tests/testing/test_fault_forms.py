@@ -5,9 +5,9 @@ import subprocess
 
 import pytest
 
-from barnabas.testing.fault_names import ApiName, ErrorName, Release
-from barnabas.testing.fault_rows import LAYOUTS
-from barnabas.testing.kafka_releases import RELEASES, newest_versions
+from barnabas.testing.faults.kafka_releases import RELEASES, newest_versions
+from barnabas.testing.faults.names import ApiName, ErrorName, Release
+from barnabas.testing.faults.rows import LAYOUTS
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS, served_apis
 from barnabas.wire.errors import ErrorCode

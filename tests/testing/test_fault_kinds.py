@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.testing.kafka_releases import newest_versions
+from barnabas.testing.faults.kafka_releases import newest_versions
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import is_intact

@@ -2,8 +2,8 @@
 
 import pytest
 
-from barnabas.testing.fault_rows import LAYOUTS
-from barnabas.testing.row_cuts import layout_for, split, subjects_of
+from barnabas.testing.faults.row_cuts import layout_for, split, subjects_of
+from barnabas.testing.faults.rows import LAYOUTS
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS
 from barnabas.wire.errors import ErrorCode

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 import pytest
 
 from barnabas.config.live import BrokerConfig
-from barnabas.testing.child import BrokerChild
 from barnabas.testing.errors import LocalBrokerError
 from barnabas.testing.local import LocalBroker
-from barnabas.testing.machine import MemoryMachine
-from barnabas.testing.thread import BrokerThread
+from barnabas.testing.running.child import BrokerChild
+from barnabas.testing.running.machine import MemoryMachine
+from barnabas.testing.running.thread import BrokerThread
 
 
 class SlowMachine(MemoryMachine):
@@ -92,7 +92,7 @@ class DeafChild(BrokerChild):
 
 
 def test_a_child_process_that_does_not_end_is_killed_and_the_error_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("barnabas.testing.child.END_SECONDS", 0.2)
+    monkeypatch.setattr("barnabas.testing.running.child.END_SECONDS", 0.2)
     child = DeafChild(tmp_path / "data", {}, tmp_path / "log").start()
     process = child._process
     with pytest.raises(LocalBrokerError, match=r"has not ended within 0\.2 s"):

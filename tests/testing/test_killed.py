@@ -57,10 +57,10 @@ def kill_with(broker, request, client):
         stands.set()
         may_go_on.wait(10)
 
-    host._loop.tell(lambda: trio.lowlevel.spawn_system_task(stand))
+    host.loop.tell(lambda: trio.lowlevel.spawn_system_task(stand))
     stands.wait(10)
     client.send_request(request)
-    host._loop.tell(host._thread.life.die)
+    host.loop.tell(host._thread.life.die)
     may_go_on.set()
     broker.kill()
 

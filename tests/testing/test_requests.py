@@ -3,7 +3,7 @@
 import pytest
 
 from barnabas.testing.errors import FaultError, FaultMissed
-from barnabas.testing.requests import RequestLog
+from barnabas.testing.faults.requests import RequestLog
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.requests import batch_of, idempotent

@@ -11,7 +11,7 @@ from barnabas.coordinators.groups.classic.descriptions import UNKNOWN_GROUP, Des
 from barnabas.coordinators.groups.classic.events import LeavingMember
 from barnabas.coordinators.groups.classic.state import GroupState
 from barnabas.testing.errors import LocalBrokerError
-from barnabas.testing.live import SECONDS, Live, wait_until
+from barnabas.testing.looking.live import SECONDS, Live, wait_until
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import GROUP_TOPIC
 

@@ -1,7 +1,7 @@
 """`Faults`: what a test has its broker do wrong to clients (edge).
 
 The test calls it from its own thread. The broker's loop asks it about each request (`choose`), and what it answers is
-carried out there (`fault_kinds.py`). A lock is between the two; neither holds it for longer than a look.
+carried out there (`kinds.py`). A lock is between the two; neither holds it for longer than a look.
 
     with LocalBroker(topics=["orders"]) as broker:
         lost = broker.faults.drop("Produce", "after", topic="orders", times=1)
@@ -17,15 +17,15 @@ from types import TracebackType
 from typing import Literal, NamedTuple, Self, Unpack
 
 from barnabas.broker.interception import Caller
-from barnabas.testing import fault_kinds as kinds
 from barnabas.testing.errors import FaultError, FaultMissed
-from barnabas.testing.fault_kinds import Act, Response
-from barnabas.testing.fault_matching import Filter, Match, Matchers, api_key_of, error_of, filter_of
-from barnabas.testing.fault_names import ApiName, ErrorName, Release
-from barnabas.testing.kafka_releases import newest_versions
-from barnabas.testing.removal import Removal
-from barnabas.testing.request_entries import Entry, subjects_text
-from barnabas.testing.row_cuts import TopicName
+from barnabas.testing.faults import kinds
+from barnabas.testing.faults.entries import Entry, subjects_text
+from barnabas.testing.faults.kafka_releases import newest_versions
+from barnabas.testing.faults.kinds import Act, Response
+from barnabas.testing.faults.matching import Filter, Match, Matchers, api_key_of, error_of, filter_of
+from barnabas.testing.faults.names import ApiName, ErrorName, Release
+from barnabas.testing.faults.removal import Removal
+from barnabas.testing.faults.row_cuts import TopicName
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS, Api
 from barnabas.wire.errors import ErrorCode

@@ -10,8 +10,8 @@ from barnabas.broker.call import Broker
 from barnabas.broker.serve import MISCONFIGURED, UNFIT_ENVIRONMENT, Serving, serve
 from barnabas.config.live import BrokerConfig
 from barnabas.testing.errors import LocalBrokerError
-from barnabas.testing.interceptor import Interceptor
-from barnabas.testing.machine import Machine
+from barnabas.testing.faults.interceptor import Interceptor
+from barnabas.testing.running.machine import Machine
 from barnabas.world.net import Net, OsNet, SocketBuffers
 from barnabas.world.world import World
 

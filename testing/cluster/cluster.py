@@ -9,23 +9,23 @@ They have a listener for clients and one for each other (`network.py`). Each has
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Literal, Self
 
 from barnabas.testing.arguments import DEFAULTS, check_count, is_number, properties_of, texts
 from barnabas.testing.asking import create_topic, elect_preferred, find_coordinator, prefer
-from barnabas.testing.cluster_loop import ClusterLoop
+from barnabas.testing.cluster.cluster_loop import ClusterLoop
+from barnabas.testing.cluster.member import ClusterBroker
+from barnabas.testing.cluster.network import CLIENTS, STORE, Party
 from barnabas.testing.errors import LocalBrokerError, TopicRefused
-from barnabas.testing.faults import Faults
-from barnabas.testing.live import PACE_SECONDS, SECONDS, wait_until
-from barnabas.testing.member import ClusterBroker
-from barnabas.testing.network import CLIENTS, STORE, Party
-from barnabas.testing.requests import RequestLog
+from barnabas.testing.faults.interceptor import Interceptor
+from barnabas.testing.looking.live import PACE_SECONDS, SECONDS, wait_until
+from barnabas.testing.running.local_kafka import LocalKafka
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.world.metadata import PartitionInfo
@@ -50,7 +50,7 @@ TopicPartitions = Mapping[tuple[str, int], int]
 Replicas = Mapping[tuple[str, int], Iterable[int]]
 
 
-class LocalCluster:
+class LocalCluster(LocalKafka):
     """`size` brokers with the ids 1, 2, 3 …, on free ports of 127.0.0.1.
 
     `size`       how many brokers
@@ -93,21 +93,6 @@ class LocalCluster:
         self._check_open()
         return ",".join(broker.bootstrap_servers for broker in self._loop.brokers.values())
 
-    @property
-    def faults(self) -> Faults:
-        """What the brokers do wrong to clients."""
-        self._check_open()
-        for broker in self.brokers.values():
-            broker.interceptor.want_pictures()
-        return self._loop.faults
-
-    @property
-    def requests(self) -> RequestLog:
-        """The requests of clients to all brokers, from the first use of this on."""
-        self._check_open()
-        self._loop.log.is_on = True
-        return self._loop.log
-
     # -- start and end
 
     def start(self, broker_id: int | None = None) -> Self:
@@ -149,18 +134,6 @@ class LocalCluster:
         if not self._closed:
             self._closed = True
             self._loop.close()
-
-    def __enter__(self) -> Self:
-        try:
-            return self if self._started else self.start()
-        except BaseException:
-            self.close()  # there is no `with` block that would
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     # -- what is so
 
@@ -482,6 +455,14 @@ class LocalCluster:
         wait_until(demand, SECONDS, what)
         if answers[-1] not in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
             raise LocalBrokerError(f"{what}: {answers[-1].name}")
+
+    @property
+    def _has_begun(self) -> bool:
+        return self._started
+
+    def _interceptors(self) -> Sequence[Interceptor]:
+        self._check_open()
+        return [broker.interceptor for broker in self._loop.brokers.values()]
 
     def _check_open(self) -> None:
         self._check_not_closed()

@@ -13,9 +13,9 @@ import trio
 from barnabas.broker.interception import Caller, Dropped, Handle
 from barnabas.broker.server.dispatch import refused
 from barnabas.storage.disk import FileSlice
-from barnabas.testing.fault_matching import Match
-from barnabas.testing.removal import Removal
-from barnabas.testing.row_cuts import TopicName, copied, refused_like, refused_rows, with_rows, without_rows
+from barnabas.testing.faults.matching import Match
+from barnabas.testing.faults.removal import Removal
+from barnabas.testing.faults.row_cuts import TopicName, copied, refused_like, refused_rows, with_rows, without_rows
 from barnabas.wire import messages as m
 from barnabas.wire.apis import API_VERSIONS_KEY, APIS
 from barnabas.wire.errors import ErrorCode, ProtocolViolation

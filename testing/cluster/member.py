@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, TypeVar
 from barnabas.config.live import BrokerConfig
 from barnabas.config.parse import ConfigError
 from barnabas.testing.arguments import HOST
-from barnabas.testing.clock import BrokerClock
-from barnabas.testing.disk import LiveDisk, lose_records
+from barnabas.testing.cluster.network import ClusterNet, Links
 from barnabas.testing.errors import LocalBrokerError
-from barnabas.testing.groups import Groups
-from barnabas.testing.interceptor import Interceptor
-from barnabas.testing.life import BrokerLife
-from barnabas.testing.live import SECONDS, Live
-from barnabas.testing.loop import Loop
-from barnabas.testing.machine import Machine
-from barnabas.testing.network import ClusterNet, Links
-from barnabas.testing.producers import Producers
-from barnabas.testing.thread import END_SECONDS, START_SECONDS
+from barnabas.testing.faults.interceptor import Interceptor
+from barnabas.testing.looking.groups import Groups
+from barnabas.testing.looking.live import SECONDS, Live
+from barnabas.testing.looking.producers import Producers
+from barnabas.testing.running.clock import BrokerClock
+from barnabas.testing.running.disk import LiveDisk, lose_records
+from barnabas.testing.running.life import BrokerLife
+from barnabas.testing.running.loop import Loop
+from barnabas.testing.running.machine import Machine
+from barnabas.testing.running.thread import END_SECONDS, START_SECONDS
 from barnabas.world.net import SocketBuffers
 
 if TYPE_CHECKING:

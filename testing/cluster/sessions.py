@@ -13,7 +13,7 @@ import trio
 
 from barnabas.controller.store.sqlitestore import SqliteDatabase, SqliteStore
 from barnabas.controller.store.store import Item, MetadataStore, Outcome, Stat, Watch
-from barnabas.testing.network import STORE, Links
+from barnabas.testing.cluster.network import STORE, Links
 from barnabas.world.world import StoreConfig
 
 Answer = TypeVar("Answer")

@@ -1,13 +1,13 @@
 """Requests and responses are cut by their rows, and put together again (pure).
 
-By a `Layout` (`fault_rows.py`) a request is split into the rows that are wanted and the others, a response loses rows,
+By a `Layout` (`rows.py`) a request is split into the rows that are wanted and the others, a response loses rows,
 and the rows of two responses are joined below the same topic.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from barnabas.testing.fault_rows import LAYOUTS, Layout, Level
+from barnabas.testing.faults.rows import LAYOUTS, Layout, Level
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS
 from barnabas.wire.errors import ErrorCode

@@ -110,7 +110,7 @@ class Secured:
         from pathlib import Path
         from tempfile import TemporaryDirectory
 
-        from barnabas.testing.certificates import make_certificates
+        from barnabas.testing.running.certificates import make_certificates
 
         made = make_certificates(HOST, "localhost")
         self._directory = TemporaryDirectory(prefix="barnabas-", ignore_cleanup_errors=True)

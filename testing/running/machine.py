@@ -17,8 +17,8 @@ from barnabas.controller.store.sqlitestore import IN_MEMORY, SqliteDatabase, ope
 from barnabas.controller.store.store import MetadataStore
 from barnabas.storage.disk import Disk, InThread
 from barnabas.storage.osdisk import OsDisk
-from barnabas.testing.disk import HarmedDisk
 from barnabas.testing.errors import LocalBrokerError
+from barnabas.testing.running.disk import HarmedDisk
 from barnabas.world.net import Net
 from barnabas.world.world import REQUEST_THREADS, OpenStore, StoreConfig, World, real_world, run_inline, wall_clock_ms
 

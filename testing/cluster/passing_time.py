@@ -8,7 +8,7 @@ are frozen or cut off: for all others these times begin after the jump.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from barnabas.testing.network import Links
+from barnabas.testing.cluster.network import Links
 
 if TYPE_CHECKING:
     from barnabas.broker.call import Broker

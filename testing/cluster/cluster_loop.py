@@ -14,19 +14,19 @@ from barnabas.controller.store.sqlitestore import IN_MEMORY, open_sqlite_databas
 from barnabas.controller.store.store import MetadataStore, StoreError
 from barnabas.replication.logs.directory import EMBEDDED_STORE_FILE
 from barnabas.storage.disk import InThread
-from barnabas.testing.clock import BrokerClock
+from barnabas.testing.cluster.member import ClusterBroker
+from barnabas.testing.cluster.network import Links
+from barnabas.testing.cluster.passing_time import spare_the_living
+from barnabas.testing.cluster.sessions import ClusterStore
 from barnabas.testing.errors import LocalBrokerError
-from barnabas.testing.faults import Faults
-from barnabas.testing.interceptor import Interceptor
-from barnabas.testing.life import BrokerLife
-from barnabas.testing.loop import Loop
-from barnabas.testing.machine import DirectoryMachine, Machine, MemoryMachine, in_threads
-from barnabas.testing.member import ClusterBroker
-from barnabas.testing.network import Links
-from barnabas.testing.passing_time import spare_the_living
-from barnabas.testing.requests import RequestLog
-from barnabas.testing.sessions import ClusterStore
-from barnabas.testing.thread import END_SECONDS, START_SECONDS, LoopThread
+from barnabas.testing.faults.faults import Faults
+from barnabas.testing.faults.interceptor import Interceptor
+from barnabas.testing.faults.requests import RequestLog
+from barnabas.testing.running.clock import BrokerClock
+from barnabas.testing.running.life import BrokerLife
+from barnabas.testing.running.loop import Loop
+from barnabas.testing.running.machine import DirectoryMachine, Machine, MemoryMachine, in_threads
+from barnabas.testing.running.thread import END_SECONDS, START_SECONDS, LoopThread
 from barnabas.world.world import StoreConfig, run_inline
 
 Result = TypeVar("Result")

@@ -12,12 +12,12 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from barnabas.config.live import BrokerConfig
-from barnabas.testing.clock import BrokerClock
 from barnabas.testing.errors import LocalBrokerError
-from barnabas.testing.interceptor import Interceptor
-from barnabas.testing.life import BrokerLife
-from barnabas.testing.loop import Loop
-from barnabas.testing.machine import Machine
+from barnabas.testing.faults.interceptor import Interceptor
+from barnabas.testing.running.clock import BrokerClock
+from barnabas.testing.running.life import BrokerLife
+from barnabas.testing.running.loop import Loop
+from barnabas.testing.running.machine import Machine
 
 START_SECONDS = 30.0
 GIVE_UP_SECONDS = 5.0

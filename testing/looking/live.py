@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from barnabas.testing.errors import LocalBrokerError
-from barnabas.testing.loop import Loop
+from barnabas.testing.running.loop import Loop
 
 if TYPE_CHECKING:
     from barnabas.broker.call import Broker

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import trio
 
 from barnabas.testing.errors import LocalBrokerError
-from barnabas.testing.loop import Loop, NoLoop
+from barnabas.testing.running.loop import Loop, NoLoop
 
 NS = 1_000_000_000
 MS_NS = 1_000_000

@@ -13,7 +13,7 @@ from barnabas.replication.logs.directory import CLEAN_SHUTDOWN_MARKER
 from barnabas.storage.disk import Disk, join
 from barnabas.storage.memdisk import UNLIMITED_BYTES, DiskFault, MemDisk
 from barnabas.testing.errors import LocalBrokerError
-from barnabas.testing.loop import Loop, NoLoop
+from barnabas.testing.running.loop import Loop, NoLoop
 from barnabas.wire.records import read_batch_header, walk_entries
 
 CHANGES = frozenset({"write", "sync", "truncate", "rename", "replace_file"})

@@ -13,9 +13,9 @@ from barnabas.broker.interception import Caller, Handle
 from barnabas.wire.messages import Message
 
 if TYPE_CHECKING:
-    from barnabas.testing.faults import Faults
-    from barnabas.testing.intercepting import Intercepting
-    from barnabas.testing.requests import RequestLog
+    from barnabas.testing.faults.faults import Faults
+    from barnabas.testing.faults.intercepting import Intercepting
+    from barnabas.testing.faults.requests import RequestLog
 
 
 class Interceptor:
@@ -68,7 +68,7 @@ class Interceptor:
             self._inner.close()
 
     def _make(self, faults: "Faults | None", log: "RequestLog | None") -> "Intercepting":
-        from barnabas.testing.intercepting import Intercepting
+        from barnabas.testing.faults.intercepting import Intercepting
 
         made = Intercepting(faults, log)
         if self._broker is not None:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 from barnabas.broker.interception import Caller
 from barnabas.testing.errors import FaultMissed
-from barnabas.testing.fault_matching import api_key_of
-from barnabas.testing.request_entries import Entry
+from barnabas.testing.faults.entries import Entry
+from barnabas.testing.faults.matching import api_key_of
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS, Api
 

@@ -14,11 +14,11 @@ from barnabas.broker.call import Broker, Call
 from barnabas.broker.interception import Caller, Dropped, Handle
 from barnabas.broker.server.dispatch import answer, refused
 from barnabas.testing.asking import CLIENT_ID
-from barnabas.testing.fault_kinds import Occasion, Response, sessionless
-from barnabas.testing.fault_matching import is_of_broker
-from barnabas.testing.faults import Choice, Faults
-from barnabas.testing.request_entries import Entry
-from barnabas.testing.requests import RequestLog
+from barnabas.testing.faults.entries import Entry
+from barnabas.testing.faults.faults import Choice, Faults
+from barnabas.testing.faults.kinds import Occasion, Response, sessionless
+from barnabas.testing.faults.matching import is_of_broker
+from barnabas.testing.faults.requests import RequestLog
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS
 from barnabas.wire.errors import ErrorCode, ProtocolViolation

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.testing.asking import ask
 from barnabas.testing.errors import LocalBrokerError
-from barnabas.testing.live import SECONDS, Live, wait_until
+from barnabas.testing.looking.live import SECONDS, Live, wait_until
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 

@@ -10,8 +10,8 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 from barnabas.broker.interception import Caller
-from barnabas.testing.fault_rows import LAYOUTS
-from barnabas.testing.row_cuts import FIELDS
+from barnabas.testing.faults.row_cuts import FIELDS
+from barnabas.testing.faults.rows import LAYOUTS
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS
 from barnabas.wire.errors import error_name

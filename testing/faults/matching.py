@@ -7,8 +7,8 @@ from typing import NamedTuple, TypedDict
 
 from barnabas.broker.interception import Caller
 from barnabas.testing.errors import FaultError
-from barnabas.testing.fault_rows import Layout
-from barnabas.testing.row_cuts import Split, TopicName, layout_for, name_in, split, subjects_of
+from barnabas.testing.faults.row_cuts import Split, TopicName, layout_for, name_in, split, subjects_of
+from barnabas.testing.faults.rows import Layout
 from barnabas.wire import messages as m
 from barnabas.wire.apis import API_VERSIONS_KEY, APIS, Api
 from barnabas.wire.errors import ErrorCode

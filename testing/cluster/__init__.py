@@ -1,0 +1,1 @@
+"""Several brokers of a test, with the links between them. See `cluster.py`."""
