@@ -29,6 +29,7 @@ from barnabas.broker.cluster.deleted_topics import (
 from barnabas.broker.cluster.dynamic_config import BrokerConfigs
 from barnabas.broker.cluster.identity import IdentityConflict, settle_identity
 from barnabas.broker.interception import Interception
+from barnabas.broker.life import BrokerState, Life
 from barnabas.broker.logins import secured_listeners, token_secret
 from barnabas.broker.server.connection import serve_connection
 from barnabas.broker.server.connections import Connections
@@ -91,6 +92,7 @@ class _Callers(NamedTuple):
 
     on_built: Callable[[Broker], None]
     interception: Interception | None
+    life: Life
 
 
 async def serve(
@@ -101,22 +103,27 @@ async def serve(
     task_status: TaskStatus,
     on_built: Callable[[Broker], None] = lambda broker: None,
     interception: Interception | None = None,
+    life: Life | None = None,
 ) -> None:
     """Run one broker until `stop` is set, or a part of it fails for good.
 
     `on_built` gets the live parts when they are made, before any of them runs. `interception`, in tests, is asked about
-    each request of a client.
+    each request of a client. `life` is kept up to date.
 
     Raises what prevented the start or ended the broker: MISCONFIGURED, UNFIT_ENVIRONMENT, OSError; anything else is a
     bug.
     """
+    life = life or Life()
+    life.state = BrokerState.STARTING
     try:
-        await _serve(config, world, stop, task_status, _Callers(on_built, interception))
+        await _serve(config, world, stop, task_status, _Callers(on_built, interception, life))
     # The caller's cancellation must reach Trio.
     except* trio.Cancelled:
         raise
     except* Exception as failures:
         raise _first_cause(failures) from None
+    finally:
+        life.state = BrokerState.NOT_RUNNING
 
 
 def _first_cause(failures: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -148,6 +155,7 @@ async def _serve(
         # Before logs are read, which may take long: what is wrong here is to be corrected by hand.
         secured = await secured_listeners(config, world)
         topic_configs = TopicConfigs(config, store)
+        callers.life.state = BrokerState.RECOVERY
         await _load_logs(logs, identity, store, broker_configs, topic_configs)
         configs = Configs(broker_configs, topic_configs, secured)
         broker = build(config, world, identity, store, logs, flusher, configs, callers.interception)
@@ -160,6 +168,7 @@ async def _serve(
             (TRANSACTION_TOPIC, broker.transactions.placement),
         ):
             placement.expect_partitions(await in_a_session(store, partial(partition_count, store, topic)))
+        callers.life.broker = broker
         callers.on_built(broker)
 
         # Bound before the registration, so that a taken port fails the start and port 0 can be advertised. Connections
@@ -208,7 +217,7 @@ async def _serve(
             forget_deleted = partial(forget_deleted_topics, store, broker.metadata, broker.replicas)
             background.start_soon(kept_up, logger, "the search for deleted topics", forget_deleted)
             background.start_soon(kept_up, logger, "the report of shortages", partial(_report_shortages, broker))
-            await _serve_connections(broker, listeners, advertised, stop, task_status)
+            await _serve_connections(broker, listeners, advertised, stop, task_status, callers.life)
 
             # The background ends last: requests that are answered during the stop need the flusher,
             # the coordinator and the others.
@@ -435,6 +444,7 @@ async def _serve_connections(
     advertised: tuple[Endpoint, ...],
     stop: trio.Event,
     task_status: TaskStatus,
+    life: Life,
 ) -> None:
     """Accept and serve connections until `stop` is set; then hand over leadership, and end within STOP_SECONDS."""
     connections = Connections(broker.config, broker.world.memory_bytes)
@@ -456,13 +466,16 @@ async def _serve_connections(
             accepting.start_soon(kept_up, logger, "the check of connections", connections.sweep)
             with trio.move_on_after(SETTLE_SECONDS):
                 await broker.metadata.is_complete.wait()
+            life.state = BrokerState.RUNNING
             task_status.started(Serving(_ready_line(broker, advertised), load, broker.broker_id, advertised))
             with _watched() if broker.world.watches_steps else nullcontext():
                 await stop.wait()
+                life.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
 
                 # Connections are still served meanwhile: clients are redirected to the new leaders, not refused.
                 await controlled_shutdown(broker.config, broker.metadata, broker.replicas, broker.controller_peer)
             accepting.cancel_scope.cancel()
+        life.state = BrokerState.SHUTTING_DOWN
         for listener in listeners.values():
             listener.close()
         accepted.cancel_scope.deadline = trio.current_time() + STOP_SECONDS

@@ -105,6 +105,7 @@ class BrokerAttributes:
     num_network_threads: int
     num_io_threads: int
     background_threads: int
+    barnabas_http_listener: str
     request_timeout_ms: int
     unstable_api_versions_enable: bool
     unstable_feature_versions_enable: bool

@@ -13,6 +13,7 @@ Value = bool | int | float | str | tuple[str, ...] | None
 
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
+PORT_MAX = 65535
 DOUBLE_MAX = 1.7976931348623157e308
 
 
@@ -123,6 +124,27 @@ class NonEmpty:
 
     def complaint(self, value: Value) -> Complaint | None:
         return Complaint("", "String must be non-empty") if value == "" else None
+
+
+class HostPort:
+    """An address to listen at; an empty text is none."""
+
+    def describe(self) -> str:
+        return "host:port, or nothing"
+
+    def complaint(self, value: Value) -> Complaint | None:
+        assert isinstance(value, str)
+        if not value or parse_host_port(value) is not None:
+            return None
+        return Complaint(value, "Value must be host:port, with an IPv6 address in brackets and a port up to 65535")
+
+
+def parse_host_port(text: str) -> tuple[str, int] | None:
+    """("::1", 9644) of "[::1]:9644"; None if it is no such text. The host may be empty: every interface."""
+    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^\s:\[\]/]*)):([0-9]{1,5})", text)
+    if match is None or int(match[3]) > PORT_MAX:
+        return None
+    return match[1] or match[2] or "", int(match[3])
 
 
 class KafkaVersion:

@@ -25,6 +25,8 @@ PACKAGES = {
         *("wire", "storage", "controller", "config", "world"),
         *("security", "replication", "coordinators", "client"),
     },
+    "console": {"config", "world", "broker"},
+    "cli": {"wire", "storage", "controller", "config", "world", "broker", "console"},
     "testing": {
         *("wire", "storage", "controller", "config", "world"),
         *("security", "replication", "coordinators", "client", "broker"),
@@ -35,7 +37,6 @@ PACKAGES = {
 # From the top down. A room imports rooms that stand on a line below its own.
 ROOMS = {
     "broker": (
-        ["cli"],
         ["process"],
         ["serve"],
         ["server"],
@@ -55,13 +56,12 @@ ROOMS = {
 # subfolder are in the last room named here.
 ROOM_OF_FILE = {
     "broker": {
-        "__main__": "cli",
-        "cli": "cli",
         "serve": "serve",
         "build": "serve",
         "logins": "serve",
         "call": "call",
         "interception": "call",
+        "life": "call",
         "repeats": "call",
     },
     "security": {"secured": "secured", "zookeeper": "secured", "listener_security": "settings"},

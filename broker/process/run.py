@@ -9,18 +9,20 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import NamedTuple
 
 import trio
 
 from barnabas.broker.call import Broker
+from barnabas.broker.life import Life
 from barnabas.broker.logins import zookeeper_access
 from barnabas.broker.process.heap import freeze_heap, keep_small, share_one_heap
 from barnabas.broker.serve import MISCONFIGURED, UNFIT_ENVIRONMENT, Serving, serve
 from barnabas.config.live import BrokerConfig
 from barnabas.world.net import OsNet, SocketBuffers
-from barnabas.world.world import in_worker_thread, real_world
+from barnabas.world.world import World, in_worker_thread, real_world
 
 logger = logging.getLogger(__name__)
 
@@ -39,11 +41,24 @@ class Failure(NamedTuple):
     misconfigured: bool
 
 
+class Beside(NamedTuple):
+    """What is served beside Kafka's protocol; handed in, because it stands above the broker.
+
+    `open(life, world)` binds an address, or raises OSError, and returns what serves there until it is cancelled. If it
+    `is_required`, that comes before the start of the broker, so that it can say how far the start is, and a failure
+    ends the start. Otherwise it comes after the start, and a failure is a warning.
+    """
+
+    open: Callable[[Life, World], Awaitable[Callable[[], Awaitable[None]]]]
+    is_required: bool
+
+
 class ReadyReport:
     """Trio's task status: `started` is called once, when the broker serves."""
 
     def __init__(self, print_line: Callable[[str], None]) -> None:
         self.is_ready = False
+        self.begin: Callable[[], object] = lambda: None  # what waits for the broker to be ready
         self._print_line = print_line
 
     def started(self, value: Serving) -> None:
@@ -54,9 +69,10 @@ class ReadyReport:
         # This is a system task, because it belongs to the process: it ends with Trio, not with the
         # broker's nurseries.
         trio.lowlevel.spawn_system_task(keep_small, value.load)
+        self.begin()
 
 
-def run_broker(config: BrokerConfig, print_line: Callable[[str], None]) -> Failure | None:
+def run_broker(config: BrokerConfig, print_line: Callable[[str], None], beside: Beside | None = None) -> Failure | None:
     """Serve until a signal requests a stop. Returns the failure that ended the broker; None after a requested stop."""
     # These come before Trio starts its threads: `share_one_heap` must be early.
     raise_descriptor_limit()
@@ -65,7 +81,7 @@ def run_broker(config: BrokerConfig, print_line: Callable[[str], None]) -> Failu
     for warning in config.warnings():
         logger.warning("%s", warning)
     try:
-        trio.run(_serve_until_signal, config, print_line)
+        trio.run(_serve_until_signal, config, print_line, beside)
     # Expected failures become one message. Anything else is a bug, and its traceback is shown.
     except MISCONFIGURED as error:
         return Failure(str(error), misconfigured=True)
@@ -78,9 +94,10 @@ def run_broker(config: BrokerConfig, print_line: Callable[[str], None]) -> Failu
     return None
 
 
-async def _serve_until_signal(config: BrokerConfig, print_line: Callable[[str], None]) -> None:
+async def _serve_until_signal(config: BrokerConfig, print_line: Callable[[str], None], beside: Beside | None) -> None:
     stop = trio.Event()
     token = trio.lowlevel.current_trio_token()
+    life = Life()
     ready = ReadyReport(print_line)
     with trio.CancelScope() as scope:
 
@@ -112,11 +129,26 @@ async def _serve_until_signal(config: BrokerConfig, print_line: Callable[[str], 
             buffers = SocketBuffers(config.socket_send_buffer_bytes, config.socket_receive_buffer_bytes)
             access = await zookeeper_access(config, in_worker_thread)
             world = real_world(OsNet(buffers), access=access)
-            await serve(config, world=world, stop=stop, task_status=ready, on_built=reload_on_hangup)
+
+            # System tasks, as `keep_small` is: they end with Trio.
+            if beside is not None and beside.is_required:
+                trio.lowlevel.spawn_system_task(await beside.open(life, world))
+            elif beside is not None:
+                ready.begin = partial(trio.lowlevel.spawn_system_task, _serve_beside, beside, life, world)
+            await serve(config, world=world, stop=stop, task_status=ready, on_built=reload_on_hangup, life=life)
         # The handlers are restored, because the token is invalid after Trio has ended.
         finally:
             for number, handler in zip(HANDLED_SIGNALS, previous, strict=True):
                 signal.signal(number, handler)
+
+
+async def _serve_beside(beside: Beside, life: Life, world: World) -> None:
+    try:
+        serve_beside = await beside.open(life, world)
+    except OSError as error:
+        logger.warning("%s", error.strerror or error)
+    else:
+        await serve_beside()
 
 
 def raise_descriptor_limit() -> None:

@@ -13,7 +13,7 @@ import time
 import trio
 
 from barnabas.broker import serve
-from barnabas.broker.cli import main
+from barnabas.cli.commands import main
 from barnabas.world.pacing import Pace
 from barnabas.world.watchdog import Watchdog
 

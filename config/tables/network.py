@@ -4,7 +4,7 @@ One row is: name, type, default, check, who may change it while brokers run, wha
 Names, types, defaults and checks are Apache Kafka 3.9's.
 """
 
-from barnabas.config.checks import INT_MAX, at_least, one_of
+from barnabas.config.checks import INT_MAX, HostPort, at_least, one_of
 from barnabas.config.property import (
     ACCEPTED,
     BOOLEAN,
@@ -73,6 +73,8 @@ NETWORK_PROPERTIES = (
         "Threads that handle requests (one event loop does it here)."),
     row("background.threads", INT, 10, at_least(1), CLUSTER_WIDE, ACCEPTED,
         "Threads for background work (tasks on the event loop here)."),
+    row("barnabas.http.listener", STRING, "", HostPort(), READ_ONLY, SERVED,
+        "Ours: host:port for HTTP: metrics, health, and a page that shows the broker; none if empty.", internal=True),
     row("request.timeout.ms", INT, 30000, None, READ_ONLY, SERVED,
         "How long a request waits for others, when it names no time of its own."),
     row("unstable.api.versions.enable", BOOLEAN, False, None, READ_ONLY, ACCEPTED,

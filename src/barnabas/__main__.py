@@ -1,6 +1,6 @@
 """`python -m barnabas`: the same as the `barnabas` command."""
 
-from barnabas.broker.cli import main
+from barnabas.cli.commands import main
 
 if __name__ == "__main__":
     main()

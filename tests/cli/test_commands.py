@@ -6,14 +6,16 @@ import re
 import resource
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import contextmanager
+from urllib.request import urlopen
 
 import pytest
 
 from barnabas import __version__
-from barnabas.broker.cli import gather_settings
+from barnabas.cli.commands import gather_settings
 from barnabas.config.live import BrokerConfig
 from barnabas.form import FORM
 from barnabas.security.sasl.scram import MECHANISMS, make_credential, parse_credential, salted_password
@@ -24,10 +26,11 @@ from barnabas.wire.versioned_records import versioned
 # Before the ready line none of these is imported: each costs tens of milliseconds. trio itself imports ssl.
 HEAVY_MODULES = {"rich", "kazoo", "prometheus_client", "zstandard", "lz4", "snappy", "cramjam", "asyncio", "ssl"}
 READY_SECONDS_MAX = 30
+WITHOUT_PAGE = ("--set", "barnabas.http.listener=")
 
 
 def barnabas(*arguments, cwd=None, stdin=None, **environment):
-    command = [sys.executable, "-m", "barnabas.broker", *arguments]
+    command = [sys.executable, "-m", "barnabas", *arguments]
     taken = {"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}
     return subprocess.run(
         command,
@@ -43,7 +46,7 @@ def barnabas(*arguments, cwd=None, stdin=None, **environment):
 
 @contextmanager
 def running_broker(*arguments, cwd):
-    command = [sys.executable, "-m", "barnabas.broker", "serve", *arguments]
+    command = [sys.executable, "-m", "barnabas", "serve", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd)
     try:
         yield process
@@ -230,7 +233,7 @@ def test_a_second_place_for_the_data_is_an_error_that_names_both(tmp_path, name)
 
 
 def test_the_broker_says_in_one_line_where_it_is_ready(tmp_path):
-    with running_broker("--listen", "127.0.0.1:0", "--data-dir", "data", cwd=tmp_path) as broker:
+    with running_broker("--listen", "127.0.0.1:0", "--data-dir", "data", *WITHOUT_PAGE, cwd=tmp_path) as broker:
         line = ready_line(broker)
         broker.terminate()
         rest, errors = broker.communicate(timeout=30)
@@ -238,6 +241,32 @@ def test_the_broker_says_in_one_line_where_it_is_ready(tmp_path):
     assert re.fullmatch(rf"barnabas {__version__} ready: {where}\n", line)
     assert rest == ""
     assert "Traceback" not in errors
+
+
+def test_a_second_line_says_where_its_page_is(tmp_path):
+    arguments = ("--listen", "127.0.0.1:0", "--set", "barnabas.http.listener=127.0.0.1:0")
+    with running_broker(*arguments, cwd=tmp_path) as broker:
+        # This listener was asked for, so it is there before the broker is.
+        page = re.fullmatch(r"page (http://127\.0\.0\.1:[1-9]\d*/)\n", ready_line(broker))
+        assert page is not None
+        assert " ready: " in ready_line(broker)
+        with urlopen(f"{page[1]}readyz") as answer:
+            assert json.load(answer) == {"ok": True, "state": "running", "reasons": []}
+
+
+def test_a_port_that_is_taken_is_an_error_if_it_was_asked_for(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        listener = f"barnabas.http.listener={address}"
+        ended = barnabas("serve", "--listen", "127.0.0.1:0", "--set", listener, cwd=tmp_path)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1] == f"barnabas: cannot listen for HTTP on {address}: Address already in use"
+
+
+def test_a_malformed_address_of_the_page_is_an_error_with_its_place(tmp_path):
+    ended = barnabas("serve", "--set", "barnabas.http.listener=moon", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert "moon for configuration barnabas.http.listener: Value must be host:port" in ended.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -313,7 +342,7 @@ def test_a_second_broker_on_the_same_directory_says_so_and_ends_with_status_1(tm
 
 def test_nothing_heavy_is_imported_to_serve():
     code = (
-        "import sys, trio; before = set(sys.modules); import barnabas.broker.cli, barnabas.broker.process.run; "
+        "import sys, trio; before = set(sys.modules); import barnabas.cli.commands, barnabas.broker.process.run; "
         "print(*(set(sys.modules) - before))"
     )
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
@@ -322,7 +351,7 @@ def test_nothing_heavy_is_imported_to_serve():
 
 
 def test_the_command_line_itself_imports_no_trio():
-    code = "import sys, barnabas.broker.cli; print(*sys.modules)"
+    code = "import sys, barnabas.cli.commands; print(*sys.modules)"
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "trio" not in imported
     assert not any(name.startswith("barnabas.config") for name in imported)

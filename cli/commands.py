@@ -13,7 +13,7 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import click
@@ -24,10 +24,16 @@ from barnabas.form import FORM
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
 
+    from barnabas.broker.life import Life
+    from barnabas.broker.process.run import Beside
     from barnabas.broker.process.store_transfer import Place
+    from barnabas.config.live import BrokerConfig
     from barnabas.config.parse import Setting
+    from barnabas.console.console import OpenConsole
+    from barnabas.world.world import World
 
 COMMANDS_GROUP = "barnabas.commands"
+PAGE_ADDRESS = "127.0.0.1:9644"
 STATUS_FAILED = 1
 STATUS_MISCONFIGURED = 2
 
@@ -137,14 +143,41 @@ def serve(
     from barnabas.broker.process.log_output import logging_to, standard_error
     from barnabas.broker.process.run import run_broker
 
+    # A person who just tries a broker gets the page. One who has written a configuration decides.
+    is_tried = properties_file is None and config.zookeeper_connect is None
     with logging_to(standard_error(), log_level.upper(), log_format) as output:
-        failure = run_broker(config, click.echo)
+        failure = run_broker(config, click.echo, beside(config, PAGE_ADDRESS if is_tried else ""))
 
     # When the reader of standard error has stopped reading, the interpreter's flush at exit would wait for it.
     if output.is_stuck:
         os._exit(STATUS_FAILED if failure else 0)
     if failure is not None:
         fail(failure.message, STATUS_MISCONFIGURED if failure.misconfigured else STATUS_FAILED)
+
+
+def beside(config: "BrokerConfig", default_address: str) -> "Beside | None":
+    """What serves HTTP: at the address of the configuration or, without it, at `default_address`; None: nothing."""
+    from barnabas.broker.process.run import Beside
+
+    configured = config.barnabas_http_listener
+    is_given = config.origin_of("barnabas.http.listener") is not None
+    address = configured if is_given else default_address
+    if not address:
+        return None
+
+    async def open_it(life: "Life", world: "World") -> "Callable[[], Awaitable[None]]":
+        # The import takes as long as forty requests, and clients are served meanwhile.
+        open_console = await world.in_thread(_imported_console)
+        return await open_console(world.net, address, life, click.echo)
+
+    return Beside(open_it, is_required=is_given)
+
+
+def _imported_console() -> "OpenConsole":
+    # Nothing of HTTP is imported before something listens.
+    from barnabas.console.console import open_console
+
+    return open_console
 
 
 def gather_settings(

@@ -1,0 +1,71 @@
+"""The HTTP side of one broker: its address, its names, its routes, and the line that says where the page is."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from barnabas.broker.life import Life
+from barnabas.config.checks import parse_host_port
+from barnabas.config.listeners import host_port
+from barnabas.console.exchange import Route
+from barnabas.console.guard import is_loopback
+from barnabas.console.health import health_routes
+from barnabas.console.server import HttpServer
+from barnabas.console.static import static_routes
+from barnabas.world.containment import contained
+from barnabas.world.net import Net, machine_host_name
+
+logger = logging.getLogger(__name__)
+
+PrintLine = Callable[[str], None]
+Serve = Callable[[], Awaitable[None]]
+OpenConsole = Callable[[Net, str, Life, PrintLine], Awaitable[Serve]]
+
+
+class Console:
+    """HTTP for one broker, from before its start to after its stop."""
+
+    def __init__(self, net: Net, address: str, life: Life) -> None:
+        parsed = parse_host_port(address)
+        if parsed is None:
+            raise ValueError(f"{address!r} is no host:port")
+        self.host, self.port = parsed
+        # The names of the machine are read now: a request of a stranger must not make this process look up anything.
+        self._server = HttpServer(net, routes_of(life), _names(self.host))
+
+    async def open(self) -> None:
+        """Listen; then `port` is the one that was bound. OSError with the reason when that fails."""
+        try:
+            self.port = await self._server.open(self.host, self.port)
+        except OSError as error:
+            where = host_port(self.host, self.port)
+            raise OSError(error.errno, f"cannot listen for HTTP on {where}: {error.strerror or error}") from error
+
+    @property
+    def url(self) -> str:
+        """Where a browser on this machine finds the page."""
+        return f"http://{host_port(self.host or '127.0.0.1', self.port)}/"
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        # The broker goes on without its page.
+        with contained(logger, "HTTP is not served any more"):
+            await self._server.run()
+
+
+def routes_of(life: Life) -> Sequence[Route]:
+    """All that is answered over HTTP."""
+    return [*health_routes(life), *static_routes()]
+
+
+def _names(host: str) -> list[str]:
+    """The host names under which what listens at `host` is reached."""
+    # What is bound to an address of this machine alone is reached under no other name.
+    return [host] if is_loopback(host) else [host, machine_host_name()]
+
+
+async def open_console(net: Net, address: str, life: Life, print_line: PrintLine) -> Serve:
+    """Listen, print where, and return what serves. OSError as `Console.open`."""
+    console = Console(net, address, life)
+    await console.open()
+    print_line(f"page {console.url}")
+    return console.run

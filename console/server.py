@@ -1,0 +1,111 @@
+"""The HTTP listener: connections within a limit, the checks of every request, and containment of what fails.
+
+A bug in an answer ends that answer. What the listener holds is bounded, and none of it is Kafka's: at the limit of
+connections the one that has waited longest for its next request is closed, and if all are being answered the new one
+hears 503. Clients of Kafka notice nothing.
+"""
+
+import logging
+from collections.abc import Sequence
+from contextlib import closing
+
+import trio
+
+from barnabas.console.exchange import Answer, BadRequest, HttpRequest, Route, error_answer, routed
+from barnabas.console.guard import refusal
+from barnabas.console.http import BOUNDS, Bounds, serve_http
+from barnabas.world.containment import contained
+from barnabas.world.net import Listener, Net, Stream
+
+logger = logging.getLogger(__name__)
+
+CONNECTIONS_MAX = 64
+BACKLOG = 64
+BUSY_ANSWER = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\ncontent-length: 21\r\n"
+    b"connection: close\r\n\r\ntoo many connections\n"
+)
+
+
+class HttpServer:
+    """Answers HTTP at one address. `names` are host names under which it is reached, beside localhost and addresses."""
+
+    def __init__(self, net: Net, routes: Sequence[Route], names: Sequence[str] = (), bounds: Bounds = BOUNDS) -> None:
+        self._net = net
+        self._routes = routes
+        self._names = frozenset(name.lower() for name in names)
+        self._bounds = bounds
+        self._listener: Listener | None = None
+        self._waiting: dict[Stream, None] = {}  # for the next request; the one that has waited longest is first
+        self._answering: dict[Stream, None] = {}
+
+    async def open(self, host: str, port: int) -> int:
+        """Listen; the port that was bound. OSError when the address is taken or is not this machine's."""
+        self._listener = await self._net.listen(host, port, backlog=BACKLOG)
+        return self._listener.port
+
+    async def run(self) -> None:
+        """Serve until cancelled, and close the listener then."""
+        listener = self._listener
+        assert listener is not None, "open() comes first"
+        with closing(listener):
+            # The connections end with the listener: no answer here is worth a delay of the broker's stop.
+            async with trio.open_nursery() as nursery:
+                await listener.serve(self._serve, nursery)
+
+    @property
+    def connection_count(self) -> int:
+        """The connections that are open."""
+        return len(self._waiting) + len(self._answering)
+
+    async def _serve(self, stream: Stream) -> None:
+        with contained(logger, "closing the HTTP connection of %s", stream.peer_address), closing(stream):
+            # The whole answer fits into the buffer of a new connection, so this does not wait.
+            if self.connection_count >= CONNECTIONS_MAX and not self._close_one_that_waits():
+                stream.send_now(BUSY_ANSWER)
+                return
+            self._waiting[stream] = None
+            try:
+                await serve_http(stream, lambda request: self._answer(stream, request), self._bounds)
+            finally:
+                self._waiting.pop(stream, None)
+                self._answering.pop(stream, None)
+
+    def _close_one_that_waits(self) -> bool:
+        longest = next(iter(self._waiting), None)
+        if longest is None:
+            return False
+        # Its task gets ConnectionLost at the next turn, and counts no more from now on.
+        del self._waiting[longest]
+        longest.close()
+        return True
+
+    async def _answer(self, stream: Stream, request: HttpRequest) -> Answer:
+        # From now on the connection is not closed for another one's sake: its answer is on the way.
+        self._waiting.pop(stream, None)
+        self._answering[stream] = None
+        # This is the answer if the one below cannot be made.
+        answer = error_answer(500, "the broker could not answer; its log says why")
+        try:
+            with contained(logger, "%s %s", request.method, request.path):
+                answer = await self._answer_within_rules(request)
+        finally:
+            # A body that is written in pieces is sent after this; its connection closes then.
+            if isinstance(answer.body, bytes):
+                self._answering.pop(stream, None)
+                self._waiting[stream] = None
+        return answer
+
+    async def _answer_within_rules(self, request: HttpRequest) -> Answer:
+        # First, so that a page of another site does not even learn what is here.
+        refused = refusal(request, self._names)
+        if refused is not None:
+            return refused
+        found = routed(self._routes, request.method, request.path)
+        if isinstance(found, Answer):
+            return found
+        route, params = found
+        try:
+            return await route.handle(request._replace(params=params))
+        except BadRequest as error:
+            return error_answer(error.status, str(error))
