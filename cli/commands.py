@@ -159,6 +159,7 @@ def beside(config: "BrokerConfig", default_address: str) -> "Beside | None":
     """What serves HTTP: at the address of the configuration or, without it, at `default_address`; None: nothing."""
     from barnabas.broker.process.run import Beside
 
+    # An empty value in the configuration is an answer, too: nothing listens, although a broker is just tried.
     configured = config.barnabas_http_listener
     is_given = config.origin_of("barnabas.http.listener") is not None
     address = configured if is_given else default_address

@@ -113,6 +113,7 @@ def _matched(template: Sequence[str], segments: Sequence[str]) -> dict[str, str]
     """The values of the braces; None if the path is another one."""
     if len(template) != len(segments):
         return None
+    # Segments are compared as they came: "%2E%2E" is a name like any other, and no step upwards.
     params = {}
     for expected, segment in zip(template, segments, strict=True):
         if expected.startswith("{"):

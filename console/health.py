@@ -48,6 +48,7 @@ async def _readyz(life: Life, request: HttpRequest) -> Answer:
     # `?strict` without a value asks for nothing.
     if request.query.get("strict") in (None, "", "0"):
         return _verdict(life, [])
+    # Last, because it looks at every partition of the cluster.
     return _verdict(life, await _out_of_sync(broker))
 
 
