@@ -78,7 +78,7 @@ def parsed_target(target: str) -> tuple[str, dict[str, str]]:
 def parsed_json(body: bytes) -> dict[str, object]:
     """The object that is the body; BadRequest names the place of what is wrong with it."""
     try:
-        # Not `json.loads(body)`: it guesses UTF-16 and UTF-32, and a person who sends them by mistake learns nothing.
+        # `json.loads(body)` would guess UTF-16 and UTF-32, and a person who sends them by mistake learns nothing.
         value = json.loads(body.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise BadRequest(f"the body is not UTF-8: byte {error.start}") from error

@@ -17,7 +17,7 @@ OWN_SITES = frozenset({None, "same-origin", "none"})  # "none": a person typed t
 
 def refusal(request: HttpRequest, names: Collection[str]) -> Answer | None:
     """Why this request is not answered; None if it is. `names` are the host names of the listener, in lower case."""
-    # The name that the browser has asked for. A page cannot forge it: the browser writes this header itself.
+    # The browser writes this header itself, with the name that it has asked for, so a page cannot forge it.
     host = host_of(request.headers.get("host", ""))
     if not (host in LOOPBACK_NAMES or host in names or _is_address(host)):
         return error_answer(421, f"{host!r} is no name of this listener")

@@ -48,14 +48,14 @@ async def _readyz(life: Life, request: HttpRequest) -> Answer:
     # `?strict` without a value asks for nothing.
     if request.query.get("strict") in (None, "", "0"):
         return _verdict(life, [])
-    # Last, because it looks at every partition of the cluster.
+    # This comes last, because it looks at every partition of the cluster.
     return _verdict(life, await _out_of_sync(broker))
 
 
 async def _out_of_sync(broker: Broker) -> list[str]:
     """Why this broker's replicas do not allow another broker to stop."""
     me = broker.broker_id
-    # From the controller's picture: a follower does not know by itself whether it is in the ISR.
+    # The controller's picture is asked, because a follower does not know whether it is in the ISR.
     missing = [
         f"{topic}-{index}"
         async for topic, info in paced(list(broker.metadata.topics.items()))

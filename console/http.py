@@ -22,7 +22,7 @@ COMPRESSED_BYTES_MIN = 1 << 10
 COMPRESSION_LEVEL = 1  # most of the gain for a fifth of the time
 GZIP_WINDOW = 31  # zlib's way to say "with gzip's header"
 
-# Never sent with a page: whatever a record, a topic or a client id contains, the browser runs nothing of it.
+# Whatever a record, a topic or a client id contains, the browser runs nothing of it.
 SECURITY_HEADERS = (
     ("content-security-policy", "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"),
     ("x-content-type-options", "nosniff"),

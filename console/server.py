@@ -97,7 +97,7 @@ class HttpServer:
         return answer
 
     async def _answer_within_rules(self, request: HttpRequest) -> Answer:
-        # First, so that a page of another site does not even learn what is here.
+        # This comes first, so that a page of another site does not even learn what is here.
         refused = refusal(request, self._names)
         if refused is not None:
             return refused
