@@ -10,9 +10,9 @@ from itertools import chain
 from confluent_kafka import Consumer, TopicPartition
 
 from barnabas.storage.checkpoint import read_checkpoint
-from barnabas.storage.index import parse_transactions
 from barnabas.storage.osdisk import OsDisk
 from barnabas.storage.producers import decode_snapshot
+from barnabas.storage.transaction_index import parse_transactions
 from barnabas.wire import topics
 from barnabas.wire.records import DELETE_HORIZON, BatchHeader, read_batch_header, walk_entries
 from compat_tests.differential.asking import batch, list_offsets, metadata, produce_one

@@ -20,9 +20,9 @@ import pytest
 from barnabas.config.live import BrokerConfig
 from barnabas.storage.checkpoint import read_checkpoint
 from barnabas.storage.cleaner import Cleaning, cleanable_part
-from barnabas.storage.index import AbortedTransaction, parse_transactions
 from barnabas.storage.opening import open_log
 from barnabas.storage.osdisk import OsDisk
+from barnabas.storage.transaction_index import AbortedTransaction, parse_transactions
 from barnabas.wire import messages as m
 from barnabas.wire.compression import Codec
 from barnabas.wire.records import (

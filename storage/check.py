@@ -44,14 +44,13 @@ from barnabas.storage.files import (
 from barnabas.storage.index import (
     OFFSET_ENTRY,
     TIME_ENTRY,
-    AbortedTransaction,
     IndexCorrupt,
     count_entries,
-    parse_transactions,
 )
 from barnabas.storage.internal_records import internal_record
 from barnabas.storage.producers import ProducerStates, SnapshotCorrupt, decode_snapshot
 from barnabas.storage.replay import replay_producers
+from barnabas.storage.transaction_index import AbortedTransaction, parse_transactions
 from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.record_batch import BATCH_MAGIC
 from barnabas.wire.records import (

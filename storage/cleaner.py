@@ -20,6 +20,7 @@ Old segments beyond its last offset (all of their records were dropped) may come
 records is hidden by a newer one elsewhere in the log, or is a tombstone that has nothing left to hide.
 """
 
+import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from functools import partial
@@ -37,16 +38,19 @@ from barnabas.storage.files import (
     OpenFiles,
     SegmentStore,
 )
-from barnabas.storage.index import AbortedTransaction, overlapping
+from barnabas.storage.index import IndexCorrupt
 from barnabas.storage.log import PartitionLog
-from barnabas.storage.replay import sound_transactions
+from barnabas.storage.replay import rebuild_transactions
 from barnabas.storage.segment import ActiveSegment, Segment
+from barnabas.storage.transaction_index import AbortedTransaction
 from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.record_batch import LENGTH_OVERHEAD_BYTES
 from barnabas.wire.records import CorruptRecords
 from barnabas.wire.sentinels import NEVER_MS
 
 __all__ = ["Cleaning", "Replacement", "Step", "cleanable_part", "keys_within", "unread_times"]
+
+logger = logging.getLogger(__name__)
 
 SEGMENT_BYTES_MAX = 2**31 - 1  # index entries hold positions as i32
 WINDOW_BYTES_MIN = 4096  # a smaller window would be read again for nearly every batch
@@ -100,7 +104,7 @@ class Cleaning:
         # The pass has a copy of the row: it runs in a thread, while the event loop may roll new
         # segments.
         self._segments = [segment for segment in log.segments if segment.base_offset < part.end_offset]
-        self._aborting = [segment for segment in log.segments if segment.has_aborted]
+        self._aborting = [_unchanging(segment) for segment in log.segments if segment.has_aborted]
         self._offsets = OffsetMap(keys_max)
 
         # As they are now. There may be 100,000, so the first step goes through them, and not the event loop.
@@ -220,27 +224,28 @@ class Cleaning:
     def _aborted_before(self, first: Segment, end_offset: int) -> Iterator[AbortedTransaction]:
         """The aborted transactions with records in [first segment, end_offset), all of them decided."""
         start_offset = first.base_offset
+        private = self.log.segments.store.private
         # Their markers may lie in any later segment, cleaned or not. In memory is what one segment has.
         for segment in self._aborting[number_of(self._aborting, start_offset) :]:
-            # The entries of the last segment are in memory. The event loop may append others meanwhile, but those of
-            # decided transactions are there.
-            if isinstance(segment, ActiveSegment):
-                aborted, is_last = segment.transactions.overlapping(start_offset, end_offset)
-            elif not segment.aborts_before(end_offset):
-                continue
-            else:
-                aborted, is_last = overlapping(self._entries_of(segment), start_offset, end_offset)
+            try:
+                aborted, is_last = segment.find_aborted(start_offset, end_offset, private)
+            except IndexCorrupt as error:
+                self._rebuild_index(segment, error)
+                aborted, is_last = segment.find_aborted(start_offset, end_offset, private)
             yield from aborted
             if is_last:
                 return
 
-    def _entries_of(self, segment: Segment) -> Sequence[AbortedTransaction]:
-        """The .txnindex of a sealed segment; if it is damaged, it is rebuilt from the log."""
+    def _rebuild_index(self, segment: Segment, damage: IndexCorrupt) -> None:
+        """Replace the damaged .txnindex of a sealed segment."""
+        # The event loop writes that of the active segment.
+        if segment.next_base_offset is None:
+            raise damage
+        logger.warning("the transaction index of %s is damaged (%s) and is rebuilt", segment, damage)
         # Segments before this one give the producers' state at its start; those already replaced no longer exist.
         earlier = [each for each in self._segments if each.base_offset < segment.base_offset and not each.is_removed]
-        base = segment.base_offset
-        next_base = _next_base(segment)
-        return sound_transactions(self.log.segments.store, base, segment.size_bytes, earlier, next_base)
+        store = self.log.segments.store
+        segment.transactions = rebuild_transactions(store, segment.base_offset, segment.size_bytes, earlier)
 
     def _note(self, window: bytes) -> tuple[int, int]:
         return self._compaction.note(window), 0
@@ -262,6 +267,8 @@ class Cleaning:
             position += entry.size_bytes
         for aborted in self._compaction.take_aborted():
             clean.transactions.append(aborted)
+        if clean.is_index_save_due:
+            clean.save_indexes()
         return consumed, len(output)
 
     def _prepare(self, clean: ActiveSegment, portion: Sequence[Segment]) -> Replacement:
@@ -280,9 +287,18 @@ class Cleaning:
                 store.disk.rename(path + CLEANED, path + SWAP)
         # The .swap names must be durable before the first old file is renamed: otherwise a crash could leave neither.
         store.disk.sync_directory(store.directory)
-        aborted = clean.transactions.entries
-        sealed = Segment(store, clean.base_offset, clean.size_bytes, last.next_base_offset, aborted)
+        sealed = Segment(store, clean.base_offset, clean.size_bytes, last.next_base_offset, clean.transactions)
         return Replacement(self, portion, sealed)
+
+
+def _unchanging(segment: Segment) -> Segment:
+    """The segment as it is now, for a thread: the event loop appends to the active one, and seals it.
+
+    What comes to the index of aborted transactions later is no transaction that is decided now.
+    """
+    if not isinstance(segment, ActiveSegment):
+        return segment
+    return Segment(segment.store, segment.base_offset, segment.size_bytes, None, segment.transactions.copied())
 
 
 class _CleanedStore(SegmentStore):

@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 from barnabas.storage.decided_transactions import DecidedTransactions
 from barnabas.storage.entries import EntrySpan, max_timestamp_of
-from barnabas.storage.index import AbortedTransaction
 from barnabas.storage.producers import Producer
+from barnabas.storage.transaction_index import AbortedTransaction
 from barnabas.wire.record_batch import (
     BATCH_MAGIC,
     CHECKSUM_START,

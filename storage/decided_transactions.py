@@ -13,7 +13,7 @@ transaction. To decide about markers, the walk must begin with the first segment
 import heapq
 from collections.abc import Iterable
 
-from barnabas.storage.index import AbortedTransaction
+from barnabas.storage.transaction_index import AbortedTransaction
 from barnabas.wire.records import ABORT, COMMIT, BatchHeader, ControlRecord
 
 

@@ -28,9 +28,10 @@ from barnabas.storage.files import (
     TRANSACTION_INDEX,
     offset_of_name,
 )
-from barnabas.storage.index import OFFSET_ENTRY, TIME_ENTRY, IndexCorrupt, count_entries, parse_transactions
+from barnabas.storage.index import OFFSET_ENTRY, TIME_ENTRY, IndexCorrupt, count_entries
 from barnabas.storage.internal_records import internal_record
 from barnabas.storage.producers import SnapshotCorrupt, decode_snapshot
+from barnabas.storage.transaction_index import parse_transactions
 from barnabas.wire.record_batch import BATCH_MAGIC
 from barnabas.wire.records import (
     DELETE_HORIZON,

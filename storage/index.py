@@ -1,13 +1,11 @@
-"""The three index files beside each segment (pure): search in memory and in files, and the indexes that grow.
+"""Offset index and time index of a segment (pure): search in memory and in files, and the indexes that grow.
 
 Layouts (big-endian; README.md has a worked example, reference D.4 the facts):
 
     .index      8 bytes an entry:   i32 offset - base, i32 file position          sorted by both
     .timeindex  12 bytes an entry:  i64 timestamp, i32 offset - base              sorted by both
-    .txnindex   34 bytes an entry:  i16 version 0, i64 producer id, i64 first offset, i64 last offset,
-                                    i64 last stable offset                        sorted by last offset
 
-Offset and time index are sparse hints: a search returns the greatest entry at or below the target, and the caller walks
+Both are sparse hints: a search returns the greatest entry at or below the target, and the caller walks
 the log from there. So a *shorter* index is always correct; this is why the active segment's entries stay in memory and
 are saved late. An entry that points past the data, or into a batch, would be wrong: truncation and recovery cut or
 rebuild the indexes before the log grows again.
@@ -16,11 +14,7 @@ Pure: the only input and output is the `File` that the caller passes.
 """
 
 import struct
-from array import array
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
-from operator import attrgetter
+from bisect import bisect_right
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from barnabas.wire.compression import CorruptRecords
@@ -31,17 +25,11 @@ if TYPE_CHECKING:
 
 OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")
-TRANSACTION_ENTRY = struct.Struct(">hqqqq")
-TRANSACTION_ENTRY_VERSION = 0
 
 MAX_RELATIVE_OFFSET = 2**31 - 1  # the largest i32 of an entry; a segment is rolled before an offset exceeds it
 
 # A search in a file reads single entries until this many are left, then these at once (4 KiB of an offset index).
 _PAGE_ENTRIES = 512
-PAGE_TRANSACTIONS = 64
-
-_first_offset = attrgetter("first_offset")
-_last_offset = attrgetter("last_offset")
 
 
 class TimeEntry(NamedTuple):
@@ -49,22 +37,6 @@ class TimeEntry(NamedTuple):
 
     timestamp: int
     offset: int
-
-
-class AbortedTransaction(NamedTuple):
-    """An aborted transaction; its ABORT marker lies at `last_offset`."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    last_stable_offset: int
-
-    def is_last_before(self, offset: int) -> bool:
-        """Whether no transaction whose marker comes later begins before `offset`."""
-        # When this one ended, no other one was open that had begun before `last_stable_offset`. Kafka's followers may
-        # write a value that is too large: behind the begin of a transaction that came after this marker. Hence the
-        # other condition, which holds for our own entries anyway.
-        return min(self.last_stable_offset, self.last_offset + 1) >= offset
 
 
 class IndexCorrupt(CorruptRecords):
@@ -264,146 +236,3 @@ class TimeIndex(_GrowingIndex):
         while count and TIME_ENTRY.unpack_from(self.entries, (count - 1) * 12)[1] >= offset - self.base_offset:
             count -= 1
         self._cut(count)
-
-
-class TransactionIndex:
-    """The aborted transactions whose marker lies in one segment (KIP-98). They are few, so a list is enough."""
-
-    __slots__ = ("_oldest", "entries", "saved_count")
-
-    def __init__(self, entries: Sequence[AbortedTransaction] = ()) -> None:
-        self.entries = list(entries)
-        self.saved_count = len(self.entries)
-        self._oldest = oldest_by_page(self.entries)
-
-    def append(self, aborted: AbortedTransaction) -> None:
-        # Searches stop early, by the order of the markers.
-        if self.entries and self.entries[-1].last_offset >= aborted.last_offset:
-            raise IndexCorrupt(f"aborted transactions out of order: {aborted} after {self.entries[-1]}")
-        if len(self.entries) % PAGE_TRANSACTIONS:
-            self._oldest[-1] = min(self._oldest[-1], aborted.first_offset)
-        else:
-            self._oldest.append(aborted.first_offset)
-        self.entries.append(aborted)
-
-    def cut_at(self, offset: int) -> None:
-        """Remove the transactions whose marker lies at or after this offset."""
-        while self.entries and self.entries[-1].last_offset >= offset:
-            self.entries.pop()
-        self.saved_count = min(self.saved_count, len(self.entries))
-        self._oldest = oldest_by_page(self.entries)
-
-    def overlapping(self, start_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
-        """As the function of this name."""
-        first = bisect_left(self.entries, start_offset, key=_last_offset)
-        numbers = pages(self._oldest, first, end_offset)
-        return overlapping(
-            chain.from_iterable(self.entries[max(first, page) : page + PAGE_TRANSACTIONS] for page in numbers),
-            start_offset,
-            end_offset,
-        )
-
-    def ends_before(self, offset: int) -> bool:
-        """Whether the markers of all transactions lie below this offset."""
-        return not self.entries or self.entries[-1].last_offset < offset
-
-    def save(self, file: "File") -> None:
-        """Write the unsaved entries and trim the file. Blocking: short. Durable: no."""
-        # This file, like the other indexes, is append-only, and then trimmed of what a truncation
-        # has left.
-        size = len(self.entries) * TRANSACTION_ENTRY.size
-        unsaved = self.entries[self.saved_count :]
-        if unsaved:
-            file.write(self.saved_count * TRANSACTION_ENTRY.size, format_transactions(unsaved))
-        if file.size_bytes() > size:
-            file.truncate(size)
-        self.saved_count = len(self.entries)
-
-
-def oldest_by_page(entries: Sequence[AbortedTransaction]) -> "array[int]":
-    """The lowest first offset of each PAGE_TRANSACTIONS entries in a row."""
-    starts = range(0, len(entries), PAGE_TRANSACTIONS)
-    return array("q", (min(map(_first_offset, entries[start : start + PAGE_TRANSACTIONS])) for start in starts))
-
-
-def pages(oldest: "array[int]", first: int, end_offset: int) -> Iterator[int]:
-    """The pages with a transaction that begins below `end_offset`, from the one with entry number `first` on.
-
-    Each is given as the number of its first entry.
-    """
-    # While one transaction stays open, all that end behind it have its low last stable offset: a search does not stop
-    # at them. A hundred thousand short ones may follow, of which a fetch needs none.
-    for number in range(first // PAGE_TRANSACTIONS, len(oldest)):
-        if oldest[number] < end_offset:
-            yield number * PAGE_TRANSACTIONS
-
-
-def overlapping(
-    entries: Iterable[AbortedTransaction], start_offset: int, end_offset: int
-) -> tuple[list[AbortedTransaction], bool]:
-    """Those of the entries, in the order of markers, with records in [start, end); whether no later one has any."""
-    found = []
-    for entry in entries:
-        if entry.last_offset >= start_offset and entry.first_offset < end_offset:
-            found.append(entry)
-        if entry.is_last_before(end_offset):
-            return found, True
-    return found, False
-
-
-def transactions_from(
-    file: "File", oldest: "array[int]", start_offset: int, end_offset: int
-) -> Iterator[AbortedTransaction]:
-    """The entries of a .txnindex with markers at `start_offset` or later, without pages that begin at `end_offset` or
-    later. `oldest`: as `oldest_by_page`. IndexCorrupt if they are damaged.
-
-    Blocking: short, a page at a time.
-    """
-    size = TRANSACTION_ENTRY.size
-    count, rest = divmod(file.size_bytes(), size)
-    if rest:
-        raise IndexCorrupt(f"{file.path} is not made of entries of {size} bytes")
-
-    # A segment may have many entries, and a fetch needs few of them: their begin is bisected, by the marker's offset.
-    low = 0
-    high = count
-    while low < high:
-        middle = (low + high) >> 1
-        if TRANSACTION_ENTRY.unpack(file.read(middle * size, size))[3] < start_offset:
-            low = middle + 1
-        else:
-            high = middle
-
-    for page in pages(oldest, low, end_offset):
-        begin = max(page, low)
-        yield from parse_transactions(file.read(begin * size, (page + PAGE_TRANSACTIONS - begin) * size))
-
-
-def format_transactions(entries: Sequence[AbortedTransaction]) -> bytes:
-    return b"".join(TRANSACTION_ENTRY.pack(TRANSACTION_ENTRY_VERSION, *entry) for entry in entries)
-
-
-def parse_transactions(data: bytes) -> Iterator[AbortedTransaction]:
-    """The entries of a .txnindex; raises IndexCorrupt where Kafka's sanity check would."""
-    # This file has no padding, unlike the other indexes, because Kafka does not preallocate it.
-    if len(data) % TRANSACTION_ENTRY.size:
-        raise IndexCorrupt(f"{len(data)} bytes are not a whole number of transaction entries")
-    last_offset = -1
-    for version, *fields in TRANSACTION_ENTRY.iter_unpack(data):
-        entry = AbortedTransaction(*fields)
-        if version > TRANSACTION_ENTRY_VERSION or version < 0:
-            raise IndexCorrupt(f"unknown version {version} of a transaction entry")
-        # Markers stand in the log's order; a transaction begins before its own marker.
-        if entry.last_offset <= last_offset or entry.first_offset > entry.last_offset:
-            raise IndexCorrupt(f"transaction entry out of order: {entry}")
-        last_offset = entry.last_offset
-        yield entry
-
-
-def transactions_within(data: bytes, base_offset: int, end_offset: int) -> list[AbortedTransaction]:
-    """The .txnindex of the segment [base_offset, end_offset); IndexCorrupt also if a marker lies outside."""
-    # The entries are sorted by marker offset, so the first and the last one decide.
-    entries = list(parse_transactions(data))
-    if entries and not base_offset <= entries[0].last_offset <= entries[-1].last_offset < end_offset:
-        raise IndexCorrupt(f"transactions end at {entries[0].last_offset} to {entries[-1].last_offset}")
-    return entries

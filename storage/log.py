@@ -32,7 +32,7 @@ from barnabas.storage.checkpoint import (
 from barnabas.storage.entries import EntrySpan, divide, max_timestamp_of, walk_buffer
 from barnabas.storage.files import SNAPSHOT, SegmentStore
 from barnabas.storage.flush_plan import FlushPlan, UnsavedSnapshot
-from barnabas.storage.index import MAX_RELATIVE_OFFSET, AbortedTransaction
+from barnabas.storage.index import MAX_RELATIVE_OFFSET
 from barnabas.storage.producers import CompletedTransaction, Duplicate, Origin, encode_snapshot
 from barnabas.storage.recovery import LoadedLog
 from barnabas.storage.replay import (
@@ -46,6 +46,7 @@ from barnabas.storage.retention import DELETIONS_AT_A_TIME, Limits, decide_reten
 from barnabas.storage.segment import ActiveSegment, RecordTime, Segment
 from barnabas.storage.segments import LogSegments, Read
 from barnabas.storage.settings import LogConfig
+from barnabas.storage.transaction_index import AbortedTransaction
 from barnabas.storage.verification import Guard
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.record_batch import LENGTH_OVERHEAD_BYTES

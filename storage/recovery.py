@@ -347,6 +347,8 @@ class _Loading:
             aborted = replay_producers(self.producers, span, data)
             if aborted is not None:
                 segment.transactions.append(aborted)
+            if segment.is_index_save_due:
+                segment.save_indexes()
 
         return end_offset, end_position
 
@@ -388,8 +390,8 @@ class _Loading:
         for base, next_base in zip(self.bases[:count], self.bases[1 : count + 1], strict=True):
             # A .txnindex is read in any case: an aborted transaction missing from it would be shown to consumers.
             if self._has_indexes(base):
-                aborted = sound_transactions(self.store, base, self.sizes[base], self.segments, next_base)
-                self.segments.append(Segment(self.store, base, self.sizes[base], next_base, aborted))
+                transactions = sound_transactions(self.store, base, self.sizes[base], self.segments, next_base)
+                self.segments.append(Segment(self.store, base, self.sizes[base], next_base, transactions))
             else:
                 interval_bytes = self.rules.index_interval_bytes
                 size_bytes = self.sizes[base]

@@ -19,15 +19,10 @@ from barnabas.storage.entries import (
 )
 from barnabas.storage.epochs import LeaderEpochs
 from barnabas.storage.files import LOG, SNAPSHOT, TRANSACTION_INDEX, SegmentStore
-from barnabas.storage.index import (
-    AbortedTransaction,
-    IndexCorrupt,
-    TransactionIndex,
-    format_transactions,
-    transactions_within,
-)
+from barnabas.storage.index import IndexCorrupt
 from barnabas.storage.producers import ProducerStates, SnapshotCorrupt
 from barnabas.storage.segment import ActiveSegment, Segment
+from barnabas.storage.transaction_index import AbortedTransaction, TransactionIndex
 from barnabas.wire.record_batch import BATCH_MAGIC
 from barnabas.wire.records import CONTROL, CorruptRecords, control_of, read_batch_header
 from barnabas.wire.sentinels import NEVER_MS
@@ -152,7 +147,7 @@ def remove_snapshots(store: SegmentStore, snapshots: Iterable[int], unwanted: Se
 
 def sound_transactions(
     store: SegmentStore, base: int, size_bytes: int, earlier: Sequence[Segment], end_offset: int
-) -> list[AbortedTransaction]:
+) -> TransactionIndex:
     """The aborted transactions of the segment [base, end_offset). Blocking: long.
 
     A damaged .txnindex is rebuilt from the log, durably; `earlier` are the segments before this one, for its producers.
@@ -160,22 +155,36 @@ def sound_transactions(
     path = store.path(base, TRANSACTION_INDEX)
     # A segment without aborted transactions has no such file.
     if not store.disk.exists(path):
-        return []
+        return TransactionIndex(base)
     try:
-        return transactions_within(store.disk.read_file(path), base, end_offset)
+        with store.private(path) as file:
+            index = TransactionIndex.load(file, base)
+        if not index.ends_before(end_offset):
+            raise IndexCorrupt(f"it names a marker at {end_offset} or later")
     except IndexCorrupt as error:
         logger.warning("%s is damaged (%s) and is rebuilt", path, error)
-    found = _find_transactions(store, base, size_bytes, earlier)
+        return rebuild_transactions(store, base, size_bytes, earlier)
+    return index
+
+
+def rebuild_transactions(
+    store: SegmentStore, base: int, size_bytes: int, earlier: Sequence[Segment]
+) -> TransactionIndex:
+    """Replace the .txnindex of a segment by what its log says, durably. Blocking: long."""
+    index = find_transactions(store, base, size_bytes, earlier)
+    path = store.path(base, TRANSACTION_INDEX)
     # The event loop may have the damaged file open; `replace_file` makes a new one under the same path.
     store.open_files.drop(path)
-    store.disk.replace_file(path, format_transactions(found))
-    return found
+    store.disk.replace_file(path, bytes(index.unsaved))
+    index.unsaved.clear()
+    return index
 
 
-def _find_transactions(
-    store: SegmentStore, base: int, size_bytes: int, earlier: Sequence[Segment]
-) -> list[AbortedTransaction]:
-    """Rebuild the content of a .txnindex: replay the segment on the producers at its base offset."""
+def find_transactions(store: SegmentStore, base: int, size_bytes: int, earlier: Sequence[Segment]) -> TransactionIndex:
+    """The aborted transactions of a segment, none of them saved: replay it on the producers at its base offset.
+
+    Blocking: long.
+    """
     # The snapshot at the base offset gives these producers; without one the earlier segments are replayed.
     producers = ProducerStates()
     start_offset = 0
@@ -189,14 +198,14 @@ def _find_transactions(
         _replay_segment(store, segment, producers, start_offset, base)
 
     # These producers now include the transactions that were open at `base`, and may end in this segment.
-    found = []
+    index = TransactionIndex(base)
     with store.private(store.path(base, LOG)) as file:
         for span, data in walk_file(file, 0, size_bytes):
             aborted = replay_producers(producers, span, data)
             if aborted is not None:
-                found.append(aborted)
+                index.append(aborted)
 
-    return found
+    return index
 
 
 def reindex(
@@ -210,7 +219,7 @@ def reindex(
 ) -> ActiveSegment:
     """Open a segment whose log is trusted, and rebuild its offset and time index in memory. Blocking: long."""
     segment = ActiveSegment.unread(store, base, now_ms)
-    segment.transactions = TransactionIndex(sound_transactions(store, base, size_bytes, earlier, end_offset))
+    segment.transactions = sound_transactions(store, base, size_bytes, earlier, end_offset)
     for span, data in walk_file(segment.file, 0, size_bytes):
         timestamp = max_timestamp_of(span, data)
         segment.note(span.position, span.size_bytes, span.last_offset, timestamp, index_interval_bytes)

@@ -10,7 +10,8 @@ Methods that only read take `open_file`: `SegmentStore.shared` on the event loop
 
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from barnabas.storage.disk import File, StorageError
@@ -31,24 +32,18 @@ from barnabas.storage.index import (
     MAX_RELATIVE_OFFSET,
     OFFSET_ENTRY,
     TIME_ENTRY,
-    AbortedTransaction,
     IndexCorrupt,
     OffsetIndex,
     TimeEntry,
     TimeIndex,
-    TransactionIndex,
     find_in_file,
     has_whole_entries,
     last_in_file,
-    oldest_by_page,
-    overlapping,
-    pages,
-    parse_transactions,
     position_at_most,
     position_in_file,
     read_entries,
-    transactions_from,
 )
+from barnabas.storage.transaction_index import NO_TRANSACTIONS, AbortedTransaction, TransactionIndex
 from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.record_batch import BATCH_MAGIC
 from barnabas.wire.records import Steps, find_largest_timestamp, find_time
@@ -97,12 +92,12 @@ class Segment:
         "_first",
         "_largest",
         "_modified_ms",
-        "_oldest_aborted",
         "base_offset",
         "is_removed",
         "next_base_offset",
         "size_bytes",
         "store",
+        "transactions",
     )
 
     def __init__(
@@ -111,14 +106,13 @@ class Segment:
         base_offset: int,
         size_bytes: int,
         next_base_offset: int | None,
-        aborted: Sequence[AbortedTransaction] = (),
+        transactions: TransactionIndex = NO_TRANSACTIONS,
     ) -> None:
         self.store = store
         self.base_offset = base_offset
         self.size_bytes = size_bytes
         self.next_base_offset = next_base_offset
-        # The lowest first offsets of the transactions whose ABORT marker lies here, by page of the .txnindex.
-        self._oldest_aborted = oldest_by_page(aborted)
+        self.transactions = transactions if transactions.count else NO_TRANSACTIONS
         # Set before the files are renamed or removed: a sync in a thread then ignores a missing file.
         self.is_removed = False
         # The methods below cache these, because retention and the cleaner ask for them at every
@@ -196,21 +190,16 @@ class Segment:
 
         Blocking: short.
         """
-        # Most segments have none, or none that begins so early: then a fetch opens no file for it.
-        if not self.aborts_before(end_offset):
+        # Most segments have none.
+        if not self.transactions.count:
             return [], False
-        with open_file(self.store.path(self.base_offset, TRANSACTION_INDEX)) as file:
-            entries = transactions_from(file, self._oldest_aborted, start_offset, end_offset)
-            return overlapping(entries, start_offset, end_offset)
-
-    def aborts_before(self, offset: int) -> bool:
-        """Whether a transaction that began below this offset has its ABORT marker here."""
-        return next(pages(self._oldest_aborted, 0, offset), None) is not None
+        open_saved = partial(open_file, self.store.path(self.base_offset, TRANSACTION_INDEX))
+        return self.transactions.overlapping(open_saved, start_offset, end_offset)
 
     @property
     def has_aborted(self) -> bool:
         """Whether an ABORT marker that ended a transaction lies here."""
-        return bool(self._oldest_aborted)
+        return self.transactions.count > 0
 
     def offset_at(self, position: int, open_file: Opener) -> int | None:
         """The base offset of the entry with the byte at `position`; None at the end. Blocking: short."""
@@ -299,7 +288,6 @@ class ActiveSegment(Segment):
         "offsets",
         "seed",
         "times",
-        "transactions",
     )
 
     def __init__(self, store: SegmentStore, base_offset: int, file: File, now_ms: int) -> None:
@@ -308,7 +296,7 @@ class ActiveSegment(Segment):
         self.created_ms = now_ms
         self.offsets = OffsetIndex(base_offset)
         self.times = TimeIndex(base_offset)
-        self.transactions = TransactionIndex()
+        self.transactions = TransactionIndex(base_offset)
         self.first_timestamp = NO_TIMESTAMP  # max timestamp of the first batch; segment.ms counts from it
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
@@ -419,25 +407,30 @@ class ActiveSegment(Segment):
     @property
     def is_index_save_due(self) -> bool:
         """Whether enough index entries are unsaved; saving them all at the roll would pause the event loop."""
-        return len(self.offsets.entries) - self.offsets.saved_bytes >= INDEX_SAVE_STEP_BYTES
+        return (
+            len(self.offsets.entries) - self.offsets.saved_bytes >= INDEX_SAVE_STEP_BYTES
+            or len(self.transactions.unsaved) >= INDEX_SAVE_STEP_BYTES
+        )
 
     def save_indexes(self) -> None:
         """Write the unsaved entries to the index files. Blocking: short. Durable: no."""
         self._save(INDEX, self.offsets)
         self._save(TIME_INDEX, self.times)
+        if self.transactions.unsaved:
+            self._save(TRANSACTION_INDEX, self.transactions)
 
     def finish(self) -> None:
         """Complete the index files, before sealing and closing. Blocking: short. Durable: no."""
         # The last time entry must hold the largest timestamp: `Segment.largest` reads no other, and retention uses it.
         self.times.append_if_newer(self.max_timestamp, self.max_timestamp_offset)
         self.save_indexes()
-        # Without aborted transactions there is no .txnindex, but one left by a truncation has to become empty.
-        if self.transactions.entries or self.store.disk.exists(self.store.path(self.base_offset, TRANSACTION_INDEX)):
+        # Without aborted transactions there is no .txnindex, but one left by a truncation has to become shorter.
+        if self.store.disk.exists(self.store.path(self.base_offset, TRANSACTION_INDEX)):
             self._save(TRANSACTION_INDEX, self.transactions)
 
     def sealed(self, next_base_offset: int) -> Segment:
         """The sealed segment that this one becomes; `finish` must have run."""
-        segment = Segment(self.store, self.base_offset, self.size_bytes, next_base_offset, self.transactions.entries)
+        segment = Segment(self.store, self.base_offset, self.size_bytes, next_base_offset, self.transactions)
         # Readers near the log end still need the file, so it is cached rather than closed.
         self.store.open_files.unpin(self.path)
         return segment
@@ -445,11 +438,16 @@ class ActiveSegment(Segment):
     # -- cutting
 
     def truncate(self, position: int, offset: int) -> None:
-        """Remove everything from `position` on, where the entry with `offset` begins. Blocking: long."""
+        """Remove everything from `position` on, where the entry with `offset` begins. Blocking: long.
+
+        IndexCorrupt if the .txnindex is damaged; then nothing has changed.
+        """
+        # First, because it may fail.
+        path = self.store.path(self.base_offset, TRANSACTION_INDEX)
+        self.transactions.cut_at(offset, partial(self.store.private, path))
         # The time index is cut by offset, because its entries have no position.
         self.offsets.cut_at(position)
         self.times.cut_at(offset)
-        self.transactions.cut_at(offset)
         self.max_timestamp, self.max_timestamp_offset = self.times.last()
         self.size_bytes = position
         self._note_tail_timestamps()
@@ -487,15 +485,6 @@ class ActiveSegment(Segment):
     def start_offset_for_time(self, timestamp: int, open_file: Opener) -> int:
         return self.times.lookup(timestamp)
 
-    def find_aborted(
-        self, start_offset: int, end_offset: int, open_file: Opener
-    ) -> tuple[list[AbortedTransaction], bool]:
-        return self.transactions.overlapping(start_offset, end_offset)
-
-    @property
-    def has_aborted(self) -> bool:
-        return bool(self.transactions.entries)
-
     # -- parts
 
     def _save(self, suffix: str, index: OffsetIndex | TimeIndex | TransactionIndex) -> None:
@@ -521,7 +510,7 @@ class ActiveSegment(Segment):
             self.times = TimeIndex(base_offset, read_entries(file, TIME_ENTRY))
         if store.disk.exists(store.path(base_offset, TRANSACTION_INDEX)):
             with store.private(store.path(base_offset, TRANSACTION_INDEX)) as file:
-                self.transactions = TransactionIndex(list(parse_transactions(file.read(0, file.size_bytes()))))
+                self.transactions = TransactionIndex.load(file, base_offset)
 
         # An index for a longer log means that the log lost its tail; lookups would lead behind its end.
         entries = self.offsets.entries

@@ -8,6 +8,7 @@ the high watermark, ask for the same offsets again and again.
 during one. A search in a thread compares it: if it is odd or has changed, the search begins again.
 """
 
+import logging
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -25,9 +26,10 @@ from barnabas.storage.files import (
     SegmentStore,
     offset_of_name,
 )
-from barnabas.storage.index import AbortedTransaction, IndexCorrupt
-from barnabas.storage.replay import reindex
+from barnabas.storage.index import IndexCorrupt
+from barnabas.storage.replay import find_transactions, reindex
 from barnabas.storage.segment import ActiveSegment, RecordTime, Segment
+from barnabas.storage.transaction_index import AbortedTransaction
 from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.records import CorruptRecords, Steps
 from barnabas.wire.sentinels import NO_OFFSET, NO_TIMESTAMP
@@ -36,6 +38,8 @@ UNKNOWN_SIZE = -1
 HITS_REMEMBERED = 64  # positions; so many readers at different offsets of a log need no index lookup
 SEGMENTS_AT_A_TIME = 16  # per step of a search; for each it may open a time index and read its end
 SEARCH_ATTEMPTS_MAX = 20  # while segments change; one long change may take several attempts
+
+logger = logging.getLogger(__name__)
 
 _base_offset = attrgetter("base_offset")
 Result = TypeVar("Result")
@@ -322,7 +326,14 @@ class LogSegments:
             # the next start trusts where it lies below the old recovery point.
             self._remove_from(number + 1)
             active = self._reopened(segment, index_interval_bytes, now_ms, self._row[:number])
-            active.truncate(position, end_offset)
+            try:
+                active.truncate(position, end_offset)
+            except IndexCorrupt as error:
+                logger.warning("the transaction index of %s is damaged (%s) and is rebuilt", active, error)
+                active.transactions = find_transactions(
+                    self.store, active.base_offset, active.size_bytes, self._row[:number]
+                )
+                active.truncate(position, end_offset)
             active.file.sync()
             self.active = self._row[-1] = active
             return end_offset

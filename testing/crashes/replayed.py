@@ -9,12 +9,11 @@ from collections.abc import Iterable, Mapping
 
 from barnabas.storage.entries import walk_buffer
 from barnabas.storage.files import TRANSACTION_INDEX
-from barnabas.storage.index import AbortedTransaction, parse_transactions
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.memdisk import MemDisk
 from barnabas.storage.producers import ProducerStates
 from barnabas.storage.replay import replay_producers
-from barnabas.storage.segment import ActiveSegment
+from barnabas.storage.transaction_index import AbortedTransaction
 from barnabas.testing.crashes.truth import Violated
 
 
@@ -58,11 +57,8 @@ def _indexed(log: PartitionLog, disk: MemDisk) -> dict[int, AbortedTransaction]:
     entries: list[AbortedTransaction] = []
     # The segments are read themselves, because reads of the log may fail on this disk.
     for segment in log.segments:
-        if isinstance(segment, ActiveSegment):
-            entries += segment.transactions.entries
-        elif segment.has_aborted:
-            path = segment.store.path(segment.base_offset, TRANSACTION_INDEX)
-            entries += parse_transactions(bytes(disk.peek(path)))
+        path = segment.store.path(segment.base_offset, TRANSACTION_INDEX)
+        entries += segment.transactions.rows(bytes(disk.peek(path)))
     return {entry.last_offset: entry for entry in entries}
 
 

@@ -64,10 +64,10 @@ from barnabas.coordinators.transactions.state import PREPARED, Recorded, Status
 from barnabas.storage import producers as storage_producers
 from barnabas.storage.compaction import NOTHING, Compaction
 from barnabas.storage.decided_transactions import DecidedTransactions
-from barnabas.storage.index import TransactionIndex
 from barnabas.storage.log import PartitionLog
 from barnabas.storage.producers import ProducerStates
 from barnabas.storage.segments import LogSegments
+from barnabas.storage.transaction_index import ROW, TransactionIndex
 from barnabas.storage.verification import Verifications
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import ABORT, control_of
@@ -84,9 +84,9 @@ if TYPE_CHECKING:
     from barnabas.coordinators.transactions.events import Decision, InitProducer
     from barnabas.coordinators.transactions.owed import Partitions, Settled, Taken
     from barnabas.coordinators.transactions.state import TransactionalId, TransactionalIds
-    from barnabas.storage.index import AbortedTransaction
     from barnabas.storage.log import Appended
     from barnabas.storage.producers import CompletedTransaction, Duplicate, Origin, Producer
+    from barnabas.storage.transaction_index import AbortedTransaction, OpenSaved
     from barnabas.storage.verification import Guard
     from barnabas.wire.record_reader import ControlRecord
     from barnabas.wire.records import BatchHeader
@@ -250,14 +250,18 @@ def _short_aborted_list() -> list[Replacement]:
 
 
 def _uncut_index() -> list[Replacement]:
-    def cut_at(self: TransactionIndex, offset: int) -> None:
+    right = TransactionIndex._note
+
+    def cut_at(self: TransactionIndex, offset: int, open_saved: "OpenSaved") -> None:
         """Markers that come again replace their entries."""
 
-    def append(self: TransactionIndex, aborted: "AbortedTransaction") -> None:
+    def note(self: TransactionIndex, aborted: "AbortedTransaction") -> None:
         """Whatever the order is."""
-        self.entries.append(aborted)
+        if self._last_markers:
+            self._last_markers[-1] = min(self._last_markers[-1], aborted.last_offset - 1)
+        right(self, aborted)
 
-    return [(TransactionIndex, "cut_at", cut_at), (TransactionIndex, "append", append)]
+    return [(TransactionIndex, "cut_at", cut_at), (TransactionIndex, "_note", note)]
 
 
 def _closed_snapshot() -> list[Replacement]:
@@ -422,15 +426,15 @@ def _whole_chunk_index() -> list[Replacement]:
 
     def append(self: PartitionLog, *args: object, **kwargs: object) -> "Appended | ErrorCode":
         """First all producers, then the index."""
-        before = self.segments.active.transactions, len(self.segments.active.transactions.entries)
+        before = self.segments.active.transactions, self.segments.active.transactions.count
         appended = right(self, *args, **kwargs)  # type: ignore[arg-type]  # as they came
-        entries = self.segments.active.transactions.entries
-        first = before[1] if before[0] is self.segments.active.transactions else 0
-        for number in range(first, len(entries)):
-            each = entries[number]
+        index = self.segments.active.transactions
+        first = before[1] if before[0] is index else 0
+        for number in range(max(first - index.saved_count, 0), index.count - index.saved_count):
+            version, producer_id, first_offset, last_offset, _ = ROW.unpack_from(index.unsaved, number * ROW.size)
             opened = self.producers._open_transactions.items()
-            stable = min((at for at, who in opened if who != each.producer_id), default=each.last_offset + 1)
-            entries[number] = each._replace(last_stable_offset=stable)
+            stable = min((at for at, who in opened if who != producer_id), default=last_offset + 1)
+            ROW.pack_into(index.unsaved, number * ROW.size, version, producer_id, first_offset, last_offset, stable)
         return appended
 
     return [(PartitionLog, "append_as_follower", append)]

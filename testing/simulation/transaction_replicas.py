@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from barnabas.coordinators.runtime.loading import Loading
 from barnabas.storage.files import TRANSACTION_INDEX
-from barnabas.storage.index import AbortedTransaction, IndexCorrupt, parse_transactions
+from barnabas.storage.index import IndexCorrupt
 from barnabas.storage.log import PartitionLog
-from barnabas.storage.segment import ActiveSegment
+from barnabas.storage.transaction_index import AbortedTransaction
 from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC, ZERO_TOPIC_ID
 
@@ -123,10 +123,8 @@ def aborted_of(log: PartitionLog, disk: "MemDisk") -> list[AbortedTransaction]:
     """The whole index of aborted transactions of a log, without a fault of the disk. IndexCorrupt by a bug."""
     found: list[AbortedTransaction] = []
     for segment in log.segments:
-        if isinstance(segment, ActiveSegment):
-            found += segment.transactions.entries
-        else:
-            found += parse_transactions(bytes(disk.peek(segment.store.path(segment.base_offset, TRANSACTION_INDEX))))
+        path = segment.store.path(segment.base_offset, TRANSACTION_INDEX)
+        found += segment.transactions.rows(bytes(disk.peek(path)))
     return found
 
 

@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from barnabas.storage.index import AbortedTransaction
+from barnabas.storage import segment
+from barnabas.storage.transaction_index import ROW, AbortedTransaction
 from barnabas.wire.records import ABORT, COMMIT, TRANSACTIONAL, read_batch_header, walk_entries
 
 
@@ -119,9 +120,9 @@ def test_a_stable_offset_that_kafkas_follower_wrote_too_large_stops_no_search(wr
     writers.end(ABORT, 7)
     writers.put(7, 8)
     writers.end(ABORT, 7)
-    entries = writers.log.segments.active.transactions.entries
     # Producer 8 began at 3 when Kafka wrote the first entry, behind the next transaction of 7, which it left out.
-    entries[0] = entries[0]._replace(last_stable_offset=3)
+    entry = writers.entries()[0]._replace(last_stable_offset=3)
+    ROW.pack_into(writers.log.segments.active.transactions.unsaved, 0, 0, *entry)
     assert writers.listed(0, end_offset=3) == [(7, 0), (7, 2)]
 
 
@@ -142,8 +143,9 @@ def test_a_search_reads_little_of_a_long_index(new_world, monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_any_fetch_lists_what_its_bytes_need(new_world, seed):
+def test_any_fetch_lists_what_its_bytes_need(new_world, monkeypatch, seed):
     rng = random.Random(seed)
+    monkeypatch.setattr(segment, "INDEX_SAVE_STEP_BYTES", rng.choice((ROW.size, 3 * ROW.size, 1 << 16)))
     world = new_world(segment_bytes=rng.choice((300, 1000, 5000)), index_interval_bytes=rng.choice((0, 100, 1000)))
     writers = Writers(world)
     began: dict[int, int] = {}

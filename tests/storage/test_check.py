@@ -10,8 +10,8 @@ from barnabas.storage.checkpoint import write_checkpoint
 from barnabas.storage.cleaner import Cleaning, cleanable_part
 from barnabas.storage.disk import StorageError
 from barnabas.storage.dump import NotDumped, read_rows
-from barnabas.storage.index import AbortedTransaction, format_transactions
 from barnabas.storage.producers import Origin, ProducerStates, decode_snapshot, encode_snapshot
+from barnabas.storage.transaction_index import AbortedTransaction, format_transactions
 from barnabas.wire.records import ABORT, TRANSACTIONAL, Record, build_batch
 from barnabas.wire.topics import TopicPartition
 

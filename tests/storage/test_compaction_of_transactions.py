@@ -13,8 +13,8 @@ from barnabas.storage.check import check_partition
 from barnabas.storage.cleaner import Cleaning, cleanable_part
 from barnabas.storage.disk import StorageError
 from barnabas.storage.dump import read_rows
-from barnabas.storage.index import AbortedTransaction
 from barnabas.storage.producers import Origin, ProducerStates
+from barnabas.storage.transaction_index import AbortedTransaction
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import (
     ABORT,

@@ -1,30 +1,17 @@
 """Index files: searches agree with a plain list, whatever the file holds behind its entries."""
 
-import random
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.storage.index import (
     OFFSET_ENTRY,
-    PAGE_TRANSACTIONS,
     TIME_ENTRY,
-    AbortedTransaction,
-    IndexCorrupt,
     OffsetIndex,
     TimeIndex,
-    TransactionIndex,
     count_entries,
     find_in_file,
-    format_transactions,
     last_in_file,
-    oldest_by_page,
-    overlapping,
-    pages,
-    parse_transactions,
     read_entries,
-    transactions_from,
 )
 from barnabas.storage.memdisk import MemDisk
 
@@ -131,78 +118,3 @@ def test_a_saved_index_file_is_trimmed_to_what_is_in_memory(steps):
         else:
             index.save(file)
             assert file.read(0, file.size_bytes()) == index.entries
-
-
-def test_a_saved_transaction_index_says_what_was_appended():
-    index, file = TransactionIndex(), file_of(bytes(500))
-    index.append(AbortedTransaction(7, 1, 5, 6))
-    index.save(file)
-    index.append(AbortedTransaction(8, 2, 9, 10))
-    index.save(file)
-    assert list(parse_transactions(file.read(0, file.size_bytes()))) == index.entries
-
-
-def test_cutting_the_transaction_index_forgets_markers_behind():
-    before = [AbortedTransaction(7, 1, 5, 6), AbortedTransaction(8, 2, 9, 10)]
-    index, file = TransactionIndex(before), file_of(format_transactions(before))
-    index.cut_at(9)
-    index.append(AbortedTransaction(9, 6, 12, 13))
-    index.save(file)
-    assert [entry.producer_id for entry in parse_transactions(file.read(0, 500))] == [7, 9]
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        bytes(33),
-        format_transactions([AbortedTransaction(7, 1, 5, 6), AbortedTransaction(7, 1, 5, 6)]),
-        format_transactions([AbortedTransaction(7, 6, 5, 6)]),
-        b"\0\1" + bytes(32),
-    ],
-    ids=["half an entry", "no rising offset", "ends before it begins", "unknown version"],
-)
-def test_a_damaged_transaction_index_is_refused(data):
-    with pytest.raises(IndexCorrupt):
-        list(parse_transactions(data))
-
-
-def test_transactions_whose_markers_do_not_rise_are_not_taken():
-    index = TransactionIndex([AbortedTransaction(7, 1, 5, 6)])
-    with pytest.raises(IndexCorrupt):
-        index.append(AbortedTransaction(8, 2, 5, 6))
-
-
-def aborted_behind_a_long_one(count: int) -> list[AbortedTransaction]:
-    """One that is open all the time holds the last stable offset back at 0; short ones follow each other."""
-    return [AbortedTransaction(8, 1 + 2 * number, 2 + 2 * number, 0) for number in range(count)]
-
-
-def test_a_search_parses_no_page_without_a_transaction_that_matters():
-    entries = aborted_behind_a_long_one(5000)
-    oldest = oldest_by_page(entries)
-    assert list(pages(oldest, 50, 103)) == [0]
-    parsed = list(transactions_from(file_of(format_transactions(entries)), oldest, 101, 103))
-    assert len(parsed) <= PAGE_TRANSACTIONS
-    assert TransactionIndex(entries).overlapping(101, 103) == overlapping(parsed, 101, 103)
-    assert overlapping(parsed, 101, 103) == ([AbortedTransaction(8, 101, 102, 0)], False)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_pages_that_are_passed_over_change_no_answer(seed):
-    rng = random.Random(seed)
-    entries, index, marker = [], TransactionIndex(), 0
-    for _ in range(400):
-        marker += rng.randrange(1, 5)
-        entries.append(AbortedTransaction(rng.randrange(9), rng.choice((0, marker // 2, marker - 1)), marker, 0))
-        index.append(entries[-1])
-    kept = rng.randrange(300, 400)
-    index.cut_at(entries[kept].last_offset)
-    del entries[kept:]
-    file = file_of(format_transactions(entries))
-    for _ in range(50):
-        start = rng.randrange(marker)
-        end = start + rng.randrange(marker)
-        expected = overlapping(entries, start, end)
-        assert index.overlapping(start, end) == expected
-        read = transactions_from(file, oldest_by_page(entries), start, end)
-        assert overlapping(read, start, end) == expected

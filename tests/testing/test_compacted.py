@@ -3,7 +3,7 @@
 import pytest
 
 from barnabas.coordinators.transactions.state import Producer
-from barnabas.storage.index import AbortedTransaction
+from barnabas.storage.transaction_index import AbortedTransaction
 from barnabas.testing.simulation.compacted import check_table, committed_records
 from barnabas.testing.simulation.log_transactions import Ended
 from barnabas.testing.simulation.moments import DECIDED, OPENED, Moment, Moments
