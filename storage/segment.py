@@ -416,7 +416,8 @@ class ActiveSegment(Segment):
         """Write the unsaved entries to the index files. Blocking: short. Durable: no."""
         self._save(INDEX, self.offsets)
         self._save(TIME_INDEX, self.times)
-        if self.transactions.unsaved:
+        # Without aborted transactions there is no .txnindex, but one left by a truncation has to become shorter.
+        if self.transactions.unsaved or self.store.disk.exists(self.store.path(self.base_offset, TRANSACTION_INDEX)):
             self._save(TRANSACTION_INDEX, self.transactions)
 
     def finish(self) -> None:
@@ -424,9 +425,6 @@ class ActiveSegment(Segment):
         # The last time entry must hold the largest timestamp: `Segment.largest` reads no other, and retention uses it.
         self.times.append_if_newer(self.max_timestamp, self.max_timestamp_offset)
         self.save_indexes()
-        # Without aborted transactions there is no .txnindex, but one left by a truncation has to become shorter.
-        if self.store.disk.exists(self.store.path(self.base_offset, TRANSACTION_INDEX)):
-            self._save(TRANSACTION_INDEX, self.transactions)
 
     def sealed(self, next_base_offset: int) -> Segment:
         """The sealed segment that this one becomes; `finish` must have run."""
