@@ -72,7 +72,7 @@ BITES = {
     "early_marker": 1135,
     "forgotten_name": 352,
     "eager_compaction": 75,
-    "trusted_sync": 1328,
+    "trusted_sync": 2985,
     "blind_start": 1,
     "late_checkpoint": 1697,
     "unsynced_marker": 1462,
