@@ -516,7 +516,9 @@ class _Tree(Nodes):
             self._connection.execute("RELEASE item")
             del self._changed[changed_before:]
             self._zxid -= 1
-            return refusal
+            # Its traceback has the frame of the caller, which keeps all outcomes in a list: a cycle, which only the
+            # rare full collections free, and none once it was frozen.
+            return refusal.with_traceback(None)
 
         self._connection.execute("RELEASE item")
 

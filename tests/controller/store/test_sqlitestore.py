@@ -1,5 +1,6 @@
 """The embedded store as a file: what outlives a process, who may open it, and what happens when the disk fails."""
 
+import gc
 import os
 import resource
 import shutil
@@ -7,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import weakref
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -60,6 +62,20 @@ async def test_sessions_end_with_their_process(store, path, tmp_path):
     again = await open_sqlite_store(f"{tmp_path}/killed.db", inline, lambda: NOW_MS)
     assert await again.children("/p") == []
     await again.close()
+
+
+async def test_a_batch_with_refusals_is_freed_without_the_garbage_collector(store):
+    await store.batch([Create("/p")])
+    gc.collect()
+    gc.disable()
+    try:
+        outcomes = await store.batch([Create("/q"), Create("/p")])
+        assert isinstance(outcomes[1], NodeExists)
+        refused = weakref.ref(outcomes[1])
+        del outcomes
+        assert refused() is None
+    finally:
+        gc.enable()
 
 
 async def test_zxids_numbers_and_session_ids_go_on_after_a_restart(store, path):
