@@ -138,6 +138,7 @@ class TransactionIndex:
         page = bisect_left(self._last_markers, offset)
         if page == len(self._last_markers):
             return
+        # Only the page with the cut is read: it keeps its first rows, and the pages behind it go.
         saved_count = self.saved_count
         kept = list(takewhile(lambda aborted: aborted.last_offset < offset, self._read_page(page, open_saved)))
         del self._oldest[page:], self._last_markers[page:]
@@ -179,6 +180,7 @@ class TransactionIndex:
                 data = file.read(first * ROW.size, (min(end, saved_count) - first) * ROW.size)
         if end > saved_count:
             data += self.unsaved[max(first - saved_count, 0) * ROW.size : (end - saved_count) * ROW.size]
+        # The file may have become shorter, or have well-formed rows of another log.
         rows = list(parse_transactions(data))
         if len(rows) != end - first or rows[-1].last_offset != self._last_markers[page]:
             raise IndexCorrupt(f"rows {first} to {end} of a transaction index have changed")
