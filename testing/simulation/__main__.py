@@ -1,6 +1,7 @@
 """Run seeds of the simulated cluster, one or thousands; search seeds that catch planted bugs (edge).
 
     python -m barnabas.testing.simulation --seed 17             one seed, with its story
+    python -m barnabas.testing.simulation --seed 17 --html F    the same, and as a diagram in the file F
     python -m barnabas.testing.simulation --seeds 2000          all from 1 on, in two processes, as long as it takes
     python -m barnabas.testing.simulation --bite                for each planted bug the first seed that catches it
 
@@ -17,12 +18,15 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 
 from barnabas.testing.simulation.bugs import BUGS, KIND_OF
 from barnabas.testing.simulation.kinds import KINDS, PLAIN, combined
 from barnabas.testing.simulation.run import SECONDS, UNCERTAIN_RULES, Report, run_seed
 from barnabas.testing.simulation.story import who_is_who
+
+History = tuple[int, float, list[str], str]  # seed, seconds, bugs, kind: what `run_seed` runs
 
 MODULE = "barnabas.testing.simulation"
 BITE_SEEDS_MAX = 500
@@ -32,7 +36,10 @@ SEEDS_A_PROCESS = 50  # then another one begins, with another PYTHONHASHSEED
 
 def main() -> int:
     """What the command line says."""
-    arguments = parser().parse_args()
+    options = parser()
+    arguments = options.parse_args()
+    if arguments.html is not None and arguments.seed is None:
+        options.error("--html shows one history: name it with --seed")
     if arguments.bite:
         return _bite(arguments)
     if arguments.seed is not None:
@@ -44,6 +51,7 @@ def parser() -> argparse.ArgumentParser:
     """What may be asked for."""
     options = argparse.ArgumentParser(prog=f"python -m {MODULE}", description=(__doc__ or "").partition("\n")[0])
     options.add_argument("--seed", type=int, help="run this one seed and tell its story")
+    options.add_argument("--html", type=Path, metavar="FILE", help="write a diagram of this one seed")
     options.add_argument("--seeds", type=int, default=100, metavar="N", help="run seeds 1 to N")
     options.add_argument("--first", type=int, default=1, metavar="SEED", help="begin with this seed instead of 1")
     options.add_argument("--seconds", type=float, default=SECONDS, help="simulated seconds of load and faults")
@@ -77,7 +85,7 @@ def replay_command(seed: int, seconds: float = SECONDS, bugs: Sequence[str] = ()
 
 def _tell_one(arguments: argparse.Namespace) -> int:
     history = arguments.seed, arguments.seconds, arguments.bug, arguments.kind
-    report = run_seed(*history)
+    report = run_seed(*history) if arguments.html is None else _draw(arguments.html, history)
     print(f"Seed {report.seed}: who is who (docs/simulation.md has the topics, and what may be lost of each)")
     for line in who_is_who(report.parties):
         print(f"  {line}")
@@ -95,6 +103,30 @@ def _tell_one(arguments: argparse.Namespace) -> int:
     print(f"\nSeed {report.seed} breaks a rule: {len(report.violations)} violations; the first: {report.violations[0]}")
     print(f"again: {replay_command(*history)}")
     return 1
+
+
+def _draw(path: Path, history: History) -> Report:
+    """Run one seed, and write its diagram."""
+    # Nothing else needs these.
+    from barnabas.testing.simulation.diagram import packing
+    from barnabas.testing.simulation.diagram.recorder import Recorder
+
+    # A file that cannot be written is noticed before the run.
+    try:
+        page = path.open("w", encoding="utf-8")
+    except OSError as error:
+        sys.exit(f"--html {path}: {error.strerror}")
+    with page:
+        recorder = Recorder()
+        report = run_seed(*history, recorder=recorder)
+        shown = packing.history(report, recorder.recording, replay_command(*history))
+        page.write(packing.page(shown, {name: _part(name) for name in packing.PARTS}))
+    print(f"{path}: {len(recorder.recording.messages)} messages, {path.stat().st_size // 1000} kB", file=sys.stderr)
+    return report
+
+
+def _part(name: str) -> str:
+    return (files("barnabas.testing.simulation.diagram") / name).read_text(encoding="utf-8")
 
 
 # -- many

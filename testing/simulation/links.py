@@ -11,11 +11,12 @@ A wire needs one timer, whatever the number of items on it, and items that were 
 import random
 from collections import deque
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from barnabas.testing.simulation.schedule import VirtualClock
 
 Payload = TypeVar("Payload")
+Heard = TypeVar("Heard", contravariant=True)
 
 LATENCY_SECONDS_MIN, LATENCY_SECONDS_MAX = 0.000_1, 0.001  # of a link, drawn once
 JITTER_SHARE = 0.5  # of the latency, drawn for each message
@@ -65,6 +66,19 @@ class Link:
         self._stalled[wire] = None
 
 
+class Tap(Protocol[Heard]):
+    """Hears of each item of one wire, at the moment when it happens; it changes nothing."""
+
+    def sent(self, item: Heard) -> None:
+        """The item is under way."""
+
+    def arrived(self, item: Heard) -> None:
+        """The item is about to be handed to the far end."""
+
+    def closed(self) -> None:
+        """Whatever is under way is lost."""
+
+
 class Wire(Generic[Payload]):
     """A connection's one way: `arrive(item)` is called at the far end, `on_dead()` when the near end gives up."""
 
@@ -78,11 +92,13 @@ class Wire(Generic[Payload]):
         "_stalls",
         "is_closed",
         "link",
+        "tap",
     )
 
     def __init__(self, link: Link, arrive: Callable[[Payload], None], on_dead: Callable[[], None]) -> None:
         self.link = link
         self.is_closed = False
+        self.tap: Tap[Payload] | None = None
         self._arrive = arrive
         self._on_dead = on_dead
         self._flying: deque[tuple[float, Payload]] = deque()
@@ -101,6 +117,8 @@ class Wire(Generic[Payload]):
             self._last_arrival = max(self._last_arrival, now + self.link.latency())
             self.link.message_count += 1
         self._flying.append((self._last_arrival, item))
+        if self.tap is not None:
+            self.tap.sent(item)
         if not self._armed:
             self._armed = True
             clock.call_at(self._last_arrival, self._due)
@@ -118,6 +136,8 @@ class Wire(Generic[Payload]):
 
     def close(self) -> None:
         """Nothing arrives any more."""
+        if self.tap is not None and not self.is_closed:
+            self.tap.closed()
         self.is_closed = True
         self._flying.clear()
 
@@ -139,7 +159,10 @@ class Wire(Generic[Payload]):
         now = link.clock.now
         flying = self._flying
         while flying and flying[0][0] <= now:
-            self._arrive(flying.popleft()[1])
+            item = flying.popleft()[1]
+            if self.tap is not None:
+                self.tap.arrived(item)
+            self._arrive(item)
         if flying:
             link.clock.call_at(flying[0][0], self._due)
         else:

@@ -20,11 +20,12 @@ Faults are undone one by one: two partitions that cut the same link must both en
 import errno
 import random
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 import trio
 
 from barnabas.storage.disk import FileSlice
-from barnabas.testing.simulation.links import Link, Wire
+from barnabas.testing.simulation.links import Link, Tap, Wire
 from barnabas.testing.simulation.schedule import Simulation
 from barnabas.world.net import ConnectionLost, Listener, Net, Stream
 
@@ -79,6 +80,10 @@ class SimStream:
         """Become one end of a connection; the other end joins this one."""
         self._other = other
         self._outgoing = other._incoming = Wire(outgoing, other._arrive, self._given_up)
+
+    def tap(self, tap: Tap[End]) -> None:
+        """From now on tell this of what this end sends."""
+        self._outgoing.tap = tap
 
     # -- what the party does
 
@@ -325,6 +330,19 @@ class PartyNet(Net):
         raise ConnectionLost(f"{host}:{port}: no server answers")
 
 
+class NetRecorder(Protocol):
+    """Is told of connections and cuts (`diagram/recorder.py`); it changes nothing."""
+
+    def connected(self, near: SimStream, far: SimStream) -> None:
+        """A connection was made, by the party of the near end."""
+
+    def cut(self, source: str, target: str) -> None:
+        """From now on nothing of the one reaches the other."""
+
+    def mended(self, source: str, target: str) -> None:
+        """One such cut is taken back."""
+
+
 class SimNet:
     """All parties, their links and the connections between them."""
 
@@ -337,6 +355,7 @@ class SimNet:
         # This is a fault: what comes behind a request of this party and API takes so many seconds.
         self.late_answers: dict[tuple[str, int], float] = {}
         self.on_send: Callable[[SimStream, bytes], None] | None = None
+        self.recorder: NetRecorder | None = None
         self._links: dict[tuple[str, str], Link] = {}
 
     def party(self, name: str) -> PartyNet:
@@ -362,6 +381,8 @@ class SimNet:
         far.join(near, self.link(target.name, source.name))
         source.streams[near] = None
         target.streams[far] = None
+        if self.recorder is not None:
+            self.recorder.connected(near, far)
         listener.offer(far)
         return near
 
@@ -381,10 +402,14 @@ class SimNet:
     def cut(self, source: str, target: str) -> None:
         """Nothing from one party reaches the other; the way back is not touched."""
         self.link(source, target).cut()
+        if self.recorder is not None:
+            self.recorder.cut(source, target)
 
     def mend(self, source: str, target: str) -> None:
         """Take one `cut` back."""
         self.link(source, target).mend()
+        if self.recorder is not None:
+            self.recorder.mended(source, target)
 
     def lose_connections(self, one: str, other: str, *, late: bool) -> int:
         """Every connection between two parties is lost; `late`: one end learns of it only after a while."""

@@ -59,6 +59,29 @@ class Looker(Protocol):
         """Everything that changed in this step was looked at."""
 
 
+class Both:
+    """Two lookers as one; the first one is called first."""
+
+    def __init__(self, first: Looker, second: Looker) -> None:
+        self._first = first
+        self._second = second
+
+    def look(self, node: WatchedNode, partition: "Partition") -> None:
+        """Something about this replica may have changed."""
+        self._first.look(node, partition)
+        self._second.look(node, partition)
+
+    def replica_removed(self, node: WatchedNode, partition: "Partition") -> None:
+        """The broker does not have this replica any more, while it runs."""
+        self._first.replica_removed(node, partition)
+        self._second.replica_removed(node, partition)
+
+    def looked(self) -> None:
+        """Everything that changed in this step was looked at."""
+        self._first.looked()
+        self._second.looked()
+
+
 class _Watch(Waiter):
     """Registered with every partition of one broker process."""
 

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -36,10 +37,10 @@ from barnabas.testing.simulation.groups import Member
 from barnabas.testing.simulation.harm import Fault, Harm
 from barnabas.testing.simulation.history import History
 from barnabas.testing.simulation.hostile import Hostile, SiegeRules
-from barnabas.testing.simulation.invariants import Checks
+from barnabas.testing.simulation.invariants import Checks, Violation
 from barnabas.testing.simulation.kinds import LEADERS_WRITE_BELOW, PLAIN, combined, draw_kind
 from barnabas.testing.simulation.node import PORT
-from barnabas.testing.simulation.observe import Observer, watch_tree
+from barnabas.testing.simulation.observe import Both, Observer, watch_tree
 from barnabas.testing.simulation.party import Admission, Lost, Party
 from barnabas.testing.simulation.plan import ACCOUNTS, STEADY, RunPlan, draw_plan
 from barnabas.testing.simulation.processors import Processor
@@ -61,6 +62,9 @@ from barnabas.testing.simulation.transaction_rules import TransactionRules
 from barnabas.testing.simulation.transactional import TransactionalPlan, TransactionalWriter
 from barnabas.wire.topics import TopicPartition
 
+if TYPE_CHECKING:
+    from barnabas.testing.simulation.diagram.recorder import Recorder
+
 SECONDS = 60.0
 CONVERGE_SECONDS = 30.0
 SETTLE_SECONDS = 15.0
@@ -70,6 +74,7 @@ DAY_MS = 86_400_000
 WELL_BEHAVED = ("writer-", "reader-", "member-", "admin")
 RECKLESS_SHARE = 0.3  # of the runs, in which machines may crash however many did before
 CLIENTS_END_SECONDS = 60.0
+TOLD_APART = {"parties", "story", "told", "broken"}  # of a report
 UNCERTAIN_RULES = {"I10", "I11"}  # that the cluster did not come to rest is no proof: any bug may delay it
 
 
@@ -92,18 +97,27 @@ class Report:
     trace: str = ""
     parties: list[str] = field(default_factory=list)  # the names of all who take part
     story: list[str] = field(default_factory=list)
+    told: list[tuple[float, str]] = field(default_factory=list)  # the story, with its times in seconds
+    broken: list[Violation] = field(default_factory=list)  # the violations, with their times
 
     def as_json(self) -> dict[str, object]:
-        """Everything but the story and who is in it."""
-        return {name: value for name, value in asdict(self).items() if name not in ("story", "parties")}
+        """Everything but the story, and what a diagram needs."""
+        return {name: value for name, value in asdict(self).items() if name not in TOLD_APART}
 
 
 def run_seed(
-    seed: int, seconds: float = SECONDS, bugs: Sequence[str] = (), kind: str = "", *, until_caught: bool = False
+    seed: int,
+    seconds: float = SECONDS,
+    bugs: Sequence[str] = (),
+    kind: str = "",
+    *,
+    until_caught: bool = False,
+    recorder: "Recorder | None" = None,
 ) -> Report:
     """Run one seed, of these kinds or of two that it draws; violations are in the report.
 
-    `until_caught`: no longer than to the first violation that proves a bug (`UNCERTAIN_RULES`).
+    `until_caught`: no longer than to the first violation that proves a bug (`UNCERTAIN_RULES`). `recorder` hears what
+    happens, and changes nothing.
     """
     report = Report(seed, kind or draw_kind(random.Random(f"{seed} kinds")))
     began = time.process_time()
@@ -111,7 +125,7 @@ def run_seed(
     gc.disable()  # one run makes little garbage in cycles, and looking for it takes a tenth of the time
     try:
         with planted(bugs):
-            run = Run(seconds, report, until_caught=until_caught)
+            run = Run(seconds, report, until_caught=until_caught, recorder=recorder)
             try:
                 _, simulation = simulate(seed, run.main)
             except SimulationStalled as stalled:
@@ -133,16 +147,20 @@ def _note_end(report: Report, rule: str, why: str) -> None:
     """The run ended before its time."""
     report.violations.append(f"{rule} {why}")
     report.rules.append(rule)
+    report.broken.append(Violation(rule, report.simulated_seconds, why))
 
 
 class Run:
     """One run of one seed."""
 
-    def __init__(self, seconds: float, report: Report, *, until_caught: bool = False) -> None:
+    def __init__(
+        self, seconds: float, report: Report, *, until_caught: bool = False, recorder: "Recorder | None" = None
+    ) -> None:
         self.kind = None if report.kind == PLAIN else combined(report.kind)
         self.seconds = seconds
         self.report = report
         self.until_caught = until_caught
+        self.recorder = recorder
         self.clients = Clients()
         self.secured: SecuredRules | None = None
         self.siege: SiegeRules | None = None
@@ -178,6 +196,8 @@ class Run:
                         cluster.net.on_send = self.siege.sent
                     self._equip(cluster, plan)
                     self._watch(cluster, checks)
+                    if self.recorder is not None:
+                        self._record(cluster, self.recorder, story)
                     await self._play(cluster, plan, checks, story)
                     for bug in cluster.bugs:
                         checks.violate("I16", bug)
@@ -187,6 +207,7 @@ class Run:
         finally:
             self.report.violations = [str(each) for each in checks.violations]
             self.report.rules = [each.rule for each in checks.violations]
+            self.report.broken = list(checks.violations)
             self.report.counts = checks.counts
             if checks.transactions is not None:
                 self.report.counts |= {f"transactions {each}": n for each, n in checks.transactions.counts.items()}
@@ -196,6 +217,9 @@ class Run:
                 self.report.counts |= self.siege.counts
             self.report.simulated_seconds = story.seconds
             self.report.story = list(story)
+            self.report.told = story.events
+            if self.recorder is not None:
+                self.recorder.finish()
 
     # -- set-up
 
@@ -210,13 +234,21 @@ class Run:
             if plan.secured is not None:
                 node.properties |= properties_of(plan.secured) | {"listeners": f"SASL_PLAINTEXT://{node.name}:{PORT}"}
 
-    @staticmethod
-    def _watch(cluster: Cluster, checks: Checks) -> None:
+    def _watch(self, cluster: Cluster, checks: Checks) -> None:
         nodes = list(cluster.nodes.values())
-        observer = Observer(lambda: nodes, checks, cluster.simulation.clock.current_time)
+        looker = checks if self.recorder is None else Both(checks, self.recorder)
+        observer = Observer(lambda: nodes, looker, cluster.simulation.clock.current_time)
         cluster.on_step(observer.step)
         checks.in_sync.nodes = nodes
         watch_tree(cluster.store.tree, checks.stored)
+
+    @staticmethod
+    def _record(cluster: Cluster, recorder: "Recorder", story: Story) -> None:
+        recorder.begin(lambda: story.seconds, list(cluster.nodes.values()))
+        cluster.net.recorder = recorder
+        cluster.store.recorder = recorder
+        cluster.on_step(recorder.step)
+        watch_tree(cluster.store.tree, recorder.stored)
 
     def _party(self, cluster: Cluster, name: str, user: str = CLIENT, admission: Admission | None = None) -> Party:
         self.report.parties.append(name)
@@ -344,6 +376,8 @@ class Run:
             with trio.move_on_after(CONVERGE_SECONDS):
                 await admin.ended.wait()
             story.tell("the faults are over")
+            if self.recorder is not None:
+                self.recorder.troubles_are_over()
             clients.calm()
             async with trio.open_nursery() as keeping:
                 keeping.start_soon(admin.keep_all)
@@ -384,6 +418,8 @@ class Run:
             story.tell(f"fault: {fault.kind} {fault.target} {fault.other}, for {fault.lasts_seconds:.2f} s")
             if fault.kind in MACHINE_CRASHES:
                 checks.lost_power(harm.node(fault.target).broker_id)
+            if self.recorder is not None:
+                self.recorder.trouble(fault)
 
         # Where any number of machines may crash, the rules tell which losses are permitted.
         harm = Harm(cluster, faults, KINDS, rng.random() < RECKLESS_SHARE, on_fault=on_fault)

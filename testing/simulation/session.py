@@ -36,7 +36,7 @@ from barnabas.controller.store.store import (
 )
 from barnabas.testing.simulation.links import Wire
 from barnabas.testing.simulation.schedule import Process
-from barnabas.testing.simulation.store import STORE, Connection, Message, Request, StoreServer
+from barnabas.testing.simulation.store import CLOSE, PING, SESSION, STORE, Connection, Message, Request, StoreServer
 from barnabas.testing.simulation.tree import Tree, WatchKey
 
 TICKS_OF_TIMEOUT = 4  # how often in a session's timeout a client looks after its connection
@@ -117,14 +117,13 @@ class StoreSession(MetadataStore):
             for op in ops_of(item):
                 check_op(op)
         session_id = self._session_id
-        outcomes = dict[int, Outcome]()
 
         def write(index: int, _: Tree) -> None:
-            outcomes[index] = self._server.write(written[index], session_id)
+            calls[index].request.outcome = self._server.write(written[index], session_id)
 
-        calls = [_Call(Request(partial(write, index), is_write=True)) for index in range(len(written))]
+        calls = [_Call(Request(partial(write, index), item)) for index, item in enumerate(written)]
         await self._ask(*calls)
-        return [outcomes[index] for index in range(len(written))]
+        return [call.request.outcome for call in calls]
 
     def on_expired(self, callback: Callable[[], None]) -> None:
         self._on_expired.append(callback)
@@ -140,7 +139,7 @@ class StoreSession(MetadataStore):
         connection = self._connection
         if self._is_connected and connection is not None and not self._is_over:
             ended = trio.Event()
-            connection.up.send(partial(self._end_at_server, connection, ended.set))
+            connection.up.send(Message(partial(self._end_at_server, connection, ended.set), CLOSE))
             with trio.CancelScope(shield=True), trio.move_on_after(CLOSE_SECONDS):
                 await ended.wait()
         self.die()
@@ -160,7 +159,7 @@ class StoreSession(MetadataStore):
 
     async def _read(self, work: Callable[[Tree], Answer], key: WatchKey, watch: Watch | None) -> Answer:
         answers: list[Answer] = []
-        request = Request(lambda tree: answers.append(work(tree)), watched=None if watch is None else key)
+        request = Request(lambda tree: answers.append(work(tree)), key=key, watched=None if watch is None else key)
         await self._ask(_Call(request, watch))
         return answers[-1]
 
@@ -188,7 +187,8 @@ class StoreSession(MetadataStore):
         connection = self._connection
         if self._is_connected and connection is not None:
             settle = partial(self._hear, connection, self._settle, call)
-            connection.up.send(partial(self._server.carry_out, self._session_id, call.request, settle))
+            carry_out = partial(self._server.carry_out, self._session_id, call.request, settle)
+            connection.up.send(Message(carry_out, call.request))
 
     def _settle(self, call: _Call) -> None:
         key = call.request.watched
@@ -214,10 +214,12 @@ class StoreSession(MetadataStore):
             Wire(net.link(STORE, me), _carry, lost),
             lost,
         )
+        if self._server.recorder is not None:
+            self._server.recorder.store_connected(me, connection)
         self._connection = connection
         self._is_connected = False
         self._heard_at = self._server.clock.now
-        connection.up.send(partial(self._meet_server, connection))
+        connection.up.send(Message(partial(self._meet_server, connection), SESSION))
 
     def _meet_server(self, connection: Connection) -> None:
         """At the server: begin the session, or go on with it."""
@@ -230,7 +232,8 @@ class StoreSession(MetadataStore):
             session_id = server.begin(self._process.name, connection, self._timeout_seconds, self._on_watch)
         else:
             is_known = server.resume(session_id, connection)
-        connection.down.send(partial(self._hear, connection, self._meet_client, session_id, is_known))
+        met = partial(self._hear, connection, self._meet_client, session_id, is_known)
+        connection.down.send(Message(met, SESSION))
 
     def _meet_client(self, session_id: int, is_known: bool) -> None:
         """At the client: the session is there, or over."""
@@ -243,10 +246,10 @@ class StoreSession(MetadataStore):
         for call in self._calls:
             self._transmit(call)
 
-    def _end_at_server(self, connection: Connection, settle: Message) -> None:
+    def _end_at_server(self, connection: Connection, settle: Callable[[], None]) -> None:
         if not self._server.is_down:
             self._server.end(self._session_id)
-            connection.down.send(settle)
+            connection.down.send(Message(settle, CLOSE))
 
     def _hear(self, connection: Connection, function: Callable[..., None], *args: object) -> None:
         """Something came from the server: the process acts on it when it runs."""
@@ -271,7 +274,7 @@ class StoreSession(MetadataStore):
             self._lose(connection)
         elif self._is_connected:
             pong = partial(self._hear, connection, _nothing)
-            connection.up.send(partial(self._server.ping, self._session_id, pong))
+            connection.up.send(Message(partial(self._server.ping, self._session_id, pong), PING))
 
     def _lose(self, connection: Connection) -> None:
         """This connection is dead: every watch fires, and what had no answer is asked again on the next one."""
@@ -316,7 +319,7 @@ class StoreSession(MetadataStore):
 
 
 def _carry(message: Message) -> None:
-    message()
+    message.act()
 
 
 def _nothing() -> None:

@@ -13,6 +13,7 @@ A broker uses a `StoreSession` (`session.py`).
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple, Protocol
 
 from barnabas.controller.store.store import Check, Create, Delete, Item, NodeError, Outcome, SetData, ops_of
 from barnabas.testing.simulation.links import Wire
@@ -25,7 +26,22 @@ START_MS = 1_700_000_000_000
 SYNC_SECONDS_MIN, SYNC_SECONDS_MAX = 0.000_3, 0.002  # until a write is on the server's disk
 MARKS = {Create: "+", SetData: "=", Delete: "-", Check: "?"}  # in the trace
 
-Message = Callable[[], None]  # what is called at the far end
+# What a message is, beside a request or its answer, and a watch that fires.
+SESSION, PING, CLOSE = "session", "ping", "close"
+
+
+class Message(NamedTuple):
+    """What travels between a session and the server: `act` is called at the far end. `what` is for who looks on."""
+
+    act: Callable[[], None]
+    what: "Request | WatchKey | str"
+
+
+class StoreRecorder(Protocol):
+    """Is told of connections to the store (`diagram/recorder.py`); it changes nothing."""
+
+    def store_connected(self, party: str, connection: "Connection") -> None:
+        """A party tries to reach the store, over this connection."""
 
 
 @dataclass(eq=False, slots=True)
@@ -34,7 +50,7 @@ class Connection:
 
     up: Wire[Message]
     down: Wire[Message]
-    on_lost: Message
+    on_lost: Callable[[], None]
 
     def close(self) -> None:
         """Nothing travels any more, without notice."""
@@ -49,12 +65,17 @@ class Connection:
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """What a client asks: `work` is done by the server and may raise NodeError, which becomes `error`."""
+    """What a client asks: `work` is done by the server and may raise NodeError, which becomes `error`.
+
+    The same as data is `item`, what a write writes, or `key`, what a read reads.
+    """
 
     work: Callable[[Tree], None]
-    is_write: bool = False
+    item: Item | None = None
+    key: WatchKey | None = None
     watched: WatchKey | None = None  # armed when the work succeeds
     error: NodeError | None = None
+    outcome: Outcome = None  # of a write, when it was carried out
 
 
 @dataclass(eq=False, slots=True)
@@ -84,6 +105,7 @@ class StoreServer:
         self._sessions: dict[int, _Session] = {}
         self._next_session_id = 0x1000
         self._loses_answer_of: dict[str, None] = {}
+        self.recorder: StoreRecorder | None = None
         net.party(STORE)
 
     # -- faults
@@ -147,13 +169,13 @@ class StoreServer:
         if session is not None:
             self._changed(self.tree.end_session(session_id))
 
-    def ping(self, session_id: int, settle: Message) -> None:
+    def ping(self, session_id: int, settle: Callable[[], None]) -> None:
         """Answer a sign of life."""
         session = self._hear(session_id)
         if session is not None:
-            self._answer(session, settle)
+            self._answer(session, Message(settle, PING))
 
-    def carry_out(self, session_id: int, request: Request, settle: Message) -> None:
+    def carry_out(self, session_id: int, request: Request, settle: Callable[[], None]) -> None:
         """Do what is asked; `settle()` is called at the client."""
         session = self._hear(session_id)
         if session is None:
@@ -167,14 +189,14 @@ class StoreServer:
             if request.watched is not None:
                 session.watches[request.watched] = None
 
-        if request.is_write and session.party in self._loses_answer_of:
+        if request.item is not None and session.party in self._loses_answer_of:
             del self._loses_answer_of[session.party]
             self._trace.note(f"store answer to {session.party} is lost")
             self._disconnect(session)
             return
 
-        seconds = self.rng.uniform(SYNC_SECONDS_MIN, SYNC_SECONDS_MAX) if request.is_write else 0.0
-        self._answer(session, settle, seconds)
+        seconds = self.rng.uniform(SYNC_SECONDS_MIN, SYNC_SECONDS_MAX) if request.item is not None else 0.0
+        self._answer(session, Message(settle, request), seconds)
 
     def write(self, item: Item, session_id: int) -> Outcome:
         """Carry out one operation or a multi, and tell those whose watches it met."""
@@ -197,7 +219,7 @@ class StoreServer:
             for session in self._sessions.values():
                 if key in session.watches:
                     del session.watches[key]
-                    self._answer(session, partial(session.on_watch, key))
+                    self._answer(session, Message(partial(session.on_watch, key), key))
 
     def _answer(self, session: _Session, message: Message, seconds: float = 0.0) -> None:
         """Send something to a session's client, after everything that was sent before."""

@@ -40,9 +40,13 @@ def who_is_who(parties: Iterable[str]) -> Iterator[str]:
     """One line for each kind of party: the names, and what they do."""
     names: dict[str, list[str]] = {}
     for party in parties:
-        what = next((what for prefix, what in CAST if party.startswith(prefix)), NOT_IN_CAST)
-        names.setdefault(what, []).append(party)
+        names.setdefault(purpose_of(party), []).append(party)
     return (f"{', '.join(each)}: {what}" for what, each in names.items())
+
+
+def purpose_of(party: str) -> str:
+    """What a party does."""
+    return next((what for prefix, what in CAST if party.startswith(prefix)), NOT_IN_CAST)
 
 
 class Story:
@@ -61,6 +65,11 @@ class Story:
     def tell(self, line: str) -> None:
         """Something happened."""
         self._lines.append((self.seconds, line))
+
+    @property
+    def events(self) -> list[tuple[float, str]]:
+        """The lines, each with its time in seconds since the run began."""
+        return list(self._lines)
 
     def __iter__(self) -> Iterator[str]:
         return (f"{seconds:9.3f}  {line}" for seconds, line in self._lines)

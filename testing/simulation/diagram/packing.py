@@ -1,0 +1,280 @@
+"""A run as the data of a page, and the page as one file (pure).
+
+    history(report, recording, replay)  ->  what the page shows, as plain lists and numbers
+    page(history, parts)                ->  HTML, with the history inside
+
+In a history times are microseconds since the run began. What is many (messages, changes of replicas) stands in columns,
+rising numbers as differences, and a text that occurs often in a table: so the history of a minute, ten thousand
+messages, is compressed to less than the page may have.
+"""
+
+import base64
+import gzip
+import json
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Protocol
+
+from barnabas.testing.simulation.diagram.frames import WHOLE_TOPIC, Row
+from barnabas.testing.simulation.diagram.recording import NO_REQUEST, Held, Partition, Recording, Sent, Trouble
+from barnabas.testing.simulation.invariants import Violation
+from barnabas.testing.simulation.store import STORE
+from barnabas.testing.simulation.story import purpose_of
+
+FORMAT = 1
+BROKER_PREFIX = "broker-"
+PARTS = ("page.html", "page.css", "page.js")
+NO_PARTITION = -1
+
+# Kind of fault -> whose lanes it marks: its two parties, the store, all brokers, or those that it took down at once. Some
+# faults wait for a moment and choose a broker then; what they do to it is seen in its lane.
+TARGET, OTHER, ALL, DOWNED = "target", "other", "all", "downed"
+AFFECTED: Mapping[str, tuple[str, ...]] = {
+    "delay": (TARGET, OTHER),
+    "lose-connections": (TARGET, OTHER),
+    "cut-one-way": (TARGET, OTHER),
+    "partition": (TARGET, OTHER),
+    "isolate": (TARGET,),
+    "leave-store": (TARGET, STORE),
+    "crash-process": (TARGET,),
+    "crash-machine": (TARGET,),
+    "kill-controller": (DOWNED,),
+    "restart": (TARGET,),
+    "pause": (TARGET,),
+    "slow-disk": (TARGET,),
+    "disk-error": (TARGET,),
+    "disk-full": (TARGET,),
+    "skew-clock": (TARGET,),
+    "expire-session": (TARGET,),
+    "lose-store-answer": (TARGET, STORE),
+    "late-watches": (STORE,),
+    "stop-store": (STORE,),
+    "directory-error": (TARGET,),
+    "error-in-a-move": (TARGET,),
+    "slow-syncs": (TARGET,),
+    "expire-all": (ALL,),
+    "crash-all": (ALL,),
+    "restart-two": (TARGET, OTHER),
+    "pause-long": (TARGET,),
+    "error-in-a-cut": (TARGET,),
+    "crash-unseen": (DOWNED,),
+    "hold-connections": (TARGET,),
+    "pause-decider": (),
+    "isolate-decider": (),
+    "late-markers": (),
+    "late-proofs": (),
+    "strand-coordinator": (),
+}
+
+
+class Reported(Protocol):
+    """What a history takes from a `Report`."""
+
+    seed: int
+    kind: str
+    parties: list[str]
+    told: list[tuple[float, str]]
+    broken: list[Violation]
+    trace: str
+
+
+class _Table:
+    """Values, each once, in the order in which they came; the page finds them by their places."""
+
+    def __init__(self, *values: Hashable) -> None:
+        self._places: dict[Hashable, int] = {value: place for place, value in enumerate(values)}
+
+    @property
+    def values(self) -> list[Hashable]:
+        """All of them, in the order of their places."""
+        return list(self._places)
+
+    def place(self, value: Hashable) -> int:
+        """Where this value is."""
+        return self._places.setdefault(value, len(self._places))
+
+
+def history(report: Reported, recording: Recording, replay: str) -> dict[str, object]:
+    """All that the page shows. `replay` is the command that runs the seed again."""
+    parties = _Table(*report.parties)
+    partitions = _Table(*sorted(recording.replicas))
+
+    messages = _messages(recording, parties, partitions)
+    told = _told(report)
+    named = {f"{topic}-{index}": place for place, (topic, index) in _named(partitions)}
+    return {
+        "format": FORMAT,
+        "seed": report.seed,
+        "kind": report.kind,
+        "trace": report.trace,
+        "replay": replay,
+        "end": _us(recording.end),
+        "parties": [[name, _role_of(str(name)), purpose_of(str(name))] for name in parties.values],
+        "partitions": partitions.values,
+        "messages": messages,
+        "replicas": {
+            partitions.place(partition): {parties.place(broker): _replica(held) for broker, held in brokers.items()}
+            for partition, brokers in recording.replicas.items()
+        },
+        "inSync": {
+            partitions.place(partition): [[_us(each.at), each.leader, each.in_sync] for each in states]
+            for partition, states in recording.in_sync.items()
+        },
+        "controllers": [[_us(at), broker_id] for at, broker_id in recording.controllers],
+        "states": {
+            parties.place(broker): [[_us(at), state] for at, state in states]
+            for broker, states in recording.states.items()
+        },
+        "faults": [_fault(trouble, recording, parties) for trouble in recording.troubles],
+        "cuts": [
+            [parties.place(cut.source), parties.place(cut.target), _us(cut.began), _us(cut.ended)]
+            for cut in recording.cuts
+        ],
+        "story": [[_us(at), line, _partition_in(line, named)] for at, line in told],
+        "violations": [
+            [_us(each.seconds), each.rule, each.text, _partition_in(each.text, named), _line_of(each, told)]
+            for each in report.broken
+        ],
+    }
+
+
+def page(history: Mapping[str, object], parts: Mapping[str, str]) -> str:
+    """The page with this history in it. `parts` are the contents of PARTS, by name."""
+    text = json.dumps(history, separators=(",", ":"), ensure_ascii=False)
+    packed = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
+    whole = parts["page.html"]
+    for mark, content in (
+        ("/* page.css */", parts["page.css"]),
+        ("/* page.js */", parts["page.js"]),
+        ("<!-- history -->", packed),
+    ):
+        before, found, after = whole.partition(mark)
+        if not found:
+            raise ValueError(f"page.html has no place for {mark}")
+        whole = before + content + after
+    return whole
+
+
+# -- messages
+
+
+def _messages(recording: Recording, parties: _Table, partitions: _Table) -> dict[str, object]:
+    apis, texts, lost = _Table(), _Table(""), _Table("")
+    rows = _Table(())
+    columns: dict[str, list[int]] = {name: [] for name in ("began", "took", "from", "to", "bytes", "answers")}
+    columns |= {name: [] for name in ("api", "version", "words", "rows", "errors", "lost")}
+    began = 0
+    for sent in recording.messages:
+        at = _us(sent.began)
+        ended = recording.end if sent.ended < 0 else sent.ended
+        summary = sent.summary
+        for name, number in (
+            ("began", at - began),
+            ("took", _us(ended) - at),
+            ("from", parties.place(sent.source)),
+            ("to", parties.place(sent.target)),
+            ("bytes", sent.size_bytes),
+            ("answers", _distance(sent)),
+            ("api", apis.place(summary.api)),
+            ("version", summary.version),
+            ("words", texts.place(summary.words)),
+            ("rows", rows.place(tuple(_row(row, recording, partitions, texts) for row in summary.rows))),
+            ("errors", texts.place(", ".join(summary.errors))),
+            ("lost", lost.place(sent.lost)),
+        ):
+            columns[name].append(number)
+        began = at
+
+    tables = {"apis": apis.values, "texts": texts.values, "rowLists": rows.values, "losses": lost.values}
+    return {**columns, **tables}
+
+
+def _distance(sent: Sent) -> int:
+    """How many messages before this one its request was sent; 0 if it answers none."""
+    return 0 if sent.answers == NO_REQUEST else sent.number - sent.answers
+
+
+def _row(row: Row, recording: Recording, partitions: _Table, texts: _Table) -> tuple[int, int, int]:
+    topic = row.topic
+    if isinstance(topic, bytes):
+        topic = recording.topic_names.get(topic, f"topic id {topic.hex()}")
+    return partitions.place((topic, row.partition)), texts.place(row.words), texts.place(row.error)
+
+
+# -- everything else
+
+
+def _us(seconds: float) -> int:
+    return round(seconds * 1_000_000)
+
+
+def _differences(numbers: Sequence[int]) -> list[int]:
+    return [*numbers[:1], *(after - before for before, after in pairwise(numbers))]
+
+
+def _role_of(party: str) -> str:
+    if party == STORE:
+        return "store"
+    return "broker" if party.startswith(BROKER_PREFIX) else "client"
+
+
+def _replica(held: Iterable[Held]) -> dict[str, list[int]]:
+    """Columns; an epoch of null is a replica that is not there."""
+    rows = list(held)
+    return {
+        "at": _differences([_us(each.at) for each in rows]),
+        "epoch": [-2 if each.epoch is None else each.epoch for each in rows],
+        "leads": [int(each.is_leader) for each in rows],
+        "end": _differences([each.log_end_offset for each in rows]),
+        "highWatermark": _differences([each.high_watermark for each in rows]),
+    }
+
+
+def _fault(trouble: Trouble, recording: Recording, parties: _Table) -> list[object]:
+    """When, until when, its kind, the lanes that it marks."""
+    fault = trouble.fault
+    over = recording.end if recording.troubles_end < 0 else recording.troubles_end
+    ended = min(trouble.at + fault.lasts_seconds, max(over, trouble.at))
+    brokers = tuple(recording.states)
+    chosen: dict[str, tuple[str, ...]] = {
+        TARGET: (fault.target,),
+        OTHER: (fault.other,),
+        STORE: (STORE,),
+        ALL: brokers,
+        DOWNED: trouble.took_down,
+    }
+    names = [name for each in AFFECTED[fault.kind] for name in chosen[each]]
+    return [_us(trouble.at), _us(ended), fault.kind, [parties.place(name) for name in names]]
+
+
+def _told(report: Reported) -> list[tuple[float, str]]:
+    """The story, and at its end the violations that ended the run before they were told."""
+    lines = [line for _, line in report.told]
+    missing = [each for each in report.broken if not any(_tells(line, each) for line in lines)]
+    return [*report.told, *((each.seconds, f"VIOLATION {each.rule}: {each.text}") for each in missing)]
+
+
+def _tells(line: str, violation: Violation) -> bool:
+    return line.startswith(f"VIOLATION {violation.rule} ") and line.endswith(violation.text)
+
+
+def _line_of(violation: Violation, told: Sequence[tuple[float, str]]) -> int:
+    """Which line of the story tells of it; the last one if that is cut off."""
+    found = (number for number, (_, line) in enumerate(told) if _tells(line, violation))
+    return next(found, len(told) - 1)
+
+
+def _named(partitions: _Table) -> list[tuple[int, Partition]]:
+    found = []
+    for place, value in enumerate(partitions.values):
+        assert isinstance(value, tuple)
+        if value[1] != WHOLE_TOPIC:
+            found.append((place, value))
+    return found
+
+
+def _partition_in(line: str, named: Mapping[str, int]) -> int:
+    """The first partition that a line names."""
+    words = line.replace(":", " ").replace(",", " ").split()
+    return next((named[word] for word in words if word in named), NO_PARTITION)
+
