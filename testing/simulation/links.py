@@ -16,7 +16,7 @@ from typing import Generic, Protocol, TypeVar
 from barnabas.testing.simulation.schedule import VirtualClock
 
 Payload = TypeVar("Payload")
-Heard = TypeVar("Heard", contravariant=True)
+Payload_contra = TypeVar("Payload_contra", contravariant=True)
 
 LATENCY_SECONDS_MIN, LATENCY_SECONDS_MAX = 0.000_1, 0.001  # of a link, drawn once
 JITTER_SHARE = 0.5  # of the latency, drawn for each message
@@ -66,13 +66,13 @@ class Link:
         self._stalled[wire] = None
 
 
-class Tap(Protocol[Heard]):
+class Tap(Protocol[Payload_contra]):
     """Hears of each item of one wire, at the moment when it happens; it changes nothing."""
 
-    def sent(self, item: Heard) -> None:
+    def sent(self, item: Payload_contra) -> None:
         """The item is under way."""
 
-    def arrived(self, item: Heard) -> None:
+    def arrived(self, item: Payload_contra) -> None:
         """The item is about to be handed to the far end."""
 
     def closed(self) -> None:
@@ -109,6 +109,9 @@ class Wire(Generic[Payload]):
     def send(self, item: Payload) -> None:
         """Let an item travel."""
         if self.is_closed:
+            if self.tap is not None:
+                self.tap.sent(item)
+                self.tap.closed()
             return
         clock = self.link.clock
         now = clock.now

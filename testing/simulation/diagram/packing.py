@@ -26,8 +26,8 @@ BROKER_PREFIX = "broker-"
 PARTS = ("page.html", "page.css", "page.js")
 NO_PARTITION = -1
 
-# Kind of fault -> whose lanes it marks: its two parties, the store, all brokers, or those that it took down at once. Some
-# faults wait for a moment and choose a broker then; what they do to it is seen in its lane.
+# Kind of fault -> whose lanes it marks: its two parties, the store, all brokers, or those that it took down at once.
+# Some faults wait for a moment and choose a broker then; what they do to it is seen in its lane.
 TARGET, OTHER, ALL, DOWNED = "target", "other", "all", "downed"
 AFFECTED: Mapping[str, tuple[str, ...]] = {
     "delay": (TARGET, OTHER),
@@ -277,4 +277,3 @@ def _partition_in(line: str, named: Mapping[str, int]) -> int:
     """The first partition that a line names."""
     words = line.replace(":", " ").replace(",", " ").split()
     return next((named[word] for word in words if word in named), NO_PARTITION)
-

@@ -48,7 +48,14 @@ function withReplicas(replicas) {
   return replicas;
 }
 
-const history = await unpack(document.getElementById("history").textContent);
+/** The page says what is wrong with its history. */
+function fail(error) {
+  document.getElementById("title").textContent = `The history cannot be read: ${error.message || error}`;
+  document.documentElement.dataset.failed = "history";
+  throw error;
+}
+
+const history = await unpack(document.getElementById("history").textContent).catch(fail);
 const messages = withTimes(history.messages);
 const replicas = withReplicas(history.replicas);
 const parties = history.parties.map(([name, role, purpose]) => ({ name, role, purpose }));

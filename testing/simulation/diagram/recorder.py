@@ -6,15 +6,25 @@ A run without a recorder has none of this: `SimNet.recorder` is None, and wires 
 number, starts no task and sets no timer, so a seed has the same history with it.
 
 Messages are heard by the taps on the wires (`taps.py`), cuts of links from the network. What brokers hold comes from
-the observer (`look`), as it comes to the rules; what the metadata store holds from its tree (`stored`). Whether a broker
-runs is looked at after each step of any task.
+the observer (`look`), as it comes to the rules; what the metadata store holds from its tree (`stored`). After each step
+of any task the recorder looks whether each broker runs.
 """
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.controller.store import paths
-from barnabas.testing.simulation.diagram.recording import DOWN, PAUSED, STARTING, UP, Cut, Held, InSync, Recording, Trouble
+from barnabas.testing.simulation.diagram.recording import (
+    DOWN,
+    PAUSED,
+    STARTING,
+    UP,
+    Cut,
+    Held,
+    InSync,
+    Recording,
+    Trouble,
+)
 from barnabas.testing.simulation.diagram.taps import Messages, StoreTap, StreamTap, Talk, partition_at
 from barnabas.testing.simulation.harm import Fault
 from barnabas.testing.simulation.net import SimStream
@@ -34,12 +44,13 @@ class Recorder:
         self.recording = Recording()
         self._now: Callable[[], float] = lambda: 0.0
         self._nodes: Sequence[Node] = ()
-        self._messages = Messages(self.recording, lambda: self._now())
+        self._messages = Messages(self.recording)
         self._cuts: dict[tuple[str, str], list[float]] = {}
 
     def begin(self, now: Callable[[], float], nodes: Sequence[Node]) -> None:
         """`now` is the time since the run began, in seconds."""
         self._now = now
+        self._messages.now = now
         self._nodes = nodes
         self.recording.states = {node.name: [(0.0, DOWN)] for node in nodes}
 
@@ -105,8 +116,8 @@ class Recorder:
         partition = partition_at(path)
         if partition is not None:
             state = None if data is None else paths.PartitionState.decode(data, path)
-            in_sync = InSync(self._now(), NO_LEADER, ()) if state is None else InSync(self._now(), state.leader, state.isr)
-            self.recording.in_sync.setdefault(partition, []).append(in_sync)
+            leader, isr = (NO_LEADER, ()) if state is None else (state.leader, state.isr)
+            self.recording.in_sync.setdefault(partition, []).append(InSync(self._now(), leader, isr))
 
     # -- from the run
 

@@ -9,6 +9,7 @@ from barnabas.testing.simulation.harm import Fault
 DOWN, STARTING, UP, PAUSED = "down", "starting", "up", "paused"  # what a broker does
 UNDER_WAY = "still under way at the end"
 NO_REQUEST = -1
+NOT_READ = Summary(UNREADABLE, -1)  # not whole yet, or no answer to a known request
 
 Partition = tuple[str, int]  # a topic's name, and the partition
 
@@ -29,7 +30,7 @@ class Sent:
     ended: float = -1.0
     lost: str = UNDER_WAY
     answers: int = NO_REQUEST
-    summary: Summary = Summary(UNREADABLE, -1)
+    summary: Summary = NOT_READ
 
 
 class Held(NamedTuple):

@@ -1,8 +1,8 @@
 """Taps on the wires of a run: each hears of one direction of a connection, and keeps its messages.
 
-Items of a connection are pieces of a stream of bytes; a message is one frame in it, from the first byte sent to the last
-one that arrives. A frame is read when it is whole, and only what `frames.py` says of it is kept. Items of a session with
-the metadata store are messages already.
+Items of a connection are pieces of a stream of bytes; a message is one frame in it, from the first byte sent to the
+last one that arrives. A frame is read when it is whole, and only what `frames.py` says of it is kept. Items of a
+session with the metadata store are messages already.
 """
 
 import struct
@@ -29,7 +29,7 @@ from barnabas.wire import messages as m
 from barnabas.wire.frame import LENGTH_BYTES
 
 TO_CLOSED = "its receiver had closed the connection"
-CONNECTION_LOST = "the connection is lost"
+GIVEN_UP = "no acknowledgement"  # a wire that closes by itself
 STORE_LOST = "the connection to the store is lost"
 READ, WRITE, WATCH = "store read", "store write", "store watch"
 OP_WORDS = {Create: "create", SetData: "set", Delete: "delete", Check: "check"}
@@ -39,8 +39,8 @@ _INT32 = struct.Struct(">i")
 class Messages:
     """What all taps of a run share."""
 
-    def __init__(self, recording: Recording, now: Callable[[], float]) -> None:
-        self.now = now
+    def __init__(self, recording: Recording) -> None:
+        self.now: Callable[[], float] = lambda: 0.0  # seconds since the run began
         self.fetch_sessions = FetchSessions()
         self.store_requests: dict[StoreRequest, int] = {}  # the latest message of each
         self._recording = recording
@@ -109,7 +109,7 @@ class StreamTap:
     def sent(self, item: End) -> None:
         """For `Wire`."""
         data = memoryview(item or b"")
-        while len(data):
+        while data:
             if not self._frame:
                 self._flying.append(self._messages.begin(self._end.name, self._end.peer_address))
             missing = self._missing_bytes()
@@ -145,7 +145,7 @@ class StreamTap:
 
     def closed(self) -> None:
         """For `Wire`."""
-        _lose(self._flying, self._messages.now(), self._end.lost or self._end.other_end().lost or CONNECTION_LOST)
+        _lose(self._flying, self._messages.now(), self._end.lost or self._end.other_end().lost or GIVEN_UP)
 
 
 class StoreTap:
