@@ -66,7 +66,15 @@ ROOM_OF_FILE = {
     },
     "security": {"secured": "secured", "zookeeper": "secured", "listener_security": "settings"},
     "controller": {"candidate": "controller", "controller": "controller"},
-    "testing": {"local": "local", "plugin": "local"},
+    "testing": {
+        "local": "local",
+        "plugin": "local",
+        "simulation.diagram.frames": "simulation",
+        "simulation.diagram.packing": "simulation",
+        "simulation.diagram.recorder": "simulation",
+        "simulation.diagram.recording": "simulation",
+        "simulation.diagram.taps": "simulation",
+    },
     # Groups of every kind have offsets, so these files know nothing of one kind.
     "coordinators": {"groups.offsets": "offsets", "groups.ports": "offsets", "groups.records": "offsets"},
 }

@@ -107,11 +107,12 @@ def _tell_one(arguments: argparse.Namespace) -> int:
 
 def _draw(path: Path, history: History) -> Report:
     """Run one seed, and write its diagram."""
-    # Nothing else needs these.
+    # Thousands of seeds run without a diagram, each in a process that imports no more than it needs.
     from barnabas.testing.simulation.diagram import packing
     from barnabas.testing.simulation.diagram.recorder import Recorder
 
-    # A file that cannot be written is noticed before the run.
+    # A file that cannot be written is noticed before the run, which takes seconds. The page is written when the run is
+    # over, whatever became of it.
     try:
         page = path.open("w", encoding="utf-8")
     except OSError as error:

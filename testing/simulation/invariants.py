@@ -92,6 +92,11 @@ class Violation(NamedTuple):
     def __str__(self) -> str:
         return f"{self.seconds:.3f} {self.rule} {self.text}"
 
+    @property
+    def line(self) -> str:
+        """How the story says it."""
+        return f"VIOLATION {self.rule} ({RULES[self.rule]}): {self.text}"
+
 
 Tell = Callable[[str], None]
 
@@ -126,8 +131,9 @@ class Checks:
     def violate(self, rule: str, text: str) -> None:
         """This rule is broken."""
         if len(self.violations) < VIOLATIONS_MAX:
-            self.violations.append(Violation(rule, self._now(), text))
-            self._tell(f"VIOLATION {rule} ({RULES[rule]}): {text}")
+            violation = Violation(rule, self._now(), text)
+            self.violations.append(violation)
+            self._tell(violation.line)
             self.on_violation(rule)
 
     def count(self, what: str) -> None:

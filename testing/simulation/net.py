@@ -331,7 +331,7 @@ class PartyNet(Net):
 
 
 class NetRecorder(Protocol):
-    """Is told of connections and cuts (`diagram/recorder.py`); it changes nothing."""
+    """Hears of connections and cuts (`diagram/recorder.py`), and changes nothing."""
 
     def connected(self, near: SimStream, far: SimStream) -> None:
         """A connection was made, by the party of the near end."""

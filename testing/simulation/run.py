@@ -74,7 +74,7 @@ DAY_MS = 86_400_000
 WELL_BEHAVED = ("writer-", "reader-", "member-", "admin")
 RECKLESS_SHARE = 0.3  # of the runs, in which machines may crash however many did before
 CLIENTS_END_SECONDS = 60.0
-TOLD_APART = {"parties", "story", "told", "broken"}  # of a report
+NOT_IN_JSON = {"parties", "story", "timed_story", "broken"}  # of a report
 UNCERTAIN_RULES = {"I10", "I11"}  # that the cluster did not come to rest is no proof: any bug may delay it
 
 
@@ -97,12 +97,12 @@ class Report:
     trace: str = ""
     parties: list[str] = field(default_factory=list)  # the names of all who take part
     story: list[str] = field(default_factory=list)
-    told: list[tuple[float, str]] = field(default_factory=list)  # the story, with its times in seconds
+    timed_story: list[tuple[float, str]] = field(default_factory=list)  # the story, with its times in seconds
     broken: list[Violation] = field(default_factory=list)  # the violations, with their times
 
     def as_json(self) -> dict[str, object]:
         """Everything but the story, and what a diagram needs."""
-        return {name: value for name, value in asdict(self).items() if name not in TOLD_APART}
+        return {name: value for name, value in asdict(self).items() if name not in NOT_IN_JSON}
 
 
 def run_seed(
@@ -217,7 +217,7 @@ class Run:
                 self.report.counts |= self.siege.counts
             self.report.simulated_seconds = story.seconds
             self.report.story = list(story)
-            self.report.told = story.events
+            self.report.timed_story = story.events
             if self.recorder is not None:
                 self.recorder.finish()
 
@@ -245,6 +245,7 @@ class Run:
     @staticmethod
     def _record(cluster: Cluster, recorder: "Recorder", story: Story) -> None:
         recorder.begin(lambda: story.seconds, list(cluster.nodes.values()))
+        # Before the first broker starts: a connection that exists has no taps.
         cluster.net.recorder = recorder
         cluster.store.recorder = recorder
         cluster.on_step(recorder.step)

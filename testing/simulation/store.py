@@ -38,7 +38,7 @@ class Message(NamedTuple):
 
 
 class StoreRecorder(Protocol):
-    """Is told of connections to the store (`diagram/recorder.py`); it changes nothing."""
+    """Hears of connections to the store (`diagram/recorder.py`), and changes nothing."""
 
     def store_connected(self, party: str, connection: "Connection") -> None:
         """A party tries to reach the store, over this connection."""

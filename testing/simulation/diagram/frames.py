@@ -94,7 +94,8 @@ def _name(words: str) -> Callable[[object], str]:
     return lambda value: f"{words} {value}" if value else ""
 
 
-# Field of a row -> how it is shown; "" if there is nothing to show.
+# Field of a row -> how it is shown; "" if there is nothing to show. The words of a row stand in the order of this
+# table, and not in that of the fields: a label has room for the first few. -1 is what Kafka sends for "unknown".
 FIELD_WORDS: Mapping[str, Callable[[object], str]] = {
     "fetch_offset": _number("from"),
     "base_offset": _number("at"),
@@ -114,7 +115,7 @@ FIELD_WORDS: Mapping[str, Callable[[object], str]] = {
     "new_isr_with_epochs": _brokers("ISR"),
     "delete_partition": lambda value: "delete" if value else "",
 }
-# Field of a whole message -> the same.
+# Field of a whole message -> the same. Secrets are not among them: a page may be sent to others.
 MESSAGE_WORDS: Mapping[str, Callable[[object], str]] = {
     "acks": lambda value: f"acks={'all' if value == -1 else value}",
     "group_id": _name("group"),
@@ -135,6 +136,7 @@ MESSAGE_WORDS: Mapping[str, Callable[[object], str]] = {
 
 def read_request(frame: memoryview) -> Request:
     """The request in this frame (without its length), as far as it can be read."""
+    # Hostile clients send what is no request, or the beginning of one. It is a message all the same, and has its arrow.
     try:
         header = read_request_header(frame)
     except UnsupportedRequest as unknown:
@@ -150,6 +152,7 @@ def read_request(frame: memoryview) -> Request:
     except ProtocolViolation as violation:
         return Request(Summary(api.name, header.api_version, str(violation)), question, None)
 
+    # A Produce with acks=0 has no response: a later response of this connection must not be taken for one.
     has_response = not isinstance(message, m.ProduceRequest) or message.acks != 0
     return Request(_summary(api.name, header.api_version, message), question if has_response else None, message)
 
@@ -158,6 +161,7 @@ def read_response(frame: memoryview, question: asking.Question) -> tuple[Summary
     """The response in this frame (without its length), as far as it can be read, and the decoded message."""
     api = _name_of(question.api_key)
     try:
+        # A broker that does not support the version of ApiVersions answers in version 0 (KIP-511).
         if question.api_key == API_VERSIONS_KEY:
             message: m.Message = asking.read_versions(frame, question)
         else:
@@ -173,6 +177,7 @@ def _name_of(api_key: int) -> str:
 
 
 def _summary(api: str, version: int, message: m.Message) -> Summary:
+    # Errors of rows are counted with those of the message, which may have more of them in structs that are no rows.
     names: dict[bytes, str] = {}
     rows = tuple(_rows_below(message, "", names))
     errors = dict.fromkeys([*_errors_in(message), *(row.error for row in rows if row.error)])
@@ -190,17 +195,22 @@ def _rows_below(struct: m.Struct, topic: str | bytes, names: dict[bytes, str]) -
         for element in getattr(struct, array) or ():
             if isinstance(element, m.Struct):
                 yield from _rows_of(element, array, topic, names)
+            # Some requests have numbers in the place of structs: {"name": "orders", "partition_indexes": [0, 1]}.
             elif topic and array in ARRAYS_OF_PARTITIONS:
                 yield Row(topic, element, "", "")
 
 
 def _rows_of(element: m.Struct, array: str, topic: str | bytes, names: dict[bytes, str]) -> Iterator[Row]:
+    # The names of these fields are nearly the same in all messages, so that one walk fits every API, also those that
+    # come later. A field of another name costs a diagram a row, and nothing else.
     topic = _topic_of(element, names) or topic
     partition = next((getattr(element, name) for name in PARTITION_FIELDS if name in element.FIELDS), None)
     if topic and isinstance(partition, int):
         yield Row(topic, partition, _error_of(element), _words(element, FIELD_WORDS))
         return
 
+    # Names of other things (protocols of a group, listeners) lie in arrays that are not called topics, and have no
+    # partitions below them.
     below = list(_rows_below(element, topic, names))
     if not below and topic and array == TOPICS_FIELD:
         yield Row(topic, WHOLE_TOPIC, _error_of(element), "")
@@ -246,8 +256,12 @@ class FetchSessions:
     def asked(self, broker: str, request: m.FetchRequest, summary: Summary) -> Summary:
         """The summary with every partition that the request is about."""
         rows = self._rows.get((broker, request.session_id))
+        # The broker may have forgotten the session, and will say so. Then the request is shown as it is, or with the
+        # rows of the session that it believes in.
         if rows is None or request.session_epoch in FULL_EPOCHS:
             return summary
+        # Rows of a request take the place of older ones: a follower asks from a higher offset now. What it forgets is
+        # in the summary, too, so it is taken out last.
         for row in summary.rows:
             rows[row.topic, row.partition] = row
         for topic in request.forgotten_topics_data:

@@ -25,6 +25,9 @@ FORMAT = 1
 BROKER_PREFIX = "broker-"
 PARTS = ("page.html", "page.css", "page.js")
 NO_PARTITION = -1
+NO_REPLICA = -2  # stands for an epoch; -1 is one that a broker does not know yet
+# Of messages. The script reads them by these names.
+COLUMNS = ("began", "took", "from", "to", "bytes", "answers", "api", "version", "words", "rows", "errors", "lost")
 
 # Kind of fault -> whose lanes it marks: its two parties, the store, all brokers, or those that it took down at once.
 # Some faults wait for a moment and choose a broker then; what they do to it is seen in its lane.
@@ -73,7 +76,7 @@ class Reported(Protocol):
     seed: int
     kind: str
     parties: list[str]
-    told: list[tuple[float, str]]
+    timed_story: list[tuple[float, str]]
     broken: list[Violation]
     trace: str
 
@@ -96,11 +99,13 @@ class _Table:
 
 def history(report: Reported, recording: Recording, replay: str) -> dict[str, object]:
     """All that the page shows. `replay` is the command that runs the seed again."""
+    # Hosted partitions come first, in the order of their names. Messages may name others: of a topic that is gone, or
+    # one that never was. So the messages are packed before the table of partitions is read.
     parties = _Table(*report.parties)
     partitions = _Table(*sorted(recording.replicas))
 
     messages = _messages(recording, parties, partitions)
-    told = _told(report)
+    timed_story = _timed(report)
     named = {f"{topic}-{index}": place for place, (topic, index) in _named(partitions)}
     return {
         "format": FORMAT,
@@ -130,9 +135,9 @@ def history(report: Reported, recording: Recording, replay: str) -> dict[str, ob
             [parties.place(cut.source), parties.place(cut.target), _us(cut.began), _us(cut.ended)]
             for cut in recording.cuts
         ],
-        "story": [[_us(at), line, _partition_in(line, named)] for at, line in told],
+        "story": [[_us(at), line, _partition_in(line, named)] for at, line in timed_story],
         "violations": [
-            [_us(each.seconds), each.rule, each.text, _partition_in(each.text, named), _line_of(each, told)]
+            [_us(each.seconds), each.rule, each.text, _partition_in(each.text, named), _line_of(each, timed_story)]
             for each in report.broken
         ],
     }
@@ -141,6 +146,9 @@ def history(report: Reported, recording: Recording, replay: str) -> dict[str, ob
 def page(history: Mapping[str, object], parts: Mapping[str, str]) -> str:
     """The page with this history in it. `parts` are the contents of PARTS, by name."""
     text = json.dumps(history, separators=(",", ":"), ensure_ascii=False)
+
+    # Without a time in it, a seed makes the same file each time. Base64 has no letter that means something in HTML, so
+    # a text of the history cannot become markup.
     packed = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
     whole = parts["page.html"]
     for mark, content in (
@@ -148,6 +156,8 @@ def page(history: Mapping[str, object], parts: Mapping[str, str]) -> str:
         ("/* page.js */", parts["page.js"]),
         ("<!-- history -->", packed),
     ):
+        # Each part is put in once. A mark in a part that was put in before would be found first, so the history comes
+        # last: its letters make no mark.
         before, found, after = whole.partition(mark)
         if not found:
             raise ValueError(f"page.html has no place for {mark}")
@@ -159,33 +169,36 @@ def page(history: Mapping[str, object], parts: Mapping[str, str]) -> str:
 
 
 def _messages(recording: Recording, parties: _Table, partitions: _Table) -> dict[str, object]:
-    apis, texts, lost = _Table(), _Table(""), _Table("")
-    rows = _Table(())
-    columns: dict[str, list[int]] = {name: [] for name in ("began", "took", "from", "to", "bytes", "answers")}
-    columns |= {name: [] for name in ("api", "version", "words", "rows", "errors", "lost")}
+    """The columns, and the tables that they refer to."""
+    # The first value of a table is what most messages have: no words, no rows, not lost. A zero takes least room.
+    apis, texts = _Table(), _Table("")
+    rows, losses = _Table(()), _Table("")
+    columns: dict[str, list[int]] = {name: [] for name in COLUMNS}
     began = 0
     for sent in recording.messages:
         at = _us(sent.began)
         ended = recording.end if sent.ended < 0 else sent.ended
         summary = sent.summary
-        for name, number in (
-            ("began", at - began),
-            ("took", _us(ended) - at),
-            ("from", parties.place(sent.source)),
-            ("to", parties.place(sent.target)),
-            ("bytes", sent.size_bytes),
-            ("answers", _distance(sent)),
-            ("api", apis.place(summary.api)),
-            ("version", summary.version),
-            ("words", texts.place(summary.words)),
-            ("rows", rows.place(tuple(_row(row, recording, partitions, texts) for row in summary.rows))),
-            ("errors", texts.place(", ".join(summary.errors))),
-            ("lost", lost.place(sent.lost)),
-        ):
-            columns[name].append(number)
+        row_values = tuple(_row(row, recording, partitions, texts) for row in summary.rows)
+        values = (
+            at - began,
+            _us(ended) - at,
+            parties.place(sent.source),
+            parties.place(sent.target),
+            sent.size_bytes,
+            _distance(sent),
+            apis.place(summary.api),
+            summary.version,
+            texts.place(summary.words),
+            rows.place(row_values),
+            texts.place(", ".join(summary.errors)),
+            losses.place(sent.lost),
+        )
+        for column, value in zip(columns.values(), values, strict=True):
+            column.append(value)
         began = at
 
-    tables = {"apis": apis.values, "texts": texts.values, "rowLists": rows.values, "losses": lost.values}
+    tables = {"apis": apis.values, "texts": texts.values, "rowLists": rows.values, "losses": losses.values}
     return {**columns, **tables}
 
 
@@ -196,6 +209,8 @@ def _distance(sent: Sent) -> int:
 
 def _row(row: Row, recording: Recording, partitions: _Table, texts: _Table) -> tuple[int, int, int]:
     topic = row.topic
+    # A later message may have taught the name of this id, so names are looked up now, and not when a frame is read. The
+    # id itself is shown where no message had both: its topic was deleted before anyone asked for it.
     if isinstance(topic, bytes):
         topic = recording.topic_names.get(topic, f"topic id {topic.hex()}")
     return partitions.place((topic, row.partition)), texts.place(row.words), texts.place(row.error)
@@ -205,6 +220,7 @@ def _row(row: Row, recording: Recording, partitions: _Table, texts: _Table) -> t
 
 
 def _us(seconds: float) -> int:
+    # JavaScript has exact whole numbers up to 2 ** 53, and a latency has a hundred microseconds or more.
     return round(seconds * 1_000_000)
 
 
@@ -219,11 +235,11 @@ def _role_of(party: str) -> str:
 
 
 def _replica(held: Iterable[Held]) -> dict[str, list[int]]:
-    """Columns; an epoch of null is a replica that is not there."""
+    """Columns of what a broker held."""
     rows = list(held)
     return {
         "at": _differences([_us(each.at) for each in rows]),
-        "epoch": [-2 if each.epoch is None else each.epoch for each in rows],
+        "epoch": [NO_REPLICA if each.epoch is None else each.epoch for each in rows],
         "leads": [int(each.is_leader) for each in rows],
         "end": _differences([each.log_end_offset for each in rows]),
         "highWatermark": _differences([each.high_watermark for each in rows]),
@@ -233,6 +249,7 @@ def _replica(held: Iterable[Held]) -> dict[str, list[int]]:
 def _fault(trouble: Trouble, recording: Recording, parties: _Table) -> list[object]:
     """When, until when, its kind, the lanes that it marks."""
     fault = trouble.fault
+    # All faults are taken back at the end of trouble. A run that ended before has no such moment.
     over = recording.end if recording.troubles_end < 0 else recording.troubles_end
     ended = min(trouble.at + fault.lasts_seconds, max(over, trouble.at))
     brokers = tuple(recording.states)
@@ -243,31 +260,34 @@ def _fault(trouble: Trouble, recording: Recording, parties: _Table) -> list[obje
         ALL: brokers,
         DOWNED: trouble.took_down,
     }
+    # The plan draws two parties for every kind of fault, whether the kind has to do with them or not.
     names = [name for each in AFFECTED[fault.kind] for name in chosen[each]]
     return [_us(trouble.at), _us(ended), fault.kind, [parties.place(name) for name in names]]
 
 
-def _told(report: Reported) -> list[tuple[float, str]]:
-    """The story, and at its end the violations that ended the run before they were told."""
-    lines = [line for _, line in report.told]
-    missing = [each for each in report.broken if not any(_tells(line, each) for line in lines)]
-    return [*report.told, *((each.seconds, f"VIOLATION {each.rule}: {each.text}") for each in missing)]
+def _timed(report: Reported) -> list[tuple[float, str]]:
+    """The story, and at its end the violations that ended the run before a line of it could say so."""
+    # A broker's own mistake, or a simulation that stands still, ends the run at once.
+    missing = [each for each in report.broken if not any(_tells(event, each) for event in report.timed_story)]
+    return [*report.timed_story, *((each.seconds, each.line) for each in missing)]
 
 
-def _tells(line: str, violation: Violation) -> bool:
-    return line.startswith(f"VIOLATION {violation.rule} ") and line.endswith(violation.text)
+def _tells(event: tuple[float, str], violation: Violation) -> bool:
+    return event == (violation.seconds, violation.line)
 
 
-def _line_of(violation: Violation, told: Sequence[tuple[float, str]]) -> int:
+def _line_of(violation: Violation, timed_story: Sequence[tuple[float, str]]) -> int:
     """Which line of the story tells of it; the last one if that is cut off."""
-    found = (number for number, (_, line) in enumerate(told) if _tells(line, violation))
-    return next(found, len(told) - 1)
+    # The story keeps its latest lines only.
+    found = (number for number, event in enumerate(timed_story) if _tells(event, violation))
+    return next(found, len(timed_story) - 1)
 
 
 def _named(partitions: _Table) -> list[tuple[int, Partition]]:
+    """The partitions with their places, without the entries that stand for whole topics."""
     found = []
     for place, value in enumerate(partitions.values):
-        assert isinstance(value, tuple)
+        assert isinstance(value, tuple), "a partition is a topic and a number"
         if value[1] != WHOLE_TOPIC:
             found.append((place, value))
     return found
@@ -275,5 +295,6 @@ def _named(partitions: _Table) -> list[tuple[int, Partition]]:
 
 def _partition_in(line: str, named: Mapping[str, int]) -> int:
     """The first partition that a line names."""
+    # A topic may be called as the beginning of another one: whole words are compared.
     words = line.replace(":", " ").replace(",", " ").split()
     return next((named[word] for word in words if word in named), NO_PARTITION)

@@ -136,8 +136,8 @@ function choose() {
 // -- places
 
 const AXIS_WIDTH = 74;
-const BODY = { broker: 92, store: 16, client: 10 };
-const GAP = { broker: 112, store: 84, client: 54 }; // to the right of the lane, at least
+const BODY = { broker: 84, store: 14, client: 10 };
+const GAP = { broker: 112, store: 76, client: 46 }; // to the right of the lane, at least
 const SPARE_MAX = 170; // more of it, where the window is wide
 const HEADS_HEIGHT = 96;
 const LABEL_WIDTH_MAX = 240;

@@ -58,6 +58,7 @@ class Recorder:
         """Nothing more happens."""
         recording = self.recording
         recording.end = self._now()
+        # A run that ends early leaves its faults as they are.
         for (source, target), began in self._cuts.items():
             recording.cuts += [Cut(source, target, each, recording.end) for each in began]
         self._cuts.clear()
@@ -67,6 +68,7 @@ class Recorder:
 
     def connected(self, near: SimStream, far: SimStream) -> None:
         """The party of the near end has connected to a broker."""
+        # Each end of a connection sends: requests go one way, responses the other.
         talk = Talk(self._messages, broker=far.name)
         near.tap(StreamTap(self._messages, near, talk.asked))
         far.tap(StreamTap(self._messages, far, talk.answered))
@@ -89,6 +91,7 @@ class Recorder:
 
     def look(self, node: WatchedNode, partition: "Partition") -> None:
         """Something about this replica may have changed."""
+        # The log is gone when its directory has failed: the replica stays, and holds nothing.
         end_offset = -1 if partition.log is None else partition.log.log_end_offset
         epoch = partition.leader_epoch
         self._hold(node, partition, Held(0, epoch, partition.is_leader, end_offset, partition.high_watermark))
@@ -104,6 +107,7 @@ class Recorder:
         topic, index = partition.topic_partition
         brokers = self.recording.replicas.setdefault((topic, index), {})
         before = brokers.setdefault(f"broker-{node.broker_id}", [])
+        # The observer looks at every replica twice a second, changed or not.
         if not before or before[-1][1:] != held[1:]:
             before.append(held._replace(at=self._now()))
 
@@ -113,6 +117,8 @@ class Recorder:
             broker_id = -1 if data is None else paths.ControllerNode.decode(data, path).broker_id
             self.recording.controllers.append((self._now(), broker_id))
             return
+        # In-sync replicas are taken from here, and not from the brokers, who learn of them later. A broker that still
+        # believes to lead is shown as it believes, beside the real leader.
         partition = partition_at(path)
         if partition is not None:
             state = None if data is None else paths.PartitionState.decode(data, path)
@@ -131,6 +137,7 @@ class Recorder:
 
     def trouble(self, fault: Fault) -> None:
         """A fault has just happened."""
+        # The run says so after the fault did its work, and before the next step: these brokers went down by it.
         states = self.recording.states
         down = [node.name for node in self._nodes if not node.is_running and states[node.name][-1][1] != DOWN]
         self.recording.troubles.append(Trouble(self._now(), fault, tuple(down)))

@@ -79,6 +79,7 @@ class Talk:
         """This message is a response. Requests before the one that it answers will have none."""
         if len(frame) < _INT32.size:
             return
+        # Responses come in the order of the requests, and nothing but the correlation id says which one it is.
         (correlation_id,) = _INT32.unpack_from(frame)
         while self._open:
             number, request = self._open.popleft()
@@ -110,6 +111,8 @@ class StreamTap:
         """For `Wire`."""
         data = memoryview(item or b"")
         while data:
+            # Most frames are sent in one piece; large responses are not, and some clients send byte by byte on purpose.
+            # The first byte of a frame begins a message, even if no other byte will follow.
             if not self._frame:
                 self._flying.append(self._messages.begin(self._end.name, self._end.peer_address))
             missing = self._missing_bytes()
@@ -127,15 +130,18 @@ class StreamTap:
         """How many bytes the length of the frame lacks, or the rest of it."""
         if len(self._frame) < LENGTH_BYTES:
             return LENGTH_BYTES - len(self._frame)
+        # A client that speaks no Kafka may claim a negative length. The broker closes the connection then.
         (length,) = _INT32.unpack_from(self._frame)
         return max(0, LENGTH_BYTES + int(length) - len(self._frame))
 
     def arrived(self, item: End) -> None:
         """For `Wire`."""
+        # The tap hears of an item before the far end gets it, so this is what the far end was before.
         far = self._end.other_end()
         self._is_refused = self._is_refused or far.is_closed or far.lost is not None
         self._arrived_bytes += len(item or b"")
         while self._flying and self._arrived_bytes >= self._flying[0].size_bytes:
+            # All that was sent of the last message is there, and that is not the whole message.
             if len(self._flying) == 1 and self._frame:
                 return
             sent = self._flying.popleft()
@@ -145,6 +151,7 @@ class StreamTap:
 
     def closed(self) -> None:
         """For `Wire`."""
+        # Whichever end knows why it is dead says so. A wire that gives up closes before its end knows.
         _lose(self._flying, self._messages.now(), self._end.lost or self._end.other_end().lost or GIVEN_UP)
 
 
@@ -162,6 +169,8 @@ class StoreTap:
         sent = self._messages.begin(self._source, self._target)
         self._flying.append(sent)
         requests = self._messages.store_requests
+        # A request whose connection breaks is sent again over the next one, so it may be several messages. Its answer
+        # belongs to the latest of them: answers of closed connections do not arrive.
         if not isinstance(item.what, StoreRequest):
             summary = _summary_of(item.what)
         elif self._target == STORE:
@@ -229,6 +238,7 @@ def _state_in(op: Op) -> str:
 
 
 def _errors_of(request: StoreRequest) -> tuple[str, ...]:
+    # A read that fails raises, a write has its error as a value, and a multi one for each of its operations.
     outcomes = request.outcome if isinstance(request.outcome, list) else [request.outcome]
     found = [each for each in (request.error, *outcomes) if isinstance(each, NodeError)]
     return tuple(dict.fromkeys(type(each).__name__ for each in found))

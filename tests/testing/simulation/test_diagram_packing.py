@@ -21,9 +21,9 @@ SOURCES = {name: (DIAGRAM / name).read_text(encoding="utf-8") for name in PARTS}
 REPLAY = "python -m barnabas.testing.simulation --seed 7"
 
 
-def report(told=(), broken=()):
+def report(timed_story=(), broken=()):
     parties = ["broker-1", "broker-2", "store", "writer-orders-0"]
-    return Report(7, "plain", parties=parties, told=list(told), broken=list(broken), trace="0123")
+    return Report(7, "plain", parties=parties, timed_story=list(timed_story), broken=list(broken), trace="0123")
 
 
 def sent(number, began, source, target, **more):
@@ -130,21 +130,25 @@ def test_every_kind_of_fault_has_its_lanes():
 
 
 def test_a_line_of_the_story_knows_the_partition_that_it_names():
-    told = [(1.0, "orders-0: 1 leads in epoch 2, from 5"), (2.0, "orders-07 is no partition"), (3.0, "orders-0 at 2")]
-    assert [each[2] for each in history(report(told), recording_of(), REPLAY)["story"]] == [0, -1, 0]
+    timed_story = [
+        (1.0, "orders-0: 1 leads in epoch 2, from 5"),
+        (2.0, "orders-07 is no partition"),
+        (3.0, "orders-0 at 2"),
+    ]
+    assert [each[2] for each in history(report(timed_story), recording_of(), REPLAY)["story"]] == [0, -1, 0]
 
 
 def test_a_violation_knows_its_partition_and_its_line_of_the_story():
     broken = [Violation("I7", 2.0, "orders-0: twice")]
-    told = [(1.0, "quiet"), (2.0, "VIOLATION I7 (a record is there once): orders-0: twice")]
-    assert history(report(told, broken), recording_of(), REPLAY)["violations"] == [
+    timed_story = [(1.0, broken[0].line), (2.0, broken[0].line), (3.0, "quiet")]
+    assert history(report(timed_story, broken), recording_of(), REPLAY)["violations"] == [
         [2_000_000, "I7", "orders-0: twice", 0, 1]
     ]
 
 
 def test_a_violation_that_ended_the_run_is_added_to_the_story():
     shown = history(report([(1.0, "quiet")], [Violation("I16", 1.5, "Traceback …")]), recording_of(), REPLAY)
-    assert shown["story"][-1] == [1_500_000, "VIOLATION I16: Traceback …", -1]
+    assert shown["story"][-1] == [1_500_000, "VIOLATION I16 (no broker fails because of a bug): Traceback …", -1]
     assert shown["violations"][0][-1] == 1
 
 

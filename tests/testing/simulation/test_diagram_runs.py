@@ -121,7 +121,7 @@ def test_a_seed_keeps_its_history_and_every_message_has_one_arrow(seed, kind, mo
     html, shown = made(report, recording)
     assert len(html) < PAGE_BYTES_GOAL
     assert len(shown["messages"]["began"]) == len(recording.messages) > 500
-    assert [line for _, line, _ in shown["story"]] == [line for _, line in report.told]
+    assert [line for _, line, _ in shown["story"]] == [line for _, line in report.timed_story]
     assert {name for name, _, _ in shown["parties"]} == set(report.parties)
     assert all(states[-1][1] == "down" for states in shown["states"].values()), "at the end all brokers stop"
 
