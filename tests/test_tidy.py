@@ -500,6 +500,10 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     assert names >= {f"barnabas/{name}" for name in SHIPPED} | {"barnabas/__init__.py", "barnabas/py.typed"}
     types = {str(path.relative_to(ROOT)) for folder in FOLDERS for path in (ROOT / folder).rglob("*.pyi")}
     assert names >= {f"barnabas/{name}" for name in types}
+    parts = [
+        path for folder in FOLDERS for suffix in ("css", "html", "js") for path in (ROOT / folder).rglob(f"*.{suffix}")
+    ]
+    assert names >= {f"barnabas/{path.relative_to(ROOT)}" for path in parts} != set(), "the parts of pages"
 
 
 @pytest.mark.thorough
