@@ -18,6 +18,7 @@ from barnabas.broker.peers.controller_peer import ControllerPeer
 from barnabas.broker.peers.peer import Peers, SelfPeer
 from barnabas.broker.quotas.quotas import Quotas
 from barnabas.broker.server.dispatch import answer_own
+from barnabas.broker.tally import Tally
 from barnabas.config.live import BrokerConfig
 from barnabas.controller.candidate import Candidate
 from barnabas.controller.context import ControllerDeps
@@ -71,6 +72,7 @@ def build(
     me = identity.broker_id
     metadata = ClusterMetadata()
     quotas = Quotas(me, config, store)
+    tally = Tally()
 
     # Lambdas close the cycles: they read `broker` and `replicas` when they are called, long after both are made.
     peers = Peers(world, config, metadata, me, SelfPeer(me, config, lambda *asked: answer_own(broker, *asked)))
@@ -99,6 +101,7 @@ def build(
         topic_configs=configs.topics,
         dynamic_config=_dynamic_config(store, config, configs, quotas, replicas, candidate, world),
         quotas=quotas,
+        tally=tally,
         groups=parts.groups,
         transactions=parts.transactions,
         verification=parts.verification,
@@ -115,6 +118,11 @@ def build(
         interception=interception,
     )
     allow_logins(broker)
+    # What stands below `world` cannot import the histograms, and calls these.
+    flusher.on_synced = tally.flushes.observe
+    candidate.tally.on_brokers_changed = tally.broker_changes.observe
+    if store.session_tally is not None:
+        store.session_tally.on_answered = tally.store_calls.observe
     return broker
 
 

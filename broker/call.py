@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from barnabas.broker.peers.controller_peer import ControllerPeer
     from barnabas.broker.peers.peer import Peers
     from barnabas.broker.quotas.quotas import Quotas
+    from barnabas.broker.tally import ApiTally, Tally
     from barnabas.config.live import BrokerConfig
     from barnabas.controller.candidate import Candidate
     from barnabas.controller.store.store import MetadataStore
@@ -91,6 +92,7 @@ class Broker:
     fetch_sessions: "FetchSessions"
     tokens: "Callable[[], TokenStore]"  # made at the first call, for few brokers have tokens
     quotas: "Quotas"
+    tally: "Tally"
     secured: "SecuredListeners | None" = None  # None if every listener is of PLAINTEXT
     authorization: "Authorization | None" = None  # None without `authorizer.class.name`
     interception: "Interception | None" = None  # None outside tests
@@ -106,6 +108,7 @@ class Connection(Protocol):
     """The connection of a request (`server.connections.Connection`)."""
 
     muted_until: float
+    software: tuple[str, str] | None
 
     @property
     def number(self) -> int: ...
@@ -128,6 +131,8 @@ class Call:
     security_protocol: str = "PLAINTEXT"  # of the listener
     is_token_authenticated: bool = False  # by a delegation token
     authorizer: "Authorizer | None" = None  # None: everything is allowed
+    tally: "ApiTally | None" = None  # None for a request of this broker itself
+    began: float = 0.0  # when the connection had the whole request (the pace's clock, s)
     spent: "TimeSpent | None" = None  # None while no quota of request time is set
     audited: set[tuple[str, str]] | None = None  # operations and resources of which the audit log has a line
 

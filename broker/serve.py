@@ -33,6 +33,7 @@ from barnabas.broker.life import BrokerState, Life
 from barnabas.broker.logins import secured_listeners, token_secret
 from barnabas.broker.server.connection import serve_connection
 from barnabas.broker.server.connections import Connections
+from barnabas.broker.tally import Tally
 from barnabas.config.listeners import Endpoint
 from barnabas.config.live import BrokerConfig
 from barnabas.config.parse import ConfigError
@@ -255,9 +256,9 @@ def _change_isrs(broker: Broker, background: trio.Nursery) -> None:
 
 
 @contextmanager
-def _watched() -> Iterator[None]:
+def _watched(tally: Tally) -> Iterator[None]:
     """Within this block, time the steps of the event loop; at the end, log the longest one."""
-    watchdog = Watchdog(pace_of_run())
+    watchdog = tally.watchdog = Watchdog(pace_of_run())
     trio.lowlevel.add_instrument(watchdog)
     try:
         yield
@@ -447,7 +448,7 @@ async def _serve_connections(
     life: Life,
 ) -> None:
     """Accept and serve connections until `stop` is set; then hand over leadership, and end within STOP_SECONDS."""
-    connections = Connections(broker.config, broker.world.memory_bytes)
+    connections = broker.tally.connections = Connections(broker.config, broker.world.memory_bytes)
 
     def load() -> int:
         here = len(broker.replicas) + broker.fetch_sessions.partition_count
@@ -468,7 +469,7 @@ async def _serve_connections(
                 await broker.metadata.is_complete.wait()
             life.state = BrokerState.RUNNING
             task_status.started(Serving(_ready_line(broker, advertised), load, broker.broker_id, advertised))
-            with _watched() if broker.world.watches_steps else nullcontext():
+            with _watched(broker.tally) if broker.world.watches_steps else nullcontext():
                 await stop.wait()
                 life.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
 

@@ -38,6 +38,7 @@ from barnabas.controller.store.store import (
     Stat,
     StoreError,
 )
+from barnabas.controller.tally import ControllerTally
 from barnabas.wire.errors import ErrorCode
 
 RETRY_BACKOFF_MS = 1000  # after a failed term: another broker can win the election, and the log is not flooded
@@ -87,6 +88,16 @@ class Candidate:
     def is_active(self) -> bool:
         """Whether this broker is the active controller, as far as it has noticed."""
         return self._controller is not None
+
+    @property
+    def tally(self) -> ControllerTally:
+        """What the terms of this broker have counted."""
+        return self._deps.tally
+
+    @property
+    def controller(self) -> Controller | None:
+        """The controller, while this broker is the active one; to be read only."""
+        return self._controller
 
     @property
     def replica_count(self) -> int:

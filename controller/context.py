@@ -15,7 +15,7 @@ made once more on what the node holds now (`elect`, `read_refused`).
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -40,6 +40,8 @@ from barnabas.controller.image.state import (
 from barnabas.controller.store import paths
 from barnabas.controller.store.metadata_versions import metadata_version_of
 from barnabas.controller.store.store import Check, MetadataStore, NodeError, Op, Watch
+from barnabas.controller.tally import ControllerTally
+from barnabas.wire.sentinels import NO_LEADER
 from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
@@ -98,6 +100,7 @@ class ControllerDeps:
     peer_for: Callable[[LiveBroker], Peer]
     now_ms: Callable[[], int]
     rng: "random.Random"
+    tally: ControllerTally = field(default_factory=ControllerTally)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +123,7 @@ class ControllerContext:
         # anything does not end the term (`Controller._handle`).
         self.changes = 0
         self.term = term
+        self._tally = deps.tally
         self.store = deps.store
         self.config = deps.config
         self.rng = deps.rng
@@ -200,9 +204,20 @@ class ControllerContext:
             if step.ops and isinstance(next(outcomes), NodeError):
                 yield step
                 continue
+            if isinstance(step.record, LeadershipChanged):
+                self._count_election(step.record)
             replay(self.image, step.record)
             for tell in step.tells:
                 batch.add(tell)
+
+    def _count_election(self, record: LeadershipChanged) -> None:
+        """Count a new leader, before the record is replayed. The first leader of a partition is not elected."""
+        # A record of the same leader is about its ISR, or renews its epoch.
+        before = self.image.partition(record.topic_partition).leadership
+        leader = record.leadership.state.leader
+        if before is not None and leader not in (NO_LEADER, before.state.leader):
+            self._tally.leader_elections += 1
+            self._tally.unclean_elections += leader not in before.state.isr
 
     async def tell(self, batch: ControlBatch, metadata_to: Sequence[int] | None = None) -> None:
         """Queue the requests of a batch in their brokers' channels; UpdateMetadata only to `metadata_to`, or to all."""

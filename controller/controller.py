@@ -61,6 +61,11 @@ class Controller:
         """The cluster as this controller sees it. Read-only for callers."""
         return self._context.image
 
+    @property
+    def queued_events(self) -> int:
+        """How many events wait to be handled."""
+        return self._queue_in.statistics().current_buffer_used
+
     async def run(self, on_started: Callable[[], None]) -> ControllerMoved | StoreError | InvariantBroken:
         """Serve until the term is over; returns why it ended.
 
@@ -80,7 +85,10 @@ class Controller:
                 nursery.start_soon(self._rebalance)
                 on_started()
                 async for event in self._queue_out:
+                    began = trio.current_time()
                     await self._handle(event)
+                    if isinstance(event, events.BrokerIdsTouched):
+                        self._deps.tally.on_brokers_changed(trio.current_time() - began)
             except (ControllerMoved, StoreError, InvariantBroken) as error:
                 # The error is returned, because the nursery would wrap it in an exception group if
                 # it were raised.

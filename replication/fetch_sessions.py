@@ -213,6 +213,7 @@ class FetchSessions:
         self._rng = rng
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # by id, the least recently used first
         self._closed: list[FetchSession] = []  # to be freed by `run`
+        self.evictions = 0  # sessions that gave way to others
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -309,6 +310,7 @@ class FetchSessions:
             if victim.value >= value:
                 return False
         self.close(victim.session_id)
+        self.evictions += 1
         return True
 
 

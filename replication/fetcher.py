@@ -83,6 +83,10 @@ class Fetcher:
         self._appended_bytes = 0  # since the last checkpoint
         self._extra = {"peer": f"broker {leader_id}"}  # marks log lines that are rate-limited per peer
 
+    def find(self, key: TopicPartition) -> Followed | None:
+        """The state of a partition that is followed here."""
+        return self._following.get(key)
+
     def add(self, followed: Followed) -> None:
         """Follow this partition too, from the next round on, which begins at once."""
         self._following.add(followed)
@@ -350,6 +354,7 @@ class Fetcher:
             return False
 
         self._session.served(followed.key)
+        partition.tally.replication_bytes_in += len(piece)
         if log.flush_demanded:
             self._deps.flusher.want(log)
         self._note_unsynced(followed)

@@ -7,7 +7,7 @@ last partition. A leader has up to `num.replica.fetchers` of them; `fetcher_inde
 for a running truncation.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from typing import Protocol
 
 import trio
@@ -53,6 +53,12 @@ class FetcherPool:
     def __len__(self) -> int:
         """The number of followed partitions, including those whose leader is not alive."""
         return len(self._followed) + len(self._leaderless)
+
+    def __iter__(self) -> Iterator[Followed]:
+        """The followed partitions that have a fetcher."""
+        for key, fetcher in list(self._followed.items()):
+            if (followed := fetcher.find(key)) is not None:
+                yield followed
 
     # -- the followed partitions
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from barnabas.storage.log import PartitionLog
     from barnabas.wire.errors import ErrorCode
     from barnabas.wire.topics import TopicPartition
+    from barnabas.world.tally import TopicTally
     from barnabas.world.waiting import Waiter
     from barnabas.world.world import World
 
@@ -76,6 +77,8 @@ class Followable(Protocol):
     def leader_epoch(self) -> int: ...
     @property
     def high_watermark(self) -> int: ...
+    @property
+    def tally(self) -> "TopicTally": ...
 
     def follow_to(self, leader_high_watermark: int) -> None: ...
     def truncated(self) -> None: ...
@@ -92,6 +95,7 @@ class Followed:
         "is_in_sync",
         "is_truncating",
         "key",
+        "lag",
         "leader_epoch",
         "next_delay_seconds",
         "partition",
@@ -104,6 +108,7 @@ class Followed:
         self.is_truncating = is_truncating  # the log's end must be compared with the leader's before the first Fetch
         # Whether the last response reached the leader's high watermark; never yet in this leader epoch at first.
         self.is_in_sync = False
+        self.lag = 0  # records that were missing up to the leader's high watermark, at the last response
         self.delayed_until = -math.inf  # trio's clock
         self.next_delay_seconds = FIRST_DELAY_SECONDS
         self.failed = False  # not fetched until the next role
@@ -119,6 +124,7 @@ class Followed:
         """A response was appended: the log ends here now, and the leader's high watermark is this."""
         self.next_delay_seconds = FIRST_DELAY_SECONDS
         self.is_in_sync = high_watermark <= log_end_offset
+        self.lag = max(0, high_watermark - log_end_offset)
 
     def is_covered_by(self, throttle: Throttle) -> bool:
         """Whether this replica is throttled."""

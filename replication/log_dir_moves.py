@@ -24,6 +24,7 @@ from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.sentinels import FETCH_REPLICA_STATE_VERSION
 from barnabas.wire.topics import TopicPartition
 from barnabas.world.containment import contained
+from barnabas.world.tally import TopicTally
 
 if TYPE_CHECKING:
     from barnabas.config.live import TopicConfig
@@ -72,6 +73,7 @@ class FutureReplica:
         self.leader_epoch = partition.leader_epoch
         # Requests to `LocalLeader` are not encoded, so they carry the name in any case.
         self.fetched_by_id = True
+        self.tally = TopicTally()  # of its own: what is copied on this broker is no replication
         self.waiters: dict[Waiter, None] = {}
         self.scope = trio.CancelScope()  # of the move's task
         self.ended = trio.Event()  # set when that task has ended

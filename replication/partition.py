@@ -38,6 +38,7 @@ from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.sentinels import ACKS_ALL, NO_LEADER, NO_LEADER_EPOCH, UNKNOWN_BROKER_EPOCH
 from barnabas.wire.topics import TopicPartition
 from barnabas.world.outstanding import Outstanding
+from barnabas.world.tally import TopicTally
 from barnabas.world.waiting import Waiter, await_decisions, wake
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ class Partition:
         "log",
         "partition_epoch",
         "replicas",
+        "tally",
         "topic_partition",
         "waiters",
     )
@@ -133,8 +135,10 @@ class Partition:
         flusher: "Flusher",
         fail: Callable[["Partition", StorageError], None],
         watch: FollowerWatch,
+        tally: TopicTally | None = None,
     ) -> None:
         self.topic_partition = topic_partition
+        self.tally = TopicTally() if tally is None else tally  # all partitions of the topic share it
         self.config = config
         self.log: PartitionLog | None = None
         self.leader_id = NO_LEADER
@@ -390,6 +394,8 @@ class Partition:
         and those of the producer's state (OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_PRODUCER_EPOCH ...).
         """
         log = self.log
+        tally = self.tally
+        tally.produce_requests += 1  # refused ones count, too
         if not self.is_leader or log is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -415,6 +421,8 @@ class Partition:
 
         # A duplicate was appended by an earlier request, so the log did not change.
         if isinstance(appended, Appended) and not appended.duplicate:
+            tally.messages_in += batch.header.record_count
+            tally.bytes_in += len(batch.data)
             if log.flush_demanded:
                 self._flusher.want(log)
 
@@ -570,6 +578,7 @@ class Partition:
         if self.asked_isr is not asked or partition_epoch < self.partition_epoch:
             return
         self.asked_isr = None
+        self._count_isr_change(len(in_sync_replicas) - len(self.in_sync_replicas))
         self.in_sync_replicas = in_sync_replicas
         self.partition_epoch = partition_epoch
         self.leader_recovery_state = leader_recovery_state
@@ -580,9 +589,15 @@ class Partition:
         """The controller certainly did not make the change: the ISR stays."""
         if self.asked_isr is asked:
             self.asked_isr = None
+            self.tally.failed_isr_updates += 1
             # The high watermark no longer waits for the refused members, unless they are caught up.
             self._advance_high_watermark()
             wake(self)
+
+    def _count_isr_change(self, grown: int) -> None:
+        # Kafka counts what the controller has accepted, not what was asked for.
+        self.tally.isr_expands += grown > 0
+        self.tally.isr_shrinks += grown < 0
 
     def is_in_sync(self, follower: Follower) -> bool:
         """Whether the follower is in the ISR. Only a Fetch adds one (`_expand`), so a fetch session must plan the

@@ -31,6 +31,7 @@ from barnabas.world.connection_order import LatestConnections, Source
 from barnabas.world.containment import contained
 from barnabas.world.metadata import partition_states
 from barnabas.world.pacing import paced
+from barnabas.world.tally import TopicTally
 
 if TYPE_CHECKING:
     from barnabas.config.live import TopicConfig
@@ -105,6 +106,8 @@ class Replicas:
         self._watch = watch
         self._existing_ids = existing_ids  # topic names -> ids, read from the metadata store at each call
         self._partitions: dict[TopicPartition, Partition] = {}
+        self.tallies: dict[str, TopicTally] = {}  # of topics with a partition here
+        self.past_tally = TopicTally()  # of topics without one any more
         self._names: dict[bytes, str] = {}  # topic id -> name, of the hosted partitions
         self.refused_batches = RefusedBatches()
 
@@ -137,6 +140,14 @@ class Replicas:
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(list(self._partitions.values()))
+
+    def forget_tallies(self) -> None:
+        """Add the counts of topics without a partition here to `past_tally`. The caller shows each topic's counts."""
+        # Nothing is done when a partition leaves: a topic that comes back goes on with its counts, and
+        # `past_tally` is needed only when the sums are read.
+        gone = self.tallies.keys() - {key.topic for key in self._partitions}
+        for topic in gone:
+            self.past_tally.add(self.tallies.pop(topic))
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """The high watermark of every partition that has a log; for replication-offset-checkpoint."""
@@ -505,6 +516,7 @@ class Replicas:
             self._flusher,
             self._storage_failed,
             self._watch,
+            self.tallies.setdefault(key.topic, TopicTally()),
         )
         partition.high_watermark = self.logs.checkpoints.loaded_high_watermark(key)
         return partition

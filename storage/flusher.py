@@ -51,6 +51,7 @@ class Flusher:
     """Flushes logs in rounds, one round at a time per log directory."""
 
     def __init__(self, in_thread: InThread) -> None:
+        self.on_synced: Callable[[float], None] | None = None  # gets how long each round of syncs has taken, s
         self._in_thread = in_thread
         self._directories: dict[str, _Directory] = {}  # never removed: there are as many as log.dirs has entries
         self._held: dict[PartitionLog, trio.Event] = {}  # set by `release`
@@ -187,8 +188,11 @@ class Flusher:
         # One thread serves the whole round: the device would execute parallel syncs one after the
         # other anyway.
         if planned and failed is None:
+            began = trio.current_time()
             try:
                 failed = await self._in_thread(_sync, planned)
+                if self.on_synced is not None:
+                    self.on_synced(trio.current_time() - began)
             # The broker ends, perhaps before the thread has begun.
             except trio.Cancelled:
                 for _, plan in planned:

@@ -63,6 +63,7 @@ ROOM_OF_FILE = {
         "interception": "call",
         "life": "call",
         "repeats": "call",
+        "tally": "call",
     },
     "security": {"secured": "secured", "zookeeper": "secured", "listener_security": "settings"},
     "controller": {"candidate": "controller", "controller": "controller"},

@@ -13,6 +13,8 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Protocol
 
+import trio
+
 
 class GivenBack(Protocol):
     """A turn (`turns.Turn`)."""
@@ -23,6 +25,7 @@ class GivenBack(Protocol):
 class Asker(Protocol):
     """The connection whose request a task handles."""
 
+    rested_seconds: float  # how long the waits of its latest request have taken (trio's clock, s)
     rests: int  # how many waits of its requests are under way that may be cancelled without loss
     turn: GivenBack | None  # which its request has, among those that take much memory
     spent_seconds: float  # how long it has had turns lately
@@ -35,7 +38,7 @@ asker: ContextVar[Asker | None] = ContextVar("asker", default=None)  # of the ru
 class _Resting:
     """A class, as a generator with `contextmanager` costs three times as much, and each long poll needs one."""
 
-    __slots__ = ("_asker", "_keeps_turn")
+    __slots__ = ("_asker", "_began", "_keeps_turn")
 
     def __init__(self, keeps_turn: bool) -> None:
         self._keeps_turn = keeps_turn
@@ -44,6 +47,7 @@ class _Resting:
         self._asker = asker.get()
         if self._asker is not None:
             self._asker.rests += 1
+            self._began = trio.current_time()
             # It may wait for minutes, for other clients: others must not wait for it.
             if self._asker.turn is not None and not self._keeps_turn:
                 self._asker.turn.give_back()
@@ -52,6 +56,9 @@ class _Resting:
     def __exit__(self, *_: object) -> None:
         if self._asker is not None:
             self._asker.rests -= 1
+            # A request that keeps its turn is worked on.
+            if not self._keeps_turn:
+                self._asker.rested_seconds += trio.current_time() - self._began
 
 
 def release(wake: Callable[[], object]) -> None:

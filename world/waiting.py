@@ -209,10 +209,10 @@ class DelayedResponse:
 
     So its connection may begin the next request (`server/pipelined_responses.py`). `make` builds the response from
     `decisions`, at the latest at `deadline` (trio's clock). `encode` encodes it; `encode_now` does so without waiting,
-    or returns None. `server/dispatch.py` sets both.
+    or returns None. `server/dispatch.py` sets both, and what it counts the request with when that is done.
     """
 
-    __slots__ = ("deadline", "decisions", "encode", "encode_now", "make")
+    __slots__ = ("deadline", "decisions", "encode", "encode_now", "handled_at", "make", "request_bytes")
 
     def __init__(self, decisions: "Decisions[ErrorCode]", deadline: float, make: "Callable[[], Message]") -> None:
         self.decisions = decisions
@@ -220,3 +220,5 @@ class DelayedResponse:
         self.make = make
         self.encode: Callable[[], Awaitable[Pieces]]
         self.encode_now: Callable[[], Pieces | None]
+        self.request_bytes = 0
+        self.handled_at = 0.0  # when the request had made its changes (trio's clock, s)

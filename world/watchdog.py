@@ -8,6 +8,7 @@ LOG_INTERVAL_SECONDS.
 
 import logging
 import time
+from collections import deque
 
 import trio
 
@@ -17,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 STEP_LIMIT_SECONDS = 0.002
 LOG_INTERVAL_SECONDS = 10.0
+RECENT_MAX = 1000  # long steps that are remembered: of a loop that has more in a minute, the last ones
 
 
 class Watchdog(trio.abc.Instrument):
@@ -25,6 +27,7 @@ class Watchdog(trio.abc.Instrument):
     def __init__(self, pace: Pace) -> None:
         self.long_steps = 0
         self.longest_seconds = 0.0
+        self._recent: deque[tuple[float, float]] = deque(maxlen=RECENT_MAX)  # end and length of long steps
         self._pace = pace
         pace.now = time.perf_counter
         # The instrument is added in the middle of a step: it sees the end of that step without its beginning.
@@ -45,6 +48,7 @@ class Watchdog(trio.abc.Instrument):
     def _note(self, task: trio.lowlevel.Task, now: float, seconds: float) -> None:
         self.long_steps += 1
         self.longest_seconds = max(self.longest_seconds, seconds)
+        self._recent.append((now, seconds))
         if now - self._logged_at >= LOG_INTERVAL_SECONDS:
             self._logged_at = now
             logger.debug(
@@ -54,6 +58,12 @@ class Watchdog(trio.abc.Instrument):
                 self.long_steps,
                 where(task),
             )
+
+    def longest_within(self, seconds: float) -> float:
+        """The length of the longest step above STEP_LIMIT_SECONDS that ended in the last `seconds`; 0 if none did."""
+        # The steps are in the order of their ends, but to find the first one would save nothing.
+        since = time.perf_counter() - seconds
+        return max((length for ended, length in self._recent if ended >= since), default=0.0)
 
 
 def where(task: trio.lowlevel.Task) -> str:

@@ -8,6 +8,8 @@ A row carries its records as bytes if the read is small and in the page cache, o
 connection sends with `sendfile`.
 """
 
+from collections.abc import Iterator
+
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.fetching.preferred_replica import RACK_AWARE_SELECTOR, choose_replica
 from barnabas.replication.confirmation import is_fetch_awaited
@@ -43,6 +45,7 @@ SEALED_SLICES_MAX = 64
 # after the conversion (a first batch or message may be larger). Kafka converts up to the requested
 # bytes.
 CONVERTED_BYTES_MAX = 1 << 21
+COUNTED_AT_A_TIME = 1000  # partitions whose bytes are counted between two checkpoints: half a millisecond
 WARM_STEP_BYTES = 1 << 18  # read at a time, only to wait for the disk: the bytes are dropped
 # As much is asked ahead as was read. Less than the smallest is no long read; more than the largest
 # may wait for the disk.
@@ -124,6 +127,8 @@ class FetchPlan:
             self._fail(wanted, partition)
             return None
         self.partitions[wanted] = partition
+        if not self.has_waited:
+            partition.tally.fetch_requests += 1
         try:
             self.rows[wanted] = self._read(partition, wanted)
         except StorageError as error:
@@ -187,6 +192,7 @@ class FetchPlan:
             else:
                 _release(row)
                 row.records = converted
+                self.partitions[wanted].tally.fetch_conversions += 1
                 bytes_left -= len(converted)
 
     async def _converted(self, records: "m.Records | None", first_offset: int, magic: int, max_bytes: int) -> bytes:
@@ -299,6 +305,7 @@ class FetchPlan:
             # The transaction index is damaged; the next start, truncation or compaction rebuilds it. Without it a
             # read_committed consumer would see aborted records, so it gets an error.
             self.urgent = True
+            partition.tally.failed_fetch_requests += 1
             return failed_row(wanted, ErrorCode.CORRUPT_MESSAGE)
 
         if read.slice is not None and self._add_records(log, wanted, row, read.slice):
@@ -319,6 +326,18 @@ class FetchPlan:
             return False
         self.throttled[wanted] = None
         return self.replica_id not in partition.in_sync_replicas and throttle.throttle_seconds() > 0
+
+    def count_sent(self) -> Iterator[None]:
+        """Count the records that the response carries; yields now and then, if there are many partitions."""
+        is_follower = self.replica_id >= 0
+        for number, (wanted, row) in enumerate(self._carrying.items(), 1):
+            tally = self.partitions[wanted].tally
+            if is_follower:
+                tally.replication_bytes_out += records_bytes(row)
+            else:
+                tally.bytes_out += records_bytes(row)
+            if number % COUNTED_AT_A_TIME == 0:
+                yield
 
     def note_throttled(self) -> None:
         """Count what is sent to throttled followers, those in the ISR included."""

@@ -74,14 +74,16 @@ async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchR
     # `_open` may have closed sessions. Freeing one of 50,000 partitions takes milliseconds, so it is done in steps.
     await broker.fetch_sessions.free_closed()
     plan = FetchPlan(broker, call, request)
+    if plan.replica_id >= 0 and call.tally is not None:
+        call.tally = broker.tally.follower_fetches
     try:
         response = await _answer(plan, request, session, named, incremental=incremental)
         if plan.throttled:
             plan.note_throttled()
-        if not plan.is_under_quota:
-            return response
-        throttled_ms = await _note_fetched(plan, response)
+        throttled_ms = await _note_fetched(plan, response) if plan.is_under_quota else 0
         if not throttled_ms:
+            for _ in plan.count_sent():
+                await trio.lowlevel.checkpoint()
             return response
 
         # Its records stay due in the session, so the next request gets them. A client that asked for a new session

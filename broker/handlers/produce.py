@@ -48,6 +48,7 @@ from barnabas.wire.topics import INTERNAL_TOPICS, TopicPartition
 from barnabas.wire.upconvert import check_old_produced
 from barnabas.world.freeing import emptied, take_apart
 from barnabas.world.pacing import ROWS_AT_A_TIME, complete, pace_of_run, paced, pause_after, portions
+from barnabas.world.tally import TopicTally
 from barnabas.world.waiting import DelayedResponse
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ EXPECTED_ERRORS = (
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
+
+TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
 # Errors of the transaction coordinator.
 RETRIABLE = (
@@ -379,7 +382,7 @@ async def _append(
         row.error_code = ErrorCode.INVALID_REQUIRED_ACKS
         return None
     if isinstance(batch, RecordsRefused):
-        _refuse_records(call, partition, batch, row)
+        _refuse_records(call, partition, records, batch, row)
         return None
     if batch is None:
         return None
@@ -403,6 +406,7 @@ async def _append(
 
     if isinstance(appended, ErrorCode):
         row.error_code = appended
+        partition.tally.failed_produce_requests += appended not in EXPECTED_ERRORS
         _name_first_offset(partition, row)
         return None
 
@@ -420,11 +424,28 @@ async def _append(
     return None
 
 
-def _refuse_records(call: Call, partition: Partition, refused: RecordsRefused, row: Row) -> None:
+def _count_refused(tally: TopicTally, refused: RecordsRefused, size_bytes: int) -> None:
+    """Count a batch that is not appended although its request has a valid form."""
+    # Kafka calls a request failed only if it did not expect the error: a client that hears of
+    # another leader goes there, and a batch that is too large is its producer's mistake.
+    code = refused.code
+    tally.produce_requests += 1
+    tally.failed_produce_requests += code not in EXPECTED_ERRORS
+    tally.invalid_crc_records += code is ErrorCode.CORRUPT_MESSAGE
+    if code is ErrorCode.INVALID_RECORD:
+        tally.no_key_records += len(refused.record_errors)
+    if code in TOO_LARGE:
+        tally.bytes_rejected += size_bytes
+
+
+def _refuse_records(
+    call: Call, partition: Partition, records: memoryview | None, refused: RecordsRefused, row: Row
+) -> None:
     logger.debug("%s of %s: %s", partition.topic_partition, call.client_id, refused.reason)
     row.error_code = refused.code
     # Kafka refuses these before it looks at the log, so that row has no log start offset.
     if not refused.before_log:
+        _count_refused(partition.tally, refused, 0 if records is None else len(records))
         _name_first_offset(partition, row)
     if call.version >= RECORD_ERRORS_VERSION:
         row.error_message = refused.message
@@ -499,7 +520,11 @@ async def _checked_batch(
     now_ms = broker.world.now_ms()
     name = partition.topic_partition
     if call.version < BATCH_FORMAT_2_VERSION:
-        return await complete(check_old_produced(records, rules, now_ms, name), broker.world.in_request_thread)
+        old = await complete(check_old_produced(records, rules, now_ms, name), broker.world.in_request_thread)
+        # Each record gets the new format, and costs the broker what the producer saved.
+        if old is not None and not isinstance(old, RecordsRefused):
+            partition.tally.produce_conversions += old.header.record_count
+        return old
     return await complete(check_produced(records, rules, now_ms, call.version, name), broker.world.in_request_thread)
 
 

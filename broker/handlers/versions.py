@@ -24,6 +24,8 @@ def api_versions(broker: Broker, call: Call, request: m.ApiVersionsRequest) -> m
         _SOFTWARE_NAME.match(request.client_software_name) and _SOFTWARE_NAME.match(request.client_software_version)
     ):
         raise Refuse(ErrorCode.INVALID_REQUEST)
+    if call.connection is not None:
+        call.connection.software = broker.tally.software(request.client_software_name, request.client_software_version)
     rows = [
         m.ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
         for api in served_apis()

@@ -9,6 +9,7 @@ before the first request (`entry.py`).
 
 import logging
 from contextlib import suppress
+from typing import TypeGuard
 
 import trio
 
@@ -36,20 +37,25 @@ LARGE_FRAME_RECEIVE_BYTES = 1 << 18  # once the length of a frame says that it i
 async def serve_connection(broker: Broker, connections: Connections, listener: str, stream: Stream) -> None:
     """A connection's task: until the client closes it, breaks the protocol, or the sweep closes it."""
     try:
+        counted = broker.tally.listeners[listener]
         if not await broker.quotas.pace(listener):
+            counted.refused += 1
             return
         throttled_ms = broker.quotas.note_connection(stream.peer_address)
 
         # KIP-612: a client that connects too often is not answered, and cannot try again at once.
         if throttled_ms:
+            counted.refused += 1
             await trio.sleep(throttled_ms / 1000)
             return
         connection = await connections.admit(stream, listener)
         if isinstance(connection, str):
+            counted.refused += 1
             about = {"peer": stream.peer_address}
             logger.info("refusing a connection of %s: %s", about["peer"], connection, extra=about)
             return
 
+        counted.accepted += 1
         # `resting` counts the waits of this task's requests at this connection from here on.
         asker.set(connection)
         try:
@@ -76,6 +82,7 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
             connection.send_unsent()  # the request behind them may have broken the protocol
             connection.pipelined.abandon()
             connections.leave(connection)
+            counted.closed += 1
             connection.stream.close()  # of TLS, it says so to the client
     finally:
         stream.close()
@@ -83,7 +90,6 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
 
 async def _serve_requests(broker: Broker, connections: Connections, connection: Connection) -> None:
     reader = await _enter(broker, connections, connection)
-    pipelined = connection.pipelined
     delayed = connection.pipelined.responses
     charged = Charged(connections, connection, broker.turns.of_clients)
     pace = pace_of_run()
@@ -112,29 +118,26 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
         # Requests are handled in order; only a Produce may begin while an earlier one waits for its acknowledgement.
         while delayed and (len(delayed) >= PIPELINED_MAX or not is_pipelined(frame)):
             await _send_ready(connections, connection)
-        if connection.login is not None and await _logs_in_again(connections, connection, reader, frame):
+        if connection.login is not None and await _logs_in_again(broker, connections, connection, reader, frame):
             continue
 
         # This is set before the handling: a request that may change something is cancelled neither
         # by `finish` nor by the sweep.
         connection.busy = connection.is_handling = True
-        connections.hold_frame(connection, len(frame) + reader.pending_bytes)
-        handling = _answer_frame(broker, connection, charged, frame)
+        request_bytes = len(frame)
+        connections.hold_frame(connection, request_bytes + reader.pending_bytes)
+        began = pace.now()
+        handling = _answer_frame(broker, connection, charged, frame, began)
         answer = await (calling_before_wait(handling, connection.send_unsent) if connection.unsent else handling)
         frame = None  # its memory is free while the response is sent, which may take long
         connections.hold_frame(connection, reader.pending_bytes)  # later frames may be in the buffer already
 
-        # Responses leave in the order of the requests: one that is ready queues behind those that wait.
-        if isinstance(answer, DelayedResponse) or (delayed and answer):
-            pipelined.add(answer)
-        elif answer:
-            following = reader.peek()
-
-            # A small response waits while the next Produce is handled, so that both leave by one system call.
-            if following is not None and is_pipelined(following) and (small := small_piece(answer)) is not None:
-                connection.unsent += small
-            else:
-                await send(connections, connection, answer)
+        if answer and _is_to_be_sent(answer, connection, reader):
+            await send(connections, connection, answer)
+        if connection.tally is not None and not isinstance(answer, DelayedResponse):
+            connection.tally.answered(
+                connection.request_version, request_bytes, pace.now() - began, connection.rested_seconds
+            )
         if connection.muted_until:
             await _sit_out(connections, connection)
         connection.busy, connection.is_handling = bool(delayed), False
@@ -147,6 +150,23 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
 
     # `finish` has not cancelled this connection, which was busy: the Produce requests it accepted are answered.
     await _send_pipelined(connections, connection)
+
+
+def _is_to_be_sent(answer: Pieces | DelayedResponse, connection: Connection, reader: FrameReader) -> TypeGuard[Pieces]:
+    """Whether a response is to be sent now; otherwise it is queued, or leaves with the next one."""
+    # Responses leave in the order of the requests: one that is ready queues behind those that wait.
+    if isinstance(answer, DelayedResponse) or connection.pipelined.responses:
+        connection.pipelined.add(answer)
+        return False
+    following = reader.peek()
+    if following is None or not is_pipelined(following):
+        return True
+
+    # A small response waits while the next Produce is handled, so that both leave by one system call.
+    small = small_piece(answer)
+    if small is not None:
+        connection.unsent += small
+    return small is None
 
 
 async def _give_way(connection: Connection) -> None:
@@ -170,7 +190,7 @@ async def _enter(broker: Broker, connections: Connections, connection: Connectio
 
 
 async def _logs_in_again(
-    connections: Connections, connection: Connection, reader: FrameReader, frame: memoryview
+    broker: Broker, connections: Connections, connection: Connection, reader: FrameReader, frame: memoryview
 ) -> bool:
     """Whether the frame began another login, which is complete now. ConnectionLost if the session has ended."""
     from barnabas.broker.server.entry import log_in_again, must_be_answered_first
@@ -181,12 +201,14 @@ async def _logs_in_again(
         connection.busy = False
         if connections.finishing:
             connection.scope.cancel()  # `finish` has skipped it
-    return await log_in_again(connections, connection, reader, frame)
+    return await log_in_again(broker, connections, connection, reader, frame)
 
 
 async def _sit_out(connections: Connections, connection: Connection) -> None:
     """Send all responses that wait, then wait until the connection may be read again."""
     await _send_pipelined(connections, connection)
+    if connection.tally is not None:
+        connection.tally.throttled(max(0.0, connection.muted_until - trio.current_time()))
     # `finish` need not wait for the end of the time, and neither does the check for idle connections.
     connection.busy = False
     if not connections.finishing:
@@ -242,17 +264,19 @@ async def _send_ready(connections: Connections, connection: Connection) -> None:
 
 
 async def _answer_frame(
-    broker: Broker, connection: Connection, charged: Charged, frame: memoryview
+    broker: Broker, connection: Connection, charged: Charged, frame: memoryview, began: float
 ) -> Pieces | DelayedResponse:
-    """The pieces of the response; none for acks=0. ProtocolViolation when the frame is no request."""
+    """The pieces of the response; none for acks=0. ProtocolViolation when the frame is no request. `began`: when the
+    connection had the frame, by the pace's clock."""
     try:
         header = read_request_header(frame)
     # It is raised again unless it is an ApiVersions, with which a client of any version begins.
     except UnsupportedRequest as unsupported:
+        connection.tally = None
         return answer_unsupported(unsupported)
 
-    # `finish` reads this, because it does not wait for a Fetch that waits for records.
-    connection.api_key = header.api_key
+    # `finish` reads the key, because it does not wait for a Fetch that waits for records.
+    connection.note_request(header)
     call = Call(
         api_key=header.api_key,
         version=header.api_version,
@@ -264,7 +288,10 @@ async def _answer_frame(
         security_protocol=connection.protocol,
         is_token_authenticated=connection.login is not None and connection.login.is_token,
         authorizer=None if broker.authorization is None else broker.authorization.authorizer,
+        tally=broker.tally.apis[header.api_key],
+        began=began,
     )
-    if broker.quotas.limits_request_time:
-        return await respond_timed(broker, call, header, frame, charged)
-    return await respond(broker, call, header, frame, charged)
+    respond_so = respond_timed if broker.quotas.limits_request_time else respond
+    answer = await respond_so(broker, call, header, frame, charged)
+    connection.tally = call.tally  # which is another one if a Fetch turned out to be a follower's
+    return answer

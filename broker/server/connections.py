@@ -4,6 +4,7 @@
 """
 
 import logging
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import trio
@@ -16,7 +17,9 @@ from barnabas.world.pacing import pause_after
 
 if TYPE_CHECKING:
     from barnabas.broker.server.login import Login
+    from barnabas.broker.tally import ApiTally
     from barnabas.config.live import BrokerConfig
+    from barnabas.wire.frame import RequestHeader
     from barnabas.world.resting import GivenBack
 
 logger = logging.getLogger(__name__)
@@ -50,12 +53,16 @@ class Connection:
         "principal",
         "progress_at",
         "protocol",
+        "request_version",
+        "rested_seconds",
         "rests",
         "scope",
         "sending",
         "sent_bytes",
+        "software",
         "spent_seconds",
         "stream",
+        "tally",
         "turn",
         "unsent",
     )
@@ -83,6 +90,10 @@ class Connection:
         self.busy = False  # a request is being handled, or a response waits to be sent
         self.is_handling = False  # a request is being handled: delayed responses alone do not count
         self.api_key = NO_REQUEST  # of the latest request
+        self.tally: ApiTally | None = None  # which counts the latest request
+        self.request_version = 0
+        self.rested_seconds = 0.0  # how long the latest request has waited
+        self.software: tuple[str, str] | None = None  # the client's, by its ApiVersions: name and version (KIP-511)
         self.rests = 0  # above 0 while the request only waits, e.g. a long poll (`resting.py`)
         self.gives_way = False  # its requests have woken others, which are answered before the next one is handled
         self.sending = False  # a response is being sent: how long that takes depends on the client
@@ -90,6 +101,12 @@ class Connection:
         self.turn: GivenBack | None = None  # which its request has (`turns.py`)
         self.spent_seconds = 0.0  # how long it has had turns lately
         self.muted_until = 0.0  # a quota is exceeded: no request is read until then, on trio's clock
+
+    def note_request(self, header: "RequestHeader") -> None:
+        """A request begins to be handled."""
+        self.api_key = header.api_key
+        self.request_version = header.api_version
+        self.rested_seconds = 0.0
 
     def send_unsent(self) -> None:
         """Send the responses that wait for others, as far as the network takes them now."""
@@ -116,6 +133,11 @@ class Connection:
     def has_hung_up(self) -> bool:
         """Whether the client has closed the connection. A system call."""
         return self.stream.has_hung_up()
+
+    @property
+    def pipelined_count(self) -> int:
+        """How many of its Produce requests wait for their acknowledgement."""
+        return len(self.pipelined.responses)
 
     @property
     def is_at_work(self) -> bool:
@@ -160,6 +182,13 @@ class Connections:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(list(self._open))
+
+    def memory_bytes(self) -> tuple[int, int]:
+        """(what the requests and responses of clients hold, the limit for that)."""
+        return self._clients.held_bytes, self._clients.limit_bytes
 
     async def admit(self, stream: Stream, listener: str) -> Connection | str:
         """Count a new connection, or say why it is refused. Waits while `max.connections` are open."""

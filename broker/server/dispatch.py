@@ -49,6 +49,7 @@ from barnabas.broker.server.decoding import (
     Decoding,
     decoded,
 )
+from barnabas.broker.server.response_errors import count_errors
 from barnabas.storage.disk import FileSlice, InThread
 from barnabas.wire import messages as m
 from barnabas.wire.apis import API_VERSIONS_KEY, APIS, response_header_version
@@ -58,7 +59,7 @@ from barnabas.wire.frame import RequestHeader, UnsupportedRequest, response_pref
 from barnabas.wire.records import Steps
 from barnabas.world.encoded import Encoded
 from barnabas.world.freeing import take_apart
-from barnabas.world.pacing import complete
+from barnabas.world.pacing import complete, pace_of_run
 from barnabas.world.resting import resting
 from barnabas.world.time_spent import TimeSpent, time_spent
 from barnabas.world.waiting import DelayedResponse, Pieces
@@ -219,6 +220,8 @@ async def _respond_to(
         # Produce before.
         response.encode = partial(_encode_delayed, response, broker, call, header.correlation_id)
         response.encode_now = partial(_encode_now, response, call, header.correlation_id)
+        response.request_bytes = request_bytes
+        response.handled_at = trio.current_time()
         return response
     if response is None:
         return []
@@ -331,19 +334,34 @@ async def _encode_delayed(delayed: DelayedResponse, broker: Broker, call: Call, 
         response = delayed.make()
     except Exception as error:
         raise _cut_off(call, error) from error
-    return await _encode(broker, call, correlation_id, response)
+    pieces = await _encode(broker, call, correlation_id, response)
+    _count_delayed(delayed, call)
+    return pieces
+
+
+def _count_delayed(delayed: DelayedResponse, call: Call) -> None:
+    if call.tally is not None:
+        total_seconds = pace_of_run().now() - call.began
+        waited_seconds = trio.current_time() - delayed.handled_at
+        call.tally.answered(call.version, delayed.request_bytes, total_seconds, waited_seconds)
 
 
 def _encode_now(delayed: DelayedResponse, call: Call, correlation_id: int) -> Pieces | None:
     """As `_encode_delayed`, of a response that takes one step; None of others."""
     body: Pieces = []
     try:
-        begun = m.encode_steps(delayed.make(), call.version, body)
+        response = delayed.make()
+        begun = m.encode_steps(response, call.version, body)
     # This is a bug, in another request's step: `_encode_delayed`, in the connection's task, will
     # find and report it.
     except Exception:
         return None
-    return _framed(call.api_key, call.version, correlation_id, begun, body) if isinstance(begun, int) else None
+    if not isinstance(begun, int):
+        return None
+    if call.tally is not None:
+        count_errors(response, call.tally.errors)
+    _count_delayed(delayed, call)
+    return _framed(call.api_key, call.version, correlation_id, begun, body)
 
 
 async def _handle(
@@ -425,6 +443,8 @@ async def _encode(broker: Broker, call: Call, correlation_id: int, response: m.M
         begun = m.encode_steps(response, call.version, body)
         if isinstance(begun, int):
             size_bytes = begun
+            if call.tally is not None:
+                count_errors(response, call.tally.errors)
         else:
             size_bytes = await _encode_on(broker, call, response, begun)
     except Exception as error:

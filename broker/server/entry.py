@@ -15,6 +15,7 @@ from barnabas.broker.server.before_login import AnswersBeforeLogin
 from barnabas.broker.server.connections import Connection, Connections
 from barnabas.broker.server.login import FailedAuthentication, Login
 from barnabas.broker.server.pipelined_responses import PipelinedResponses
+from barnabas.broker.tally import ListenerTally
 from barnabas.security.principals import principal_of_certificate
 from barnabas.security.sasl.authenticator import SASL_HANDSHAKE_KEY, Authenticator, SaslSettings
 from barnabas.security.secured import SecuredListener
@@ -35,11 +36,15 @@ async def enter(
 ) -> FrameReader:
     """Let a client in; what reads its requests. ConnectionLost for one that fails, which is logged."""
     connection.protocol = secured.protocol
-    with _failures_logged(connection):
+    counted = broker.tally.listeners[connection.listener]
+    with _failures_logged(connection, counted):
         if secured.tls is not None:
             await _shake_hands(secured, secured.tls, connection)
         if secured.sasl is not None:
-            return await _log_in(broker, secured.sasl, connections, connection)
+            reader = await _log_in(broker, secured.sasl, connections, connection)
+            counted.logins += 1
+            return reader
+    counted.logins += 1
     return FrameReader(broker.config.socket_request_max_bytes)
 
 
@@ -49,7 +54,7 @@ def must_be_answered_first(connection: Connection, frame: memoryview) -> bool:
 
 
 async def log_in_again(
-    connections: Connections, connection: Connection, reader: FrameReader, frame: memoryview
+    broker: Broker, connections: Connections, connection: Connection, reader: FrameReader, frame: memoryview
 ) -> bool:
     """Whether the frame began another login, which is complete now; else it is to be served.
 
@@ -57,7 +62,7 @@ async def log_in_again(
     """
     login = connection.login
     assert login is not None
-    with _failures_logged(connection):
+    with _failures_logged(connection, broker.tally.listeners[connection.listener]):
         if _is_handshake(frame) and await login.run_again(read_request_header(frame), frame, reader):
             connections.hold_frame(connection, reader.pending_bytes)
             logger.debug(
@@ -113,14 +118,16 @@ async def _log_in(broker: Broker, sasl: SaslSettings, connections: Connections, 
 
 
 @contextmanager
-def _failures_logged(connection: Connection) -> Iterator[None]:
+def _failures_logged(connection: Connection, counted: ListenerTally) -> Iterator[None]:
     try:
         yield
     except HandshakeFailed as failure:
+        counted.failed_logins += 1
         about = {"peer": connection.address}
         logger.info("failed SSL handshake with %s: %s", connection.address, failure, extra=about)
         raise
     except FailedAuthentication as failure:
+        counted.failed_logins += 1
         about = {"peer": connection.address}
         logger.info("failed authentication with %s: %s", connection.address, failure, extra=about)
         raise ConnectionLost("its authentication failed") from failure

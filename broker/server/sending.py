@@ -34,6 +34,7 @@ async def send(connections: Connections, connection: Connection, pieces: Pieces)
     # From here on the time depends on the client, so the connection may be closed as idle, or for the memory of its
     # response. That is counted unless it is as little as that of a Fetch response beside its file slices.
     connection.sending = True
+    began = trio.current_time()
     held_bytes = 0
     for piece in pieces:
         if not isinstance(piece, FileSlice):
@@ -44,6 +45,8 @@ async def send(connections: Connections, connection: Connection, pieces: Pieces)
 
     # This is not reset after an error: the connection ends, and until then the sweep may close it.
     connection.sending = False
+    if connection.tally is not None:
+        connection.tally.sent(trio.current_time() - began)
 
 
 async def _send_pieces(connections: Connections, connection: Connection, pieces: Pieces) -> None:

@@ -186,6 +186,18 @@ Item = Op | Sequence[Op]
 Outcome = Created | Stat | list[Result] | NodeError | None
 
 
+class SessionTally:
+    """The connections and sessions of this broker with the store."""
+
+    __slots__ = ("connects", "disconnects", "expires", "on_answered")
+
+    def __init__(self) -> None:
+        self.connects = 0
+        self.disconnects = 0
+        self.expires = 0
+        self.on_answered: Callable[[float], None] | None = None  # gets the latency of each call, s
+
+
 class MetadataStore(Protocol):
     """One session of a store.
 
@@ -232,6 +244,11 @@ class MetadataStore(Protocol):
     async def close(self) -> None:
         """End the session, which removes its ephemeral nodes. Closing twice is allowed."""
         ...
+
+    @property
+    def session_tally(self) -> SessionTally | None:
+        """What the sessions have gone through; None for a store without a network in between."""
+        return None
 
     # The rest is the same for every store. Single writes are multis, too, so every write takes one way.
 

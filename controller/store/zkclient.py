@@ -50,6 +50,7 @@ from barnabas.controller.store.store import (
     Op,
     Result,
     SessionExpired,
+    SessionTally,
     Stat,
     StoreUnavailable,
     Watch,
@@ -133,7 +134,8 @@ class Session:
         session_timeout_ms: int,
         max_in_flight: int,
         on_over: Callable[["Session"], None],
-        access: ZooKeeperAccess = PLAIN,
+        access: ZooKeeperAccess,
+        tally: SessionTally,
         advice: str = "",
     ) -> None:
         """Start to connect. ValueError when `hosts` is malformed. `on_over` is called if the session ends by itself.
@@ -148,6 +150,7 @@ class Session:
         self._max_in_flight = min(max_in_flight, IN_FLIGHT_MAX)
         self._on_over = on_over
         self._access = access
+        self._tally = tally
         self._advice = advice
 
         # The attempts have no limit: the caller limits the wait for the first connection, ZooKeeper
@@ -347,6 +350,7 @@ class Session:
         self.id = session_id
         self._connection = connection
         self._is_connected = True
+        self._tally.connects += 1
         self._connected_once.set()
         logger.info("%s ZooKeeper at %s, session %#x", "again at" if again else "at", self._hosts, session_id)
         self._send()
@@ -355,6 +359,7 @@ class Session:
         if not self.is_over:
             self._connection = connection
             self._is_connected = False
+            self._tally.disconnects += 1
             logger.warning("lost the connection to ZooKeeper at %s, session %#x", self._hosts, self.id)
 
     def _finish(self, why: str) -> None:

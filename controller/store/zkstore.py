@@ -26,6 +26,7 @@ from barnabas.controller.store.store import (
     Outcome,
     Result,
     SessionExpired,
+    SessionTally,
     Stat,
     StoreUnavailable,
     Watch,
@@ -85,6 +86,7 @@ class ZooKeeperStore(MetadataStore):
         self._session: Session | None = None
         self._session_id = 0
         self._closed = False
+        self._tally = SessionTally()
         self._on_expired: list[Callable[[], None]] = []
 
     async def open(self, *, make_chroot: bool) -> None:
@@ -109,6 +111,10 @@ class ZooKeeperStore(MetadataStore):
                 if isinstance(outcome, NodeError) and not isinstance(outcome, NodeExists):
                     raise outcome
             session.root = self._root
+
+    @property
+    def session_tally(self) -> SessionTally:
+        return self._tally
 
     @property
     def session_id(self) -> int:
@@ -172,6 +178,7 @@ class ZooKeeperStore(MetadataStore):
                 config.max_in_flight_requests,
                 self._session_is_over,
                 config.access,
+                self._tally,
                 # One broker may have been started with a file of Kafka's, which names a ZooKeeper.
                 "" if self._session_id else ALONE,
             )
@@ -201,6 +208,7 @@ class ZooKeeperStore(MetadataStore):
             return
         # The session goes before the callbacks: what they call must see that there is none.
         self._session = None
+        self._tally.expires += 1
         for callback in list(self._on_expired):
             callback()
 
@@ -212,8 +220,12 @@ class ZooKeeperStore(MetadataStore):
     # -- answers
 
     async def _answer(self, asked: Awaitable[Answer]) -> Answer:
+        began = trio.current_time()
         with trio.move_on_after(self._answer_seconds):
-            return await asked
+            answer = await asked
+            if self._tally.on_answered is not None:
+                self._tally.on_answered(trio.current_time() - began)
+            return answer
         raise self._unavailable(f"no answer within {self._answer_seconds} s")
 
     def _unavailable(self, why: str) -> StoreUnavailable:

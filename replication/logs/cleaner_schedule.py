@@ -58,6 +58,14 @@ class CleanerConfig(Protocol):
     log_cleaner_backoff_ms: int
 
 
+class Pass(NamedTuple):
+    """What one pass over a log took."""
+
+    seconds: float
+    read_bytes: int
+    written_bytes: int
+
+
 class _Candidate(NamedTuple):
     log: "PartitionLog"
     part: Cleanable
@@ -111,6 +119,7 @@ class LogCleaner:
         self._deletion = deletion
         self._retention = retention
         self._passes: dict[PartitionLog, Permit] = {}  # those that are running
+        self.last_pass = Pass(0.0, 0, 0)  # that was complete
         self._uncleanable: dict[PartitionLog, None] = {}  # damaged logs, until a truncation or the next start
         self._high_watermarks: Callable[[], Mapping[TopicPartition, int]] = dict
         self._pass_ended = trio.Event()
@@ -146,6 +155,11 @@ class LogCleaner:
                 await self._delete_old_segments()
                 with trio.move_on_after(max(self._config.log_cleaner_backoff_ms / 1000, BACK_OFF_SECONDS_MIN)):
                     await self._pass_ended.wait()
+
+    @property
+    def uncleanable(self) -> "list[PartitionLog]":
+        """The logs that are not cleaned any more, because they are damaged."""
+        return list(self._uncleanable)
 
     # -- interruptions
 
@@ -333,6 +347,8 @@ class LogCleaner:
         log.first_dirty_offset = cleaning.end_offset
         await self._checkpoints.write_clean_offsets(log)
         seconds = trio.current_time() - started
+        # An aborted pass says nothing about how long one takes.
+        self.last_pass = Pass(seconds, read_bytes, size_bytes)
         message = "%s: clean up to %d in %.1f s, %d bytes read, %d written"
         logger.info(message, log, cleaning.end_offset, seconds, read_bytes, size_bytes)
         return True

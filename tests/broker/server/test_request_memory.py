@@ -220,7 +220,7 @@ async def test_a_large_request_that_only_waits_is_closed_when_memory_is_used_up(
 
 @pytest.mark.parametrize(("is_control", "rests"), [(False, {1}), (True, {0})])
 async def test_a_connection_may_be_closed_while_its_request_waits_for_its_decoding(is_control, rests):
-    connection = SimpleNamespace(rests=0, turn=None, spent_seconds=0.0)
+    connection = SimpleNamespace(rests=0, rested_seconds=0.0, turn=None, spent_seconds=0.0)
     asker.set(connection)
     frame = memoryview(metadata_of(100_000))
     begun = decoding.Decoding(m.MetadataRequest(), 9, frame, read_request_header(frame).position, is_control=is_control)
