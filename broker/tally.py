@@ -136,10 +136,12 @@ class Tally:
     def __init__(self) -> None:
         self.apis = {key: ApiTally(api.max_version) for key, api in APIS.items() if api.served}
         self.follower_fetches = ApiTally(APIS[FETCH].max_version)  # `apis` has those of consumers
+        # A listener is known when its first connection comes; the exposition reads all of them.
         self.listeners: dict[str, ListenerTally] = defaultdict(ListenerTally)
         self.flushes = Histogram()  # each round of syncs of a log directory, in s
         self.broker_changes = Histogram()  # the controller's work when a broker has come or gone, in s
         self.store_calls = Histogram()  # calls of ZooKeeper, in s
+        # The next two are set by `serve.py` while they exist.
         self.connections: OpenConnections | None = None  # while connections are served
         self.watchdog: Watchdog | None = None  # while steps are timed
         self._software: dict[tuple[str, str], tuple[str, str]] = {}

@@ -131,6 +131,7 @@ class BrokerAttributes:
     auto_include_jmx_reporter: bool
     kafka_metrics_reporters: tuple[str, ...]
     kafka_metrics_polling_interval_secs: int
+    barnabas_metrics_partitions_max: int
     telemetry_max_bytes: int
     log_dir: str
     log_dirs: str | None

@@ -9,6 +9,7 @@ from barnabas.config.listeners import host_port
 from barnabas.console.exchange import Route
 from barnabas.console.guard import is_loopback
 from barnabas.console.health import health_routes
+from barnabas.console.metrics import metrics_routes
 from barnabas.console.server import HttpServer
 from barnabas.console.static import static_routes
 from barnabas.world.containment import contained
@@ -54,7 +55,7 @@ class Console:
 
 def routes_of(life: Life) -> Sequence[Route]:
     """All that is answered over HTTP."""
-    return [*health_routes(life), *static_routes()]
+    return [*health_routes(life), *metrics_routes(life), *static_routes()]
 
 
 def _names(host: str) -> list[str]:

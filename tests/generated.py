@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from barnabas.config.documentation import configuration_page
 from barnabas.config.generate import attributes_source
+from barnabas.console.metric_page import metrics_page
 from barnabas.wire.apis import APIS
 from barnabas.wire.messages import schemas
 from barnabas.wire.stubs import stubs
@@ -49,6 +50,7 @@ GENERATED: dict[str, Callable[[str], str]] = {
     "config/attributes.pyi": lambda _: attributes_source(),
     "broker/handlers/README.md": lambda text: with_block(text, "apis", handlers_table()),
     "docs/configuration.md": lambda _: configuration_page(),
+    "docs/metrics.md": lambda text: with_block(text, "metrics", metrics_page()),
     "docs/architecture.md": with_pictures_and_tours,
     "README.md": lambda text: with_block(text, "tour", summary(PRODUCE)),
 }

@@ -25,7 +25,10 @@ PACKAGES = {
         *("wire", "storage", "controller", "config", "world"),
         *("security", "replication", "coordinators", "client"),
     },
-    "console": {"config", "world", "broker"},
+    "console": {
+        *("wire", "storage", "controller", "config", "world"),
+        *("replication", "coordinators", "broker"),
+    },
     "cli": {"wire", "storage", "controller", "config", "world", "broker", "console"},
     "testing": {
         *("wire", "storage", "controller", "config", "world"),

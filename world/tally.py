@@ -89,6 +89,7 @@ def bounds(bucket: int) -> tuple[int, int]:
 
 def quantile(counts: Sequence[int], share: float) -> float:
     """The value below which this share of the counted ones lies, as if each bucket's were spread evenly; 0 of none."""
+    # The buckets are in the order of their values, so the first whose sum reaches the share has it.
     wanted = sum(counts) * share
     seen = 0
     for bucket, count in enumerate(counts):

@@ -336,6 +336,7 @@ class FetchPlan:
                 tally.replication_bytes_out += records_bytes(row)
             else:
                 tally.bytes_out += records_bytes(row)
+            # Thousands of partitions may have a few bytes each.
             if number % COUNTED_AT_A_TIME == 0:
                 yield
 

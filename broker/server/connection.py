@@ -37,6 +37,7 @@ LARGE_FRAME_RECEIVE_BYTES = 1 << 18  # once the length of a frame says that it i
 async def serve_connection(broker: Broker, connections: Connections, listener: str, stream: Stream) -> None:
     """A connection's task: until the client closes it, breaks the protocol, or the sweep closes it."""
     try:
+        # A connection counts as refused before it costs anything, and as accepted once it may send requests.
         counted = broker.tally.listeners[listener]
         if not await broker.quotas.pace(listener):
             counted.refused += 1

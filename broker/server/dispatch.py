@@ -443,6 +443,7 @@ async def _encode(broker: Broker, call: Call, correlation_id: int, response: m.M
         begun = m.encode_steps(response, call.version, body)
         if isinstance(begun, int):
             size_bytes = begun
+            # A response of several steps is not looked through again: that would take as long as a step.
             if call.tally is not None:
                 count_errors(response, call.tally.errors)
         else:

@@ -36,6 +36,7 @@ async def enter(
 ) -> FrameReader:
     """Let a client in; what reads its requests. ConnectionLost for one that fails, which is logged."""
     connection.protocol = secured.protocol
+    # A handshake alone is an authentication, too, as in Kafka's metrics.
     counted = broker.tally.listeners[connection.listener]
     with _failures_logged(connection, counted):
         if secured.tls is not None:

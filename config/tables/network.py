@@ -125,6 +125,8 @@ NETWORK_PROPERTIES = (
         "Java classes that report the server's older metrics."),
     row("kafka.metrics.polling.interval.secs", INT, 10, at_least(1), READ_ONLY, ACCEPTED,
         "How often those are polled."),
+    row("barnabas.metrics.partitions.max", INT, 2000, at_least(0), CLUSTER_WIDE, SERVED,
+        "Ours: of how many partitions the metrics have series of their own; sums have all of them.", internal=True),
     row("telemetry.max.bytes", INT, 1048576, at_least(1), READ_ONLY, ACCEPTED,
         "The largest metrics push accepted from a client."),
 )

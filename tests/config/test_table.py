@@ -10,6 +10,8 @@ NOT_KAFKAS = {  # names of properties that Kafka 3.9 does not have; those of its
     "replica.lag.max.messages",
     "group.members.max.bytes",
     "delegation.token.owner.max.bytes",
+    "barnabas.http.listener",
+    "barnabas.metrics.partitions.max",
     "super.users",
     "allow.everyone.if.no.acl.found",
 }

@@ -1,0 +1,44 @@
+"""`GET /metrics`: the exposition over HTTP."""
+
+from collections.abc import Sequence
+
+from barnabas.broker.life import BrokerState, Life
+from barnabas.console.exchange import Answer, HttpRequest, Route, Send, error_answer
+from barnabas.console.exposition import OPENMETRICS_TYPE, TEXT_TYPE, Metrics, exposition, wants_openmetrics
+
+
+class _Scrapes:
+    """What the scrapes of one broker share, from the first one on."""
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self._metrics: Metrics | None = None
+
+    async def answer(self, request: HttpRequest) -> Answer:
+        """All metrics; 503 until the parts of the broker are there."""
+        broker = self._life.broker
+        # A broker that loads its logs has counted nothing yet, and its partitions are not known.
+        if broker is None:
+            return error_answer(503, f"the broker is {self._life.state.name.lower()}")
+        # A broker that was started again in this process has other parts, and counts from 0.
+        if self._metrics is None or self._metrics.broker is not broker:
+            self._metrics = Metrics(broker, self._state)
+        metrics = self._metrics
+        # Prometheus asks for OpenMetrics first and takes either.
+        openmetrics = wants_openmetrics(request.headers.get("accept", ""))
+
+        # The pieces go out as they are made: the document of thousands of partitions is never in memory
+        # as a whole.
+        async def write(send: Send) -> None:
+            async for piece in exposition(metrics, openmetrics=openmetrics):
+                await send(piece)
+
+        return Answer(200, OPENMETRICS_TYPE if openmetrics else TEXT_TYPE, write)
+
+    def _state(self) -> BrokerState:
+        return self._life.state
+
+
+def metrics_routes(life: Life) -> Sequence[Route]:
+    """The route of the metrics. They name topics and groups, so they are for those who may log in."""
+    return [Route("GET", "/metrics", _Scrapes(life).answer)]
