@@ -516,11 +516,9 @@ class PartitionLog:
         if count == len(self.segments):
             self.roll(now_ms)
         self.segments.delete_first(count, now_ms, config.file_delete_delay_ms)
-        first_offset = self.segments[0].base_offset
-        self.raise_log_start(first_offset)
-
-        # The recovery point may not lie below the first segment: there is nothing left there to sync.
-        self.recovery_point = max(self.recovery_point, first_offset)
+        # The recovery point stays, even below the first segment: until the names are synced, a power failure brings the
+        # removed segments back, and the end of the last one was not synced.
+        self.raise_log_start(self.segments[0].base_offset)
         return count
 
     # -- truncation, in a worker thread, while no other code uses the log
