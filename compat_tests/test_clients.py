@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from barnabas.testing import LocalCluster
 from compat_tests.clients import report, secured
 from compat_tests.clients.client import (
     FAILED,
@@ -61,6 +62,16 @@ def test_confluent_kafka_does_much_with_three_brokers(tmp_path):
         outcomes = confluent_kafka.CLIENT.run(session)
     allowed = read_allowed(session.folder, Setup.CLUSTER)
     assert judge(confluent_kafka.CLIENT, outcomes, allowed, complete=False).complaints == []
+
+
+@pytest.mark.long
+def test_confluent_kafka_does_everything_with_a_local_cluster():
+    with LocalCluster(3) as cluster:
+        work = WORK / "confluent-kafka-local-cluster"
+        session = Session(folder_of("confluent-kafka"), work, cluster.bootstrap_servers, brokers=3)
+        outcomes = confluent_kafka.CLIENT.run(session)
+    allowed = read_allowed(session.folder, Setup.CLUSTER)
+    assert judge(confluent_kafka.CLIENT, outcomes, allowed, complete=True).complaints == []
 
 
 @pytest.mark.parametrize("client", [kafkajs.CLIENT, java.CLIENT], ids=lambda client: client.name)
