@@ -21,6 +21,7 @@ from barnabas.broker.logins import zookeeper_access
 from barnabas.broker.process.heap import freeze_heap, keep_small, share_one_heap
 from barnabas.broker.serve import MISCONFIGURED, UNFIT_ENVIRONMENT, Serving, serve
 from barnabas.config.live import BrokerConfig
+from barnabas.world.containment import contained
 from barnabas.world.net import OsNet, SocketBuffers
 from barnabas.world.world import World, in_worker_thread, real_world
 
@@ -143,12 +144,14 @@ async def _serve_until_signal(config: BrokerConfig, print_line: Callable[[str], 
 
 
 async def _serve_beside(beside: Beside, life: Life, world: World) -> None:
-    try:
-        serve_beside = await beside.open(life, world)
-    except OSError as error:
-        logger.warning("%s", error.strerror or error)
-    else:
-        await serve_beside()
+    # The broker goes on without it, whatever is wrong: this is a system task, whose exception would end Trio.
+    with contained(logger, "nothing is served beside Kafka's protocol"):
+        try:
+            serve_beside = await beside.open(life, world)
+        except OSError as error:
+            logger.warning("%s", error.strerror or error)
+        else:
+            await serve_beside()
 
 
 def raise_descriptor_limit() -> None:
