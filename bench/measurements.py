@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 from barnabas.wire import messages as m
+from bench.intercepted import intercepted
 from bench.load import (
     CASES,
     FETCH_VERSION,
@@ -325,4 +326,5 @@ MEASUREMENTS: dict[str, Callable[[], None]] = {
     "sessions": sessions,
     "start_up": start_up,
     "memory": memory,
+    "intercepted": intercepted,
 }

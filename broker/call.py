@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from barnabas.broker.cluster.registration import Registration
     from barnabas.broker.cluster.token_store import TokenStore
     from barnabas.broker.cluster.topics import Topics
-    from barnabas.broker.interception import Interception
+    from barnabas.broker.interception import Interception, Seen
     from barnabas.broker.peers.controller_peer import ControllerPeer
     from barnabas.broker.peers.peer import Peers
     from barnabas.broker.quotas.quotas import Quotas
@@ -135,6 +135,8 @@ class Call:
     began: float = 0.0  # when the connection had the whole request (the pace's clock, s)
     spent: "TimeSpent | None" = None  # None while no quota of request time is set
     audited: set[tuple[str, str]] | None = None  # operations and resources of which the audit log has a line
+    seen: "Seen | None" = None  # None outside tests
+    is_control: bool | None = None  # whether a controller may have sent it; None until that is asked
 
     @property
     def connection_number(self) -> int:

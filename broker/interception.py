@@ -8,6 +8,17 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from barnabas.wire.messages import Message
+from barnabas.world.waiting import Pieces
+
+
+class Seen(Protocol):
+    """A request that a test looks at later."""
+
+    def answered(self, version: int, pieces: Pieces) -> None:
+        """Its response is about to be sent: the pieces of the frame, in this version of the API."""
+
+    def ended(self, outcome: str) -> None:
+        """It has no response: "no response" (acks=0), "dropped" or "refused" (the connection is closed)."""
 
 
 class Caller(Protocol):
@@ -19,6 +30,7 @@ class Caller(Protocol):
     principal: str
     client_address: str
     listener: str
+    seen: Seen | None
 
     @property
     def connection_number(self) -> int:
@@ -47,9 +59,11 @@ class Dropped(Exception):
 class Interception(Protocol):
     """Asked about each request of a connection, in the task of that connection."""
 
-    @property
-    def is_active(self) -> bool:
-        """Whether it wants to be asked about the next request."""
+    is_active: bool  # whether the next request is to be seen, or may be changed
+    is_armed: bool  # whether it, or its response, may be changed
+
+    def see(self, call: Caller, request: Message, frame: memoryview, body_start: int) -> Seen | None:
+        """A request that is about to be handled; None if it is not looked at. `frame` may change afterwards."""
 
     async def intercept(self, call: Caller, request: Message, handle: Handle) -> Message | None:
         """The response to send; None if none is to be sent. It may wait. Raises Dropped.

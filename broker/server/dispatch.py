@@ -178,18 +178,18 @@ async def respond(
     # A small request needs no steps.
     if len(frame) <= SMALL_FRAME_BYTES:
         request = m.decode(cls, call.version, frame, header.position)
-        return await _respond_to(broker, call, header, request, len(frame))
+        return await _respond_to(broker, call, header, request, frame)
     is_control = _is_control(call)
     decoding = Decoding(cls(), call.version, frame, header.position, is_control=is_control)
     # One step decodes an ordinary Produce, whose bytes are records. The block below costs more than the step.
     decoding.advance(1)
     if not decoding.needs_account:
-        return await _respond_to(broker, call, header, decoding.message, len(frame))
+        return await _respond_to(broker, call, header, decoding.message, frame)
     if is_control:
         charged = charged._replace(turns=broker.turns.of_controllers)
     async with decoded(decoding, charged, _threads_of(broker, call)) as request:
         # The request is handled and encoded inside the block: at its end it may be taken apart.
-        return await _respond_to(broker, call, header, request, len(frame))
+        return await _respond_to(broker, call, header, request, frame)
 
 
 async def respond_timed(
@@ -207,14 +207,15 @@ async def respond_timed(
 
 
 async def _respond_to(
-    broker: Broker, call: Call, header: RequestHeader, request: m.Message, request_bytes: int
+    broker: Broker, call: Call, header: RequestHeader, request: m.Message, frame: memoryview
 ) -> Pieces | DelayedResponse:
-    if broker.interception is None or not broker.interception.is_active:
-        response = await _handle(broker, call, request, request_bytes)
+    interception = broker.interception
+    if interception is None or not interception.is_active:
+        response = await _handle(broker, call, request, len(frame))
     else:
-        response = await _intercepted(broker, broker.interception, call, header.correlation_id, request, request_bytes)
+        response = await _intercepted(broker, interception, call, header, request, frame)
     if broker.quotas.is_active:
-        response = _note_use(broker, call, response, request_bytes)
+        response = _note_use(broker, call, response, len(frame))
     if isinstance(response, DelayedResponse):
         # The response is not known yet. The connection calls `encode` once it is decided, and may begin the next
         # Produce before.
@@ -232,18 +233,35 @@ async def _intercepted(
     broker: Broker,
     interception: Interception,
     call: Call,
-    correlation_id: int,
+    header: RequestHeader,
     request: m.Message,
-    request_bytes: int,
-) -> m.Message | None:
+    frame: memoryview,
+) -> m.Message | Encoded | DelayedResponse | None:
     """As `_handle`, of a broker in a test. Dropped if the connection is closed in place of the response."""
+    call.seen = interception.see(call, request, frame, header.position)
     try:
+        if not interception.is_armed:
+            response = await _handle(broker, call, request, len(frame))
         # A Produce is waited for, and none behind it is handled meanwhile: as in Kafka.
-        return await interception.intercept(call, request, partial(answer, broker, call, request_bytes=request_bytes))
+        else:
+            handle = partial(answer, broker, call, request_bytes=len(frame))
+            response = await interception.intercept(call, request, handle)
     except Dropped as dropped:
         if dropped.response is not None:
-            dropped.sent = _first_half(await _encode(broker, call, correlation_id, dropped.response))
+            dropped.sent = _first_half(await _encode(broker, call, header.correlation_id, dropped.response))
+        _end_unanswered(call, "dropped")
         raise
+    except ProtocolViolation:
+        _end_unanswered(call, "refused")
+        raise
+    if response is None:
+        _end_unanswered(call, "no response")
+    return response
+
+
+def _end_unanswered(call: Call, outcome: str) -> None:
+    if call.seen is not None:
+        call.seen.ended(outcome)
 
 
 def _first_half(pieces: Pieces) -> bytes:
@@ -361,7 +379,10 @@ def _encode_now(delayed: DelayedResponse, call: Call, correlation_id: int) -> Pi
     if call.tally is not None:
         count_errors(response, call.tally.errors)
     _count_delayed(delayed, call)
-    return _framed(call.api_key, call.version, correlation_id, begun, body)
+    pieces = _framed(call.api_key, call.version, correlation_id, begun, body)
+    if call.seen is not None:
+        call.seen.answered(call.version, pieces)
+    return pieces
 
 
 async def _handle(
@@ -394,7 +415,11 @@ async def _handle(
 
 def _is_control(call: Call) -> bool:
     """Whether a controller may have sent this request: it waits for no work of clients."""
-    return call.api_key in CONTROLLER_KEYS and call.authorize("ClusterAction", "Cluster", is_filter=True)
+    if call.api_key not in CONTROLLER_KEYS:
+        return False
+    if call.is_control is None:
+        call.is_control = call.authorize("ClusterAction", "Cluster", is_filter=True)
+    return call.is_control
 
 
 def _threads_of(broker: Broker, call: Call) -> InThread:
@@ -434,23 +459,24 @@ def answer_unsupported(unsupported: UnsupportedRequest) -> Pieces:
 
 async def _encode(broker: Broker, call: Call, correlation_id: int, response: m.Message | Encoded) -> Pieces:
     """The pieces of a response. ProtocolViolation when it cannot be encoded."""
-    if isinstance(response, Encoded):
-        size_bytes = sum(map(len, response.pieces))
-        return _framed(call.api_key, call.version, correlation_id, size_bytes, list(response.pieces))
     body: Pieces = []
     try:
-        # The first step runs here, and it is the whole of most responses; the others run in a thread.
-        begun = m.encode_steps(response, call.version, body)
-        if isinstance(begun, int):
-            size_bytes = begun
-            # A response of several steps is not looked through again: that would take as long as a step.
-            if call.tally is not None:
-                count_errors(response, call.tally.errors)
+        if isinstance(response, Encoded):
+            body += response.pieces
+            size_bytes = sum(map(len, response.pieces))
         else:
-            size_bytes = await _encode_on(broker, call, response, begun)
+            # The first step runs here, and it is the whole of most responses; the others run in a thread.
+            begun = m.encode_steps(response, call.version, body)
+            # A response of several steps is not looked through for errors: that would take as long as a step.
+            if isinstance(begun, int) and call.tally is not None:
+                count_errors(response, call.tally.errors)
+            size_bytes = begun if isinstance(begun, int) else await _encode_on(broker, call, response, begun)
     except Exception as error:
         raise _cut_off(call, error) from error
-    return _framed(call.api_key, call.version, correlation_id, size_bytes, body)
+    pieces = _framed(call.api_key, call.version, correlation_id, size_bytes, body)
+    if call.seen is not None:
+        call.seen.answered(call.version, pieces)
+    return pieces
 
 
 async def _encode_on(broker: Broker, call: Call, response: m.Message, begun: Steps[int]) -> int:

@@ -1,33 +1,39 @@
 """One request and its response, as the request log and the faults remember them (pure).
 
-Records and other long bytes are kept as their sizes, so that an entry is small, and secrets are, too. Messages are kept
-encoded, and decoded for who reads them; of large ones, which the broker takes apart, the first rows are copied.
+The bytes of their frames are kept, and decoded for who reads them: that costs the broker a copy of the request, and of
+the response nothing. Of long requests a copy without their records is kept, or one of their first rows. Secrets are
+never kept. Who reads an entry gets sizes in place of records, of other long bytes and of secrets.
 """
 
-import struct
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 from barnabas.broker.interception import Caller
+from barnabas.storage.disk import FileSlice
 from barnabas.testing.faults.row_cuts import FIELDS
 from barnabas.testing.faults.rows import LAYOUTS
 from barnabas.wire import messages as m
-from barnabas.wire.apis import APIS
+from barnabas.wire.apis import APIS, response_header_version
 from barnabas.wire.errors import error_name
 from barnabas.wire.record_batch import BATCH_OVERHEAD_BYTES, BatchHeader, read_batch_header, read_kind
 from barnabas.wire.schema import Field, Schema
+from barnabas.world.waiting import Pieces
 
-BLOB_BYTES_MAX = 1024
+PRODUCE = 0
+BLOB_BYTES_MAX = 1024  # of a value that is shown
 ROWS_MAX = 1000  # of one message
-ENTRY_BYTES = 1000  # about
+ENTRY_BYTES = 700  # of an entry without its messages, about
 ROW_BYTES = 300
+REQUEST_BYTES_MAX = 1 << 20  # of a request that is kept as it came
+RECORDS_BYTES_MAX = 1 << 15  # of one with records
+RESPONSE_BYTES_MAX = 8 << 20  # of one in several pieces; one piece is shorter
 BATCH_MAGIC = 2
 SECRETS = {"auth_bytes", "salted_password", "salt", "hmac"}
 NAMES_SHOWN = 3
-FEW = 50  # rows of an array
 # SaslAuthenticate, CreateDelegationToken to DescribeDelegationToken, AlterUserScramCredentials
 SECRET_KEYS = frozenset({36, 38, 39, 40, 41, 51})
+PREFIX_BYTES = 8  # of a response: its length and the correlation id
 
 
 class Left(NamedTuple):
@@ -50,61 +56,80 @@ class Left(NamedTuple):
         return read_batch_header(self.head)
 
 
+class Log(Protocol):
+    """Who learns that a request has ended."""
+
+    def note_end(self, response_bytes: int) -> None:
+        """Its outcome is known, and so much of its response is kept."""
+
+
 class Entry:
     """A request of a client and its response. The fields of the request can be read from the entry itself.
 
-    `outcome` is "answered", "dropped" (the connection was closed), "no response" (acks=0), or "waits".
+    `outcome` is "answered", "dropped" or "refused" (the connection was closed), "no response" (acks=0), or "waits".
     """
 
     __slots__ = (
-        *(
-            "_is_whole",
-            "_left",
-            "_request",
-            "_response",
-            "api_key",
-            "broker_id",
-            "client_id",
-            "connection",
-            "fault",
-            "number",
-        ),
-        *("outcome", "size_bytes", "software", "time_ms", "version"),
+        *("_request", "_response", "_response_version", "api_key", "broker_id", "client_id", "connection"),
+        *("fault", "log", "number", "outcome", "size_bytes", "software", "time_ms", "version"),
     )
 
-    def __init__(self, call: Caller, request: m.Message) -> None:
-        self.api_key = call.api_key
-        self.version = call.version
+    def __init__(
+        self,
+        call: Caller,
+        request: m.Message,
+        frame: memoryview,
+        body_start: int,
+        log: "Log | None",
+        number: int,
+        broker_id: int,
+        time_ms: int,
+    ) -> None:
+        self.api_key = api_key = call.api_key
+        self.version = self._response_version = call.version
         self.client_id = call.client_id
         self.connection = call.connection_number
-        self.number = 0  # rises by one with each request that the log sees
-        self.broker_id = 0
-        self.time_ms = 0  # since 1970, by the broker's clock
+        self.number = number  # rises by one with each request that the log sees
+        self.broker_id = broker_id
+        self.time_ms = time_ms  # since 1970, by the broker's clock
         self.software: tuple[str, str] | None = None  # name and version
-        self.size_bytes = ENTRY_BYTES
         self.outcome = "waits"
         self.fault: str | None = None  # the fault that hit it
-        self._request: m.Message | bytes = request
-        self._response: m.Message | bytes | None = None
-        # Of records that were left out: their sizes, and the header of the first batch, in the order of the message.
-        self._left: tuple[tuple[int, bytes], ...] = ()
-        # The broker takes large requests apart when they are done.
-        if call.api_key in SECRET_KEYS or _is_large(request):
-            self._request = self._keep(request)
-        self._is_whole = self._request is request
+        self.log = log  # None if no log has it, or has forgotten it
+        self._request: _Kept
+        self._response: _Kept | None = None
 
-    def answered(self, response: m.Message | None) -> None:
-        """The request is done, and its response is known."""
-        if self._is_whole and isinstance(self._request, m.Message):
-            self._request = self._pack(self._request)
-        if response is None:
-            self.outcome = "no response"
-            return
-        self.outcome = "answered"
-        if self.api_key in SECRET_KEYS or _is_large(response):
-            self._response = self._keep(response)
+        # The leader writes into the records, so the frame is copied.
+        size_bytes = len(frame)
+        if size_bytes <= (RECORDS_BYTES_MAX if api_key == PRODUCE else REQUEST_BYTES_MAX) and (
+            api_key not in SECRET_KEYS
+        ):
+            self._request = bytes(frame[body_start:])
+            self.size_bytes = ENTRY_BYTES + size_bytes
         else:
-            self._response = self._pack(response)
+            self._request = _copied(request)
+            self.size_bytes = ENTRY_BYTES + _memory_of(self._request)
+
+    def answered(self, version: int, pieces: Pieces) -> None:
+        """Its response is about to be sent: the pieces of the frame, in this version of the API."""
+        self._response_version = version
+        kept: _Kept | None = pieces[0] if len(pieces) == 1 and isinstance(pieces[0], bytes) else _kept_pieces(pieces)
+        if kept is not None and self.api_key in SECRET_KEYS:
+            kept = self._read(kept, version, m.response_class(APIS[self.api_key]), self._response_start)
+        response_bytes = 0
+        if kept is not None:
+            self._response = kept
+            response_bytes = len(kept) if isinstance(kept, bytes) else _kept_bytes(kept)
+            self.size_bytes += response_bytes
+        self.outcome = "answered"
+        if self.log is not None:
+            self.log.note_end(response_bytes)
+
+    def ended(self, outcome: str) -> None:
+        """It has no response, or only a part of that is sent."""
+        self.outcome = outcome
+        if self.log is not None:
+            self.log.note_end(0)
 
     @property
     def api(self) -> str:
@@ -114,12 +139,15 @@ class Entry:
     @property
     def request(self) -> Any:
         """The request, with sizes in place of records and of long bytes."""
-        return self._read(self._request, m.request_class(APIS[self.api_key]))
+        return self._read(self._request, self.version, m.request_class(APIS[self.api_key]), 0)
 
     @property
     def response(self) -> Any:
-        """The response in the same way; None if there is none, or not yet."""
-        return None if self._response is None else self._read(self._response, m.response_class(APIS[self.api_key]))
+        """The response in the same way; None if there is none, or not yet, or if it is longer than 8 MiB."""
+        if self._response is None:
+            return None
+        cls = m.response_class(APIS[self.api_key])
+        return self._read(self._response, self._response_version, cls, self._response_start)
 
     @property
     def software_name(self) -> str:
@@ -161,82 +189,42 @@ class Entry:
         client = f"{self.client_id or '-'}#{self.connection}"
         return f"{self.number:4} {client:20} {self.broker_id} {self.api} v{self.version}{about} -> {ended}{hit}"
 
-    def _keep(self, message: m.Message) -> m.Message:
-        keeping = _Keeping()
-        kept = keeping.of(message, _plan_of(message.SCHEMA.name))
-        self.size_bytes += keeping.size_bytes
-        assert isinstance(kept, m.Message)
-        return kept
+    @property
+    def _response_start(self) -> int:
+        return PREFIX_BYTES + response_header_version(self.api_key, self._response_version)
 
-    def _pack(self, message: m.Message) -> m.Message | bytes:
-        """The message encoded: objects would take more memory, and much of the time of the garbage collector."""
-        rows = _rows_with_records(message)
-        records = [row.records for row in rows]
-        left = [_left_of(each) for each in records]
-        for row in rows:
-            row.records = None
-        try:
-            data = m.encode(message, self.version)
-        # A response that cannot be sent either.
-        except (ValueError, TypeError, AttributeError, struct.error):
-            return self._keep(message)
-        finally:
-            # A response is still to be sent. A request is done, and the memory of its records is the connection's.
-            if isinstance(message, m.FetchResponse):
-                for response_row, each in zip(rows, records, strict=True):
-                    response_row.records = each
-        if left:
-            self._left = tuple(left)
-        self.size_bytes += len(data)
-        return data
-
-    def _read(self, kept: m.Message | bytes, cls: type[m.Message]) -> m.Message:
-        if isinstance(kept, bytes):
-            message = m.decode(cls, self.version, kept)
-            for row, (size_bytes, head) in zip(_rows_with_records(message), self._left, strict=False):
-                row.records = Left(size_bytes, head) if size_bytes >= 0 else None
-        else:
-            message = kept
-        shown = _Keeping().of(message, _plan_of(message.SCHEMA.name))
-        assert isinstance(shown, m.Message)
-        return shown
+    @staticmethod
+    def _read(kept: "_Kept", version: int, cls: type[m.Message], body_start: int) -> m.Message:
+        """The message that was kept, as it is shown."""
+        if isinstance(kept, m.Message):
+            return kept
+        whole = kept if isinstance(kept, bytes) else b"".join(map(bytes, kept))
+        return _copied(m.decode(cls, version, whole, body_start))
 
 
-def _rows_with_records(message: m.Message) -> "Sequence[_Row]":
-    if isinstance(message, m.ProduceRequest):
-        return [data for topic in message.topic_data for data in topic.partition_data]
-    if isinstance(message, m.FetchResponse):
-        return [row for topic in message.responses for row in topic.partitions]
-    return ()
+# The bytes of a message; pieces of them, with sizes in place of what came from files; or a message without long bytes.
+_Kept = bytes | tuple[bytes | int, ...] | m.Message
 
 
-class _Row(Protocol):
-    """A struct with records."""
-
-    records: Any
-
-
-def _left_of(records: object) -> tuple[int, bytes]:
-    if isinstance(records, bytes | bytearray | memoryview):
-        return len(records), bytes(records[:BATCH_OVERHEAD_BYTES])
-    return (-1, b"") if records is None else (_size_bytes(records), b"")
+def _kept_pieces(pieces: Pieces) -> tuple[bytes | int, ...] | None:
+    """What is kept of a frame in several pieces; None of one that is too long."""
+    if sum(len(piece) for piece in pieces if not isinstance(piece, FileSlice)) > RESPONSE_BYTES_MAX:
+        return None
+    return tuple(piece.size_bytes if isinstance(piece, FileSlice) else bytes(piece) for piece in pieces)
 
 
-def _is_large(message: m.Message) -> bool:
-    """Whether it has so many rows that the broker takes it apart, or that the log should keep only some of them."""
-    for name in message.ARRAYS:
-        elements = getattr(message, name)
-        if not elements:
-            continue
-        if len(elements) > FEW:
-            return True
-        for element in elements:
-            if isinstance(element, m.Struct):
-                for inner in element.ARRAYS:
-                    rows = getattr(element, inner)
-                    if rows and len(rows) > FEW:
-                        return True
-    return False
+def _kept_bytes(kept: "tuple[bytes | int, ...] | m.Message") -> int:
+    """The memory that it takes, about."""
+    if isinstance(kept, tuple):
+        return sum(len(piece) for piece in kept if isinstance(piece, bytes))
+    return _memory_of(kept)
+
+
+def _copied(message: m.Message) -> m.Message:
+    """A copy without records, other long bytes and secrets, and with the first rows of many."""
+    copied = _Copying().of(message, _plan_of(message.SCHEMA.name))
+    assert isinstance(copied, m.Message)
+    return copied
 
 
 def subjects_text(api_key: int, request: m.Message) -> str:
@@ -291,18 +279,16 @@ def _plan(cls: type[m.Struct], message: type[m.Message], schema: Schema, fields:
     return _Plan(cls, tuple(plain), tuple(blobs), tuple(lists), tuple(structs))
 
 
-class _Keeping:
+class _Copying:
     """Copies one message, up to its limit of rows."""
 
     def __init__(self) -> None:
-        self.size_bytes = 0
         self._rows = 0
 
     def of(self, struct: m.Struct, plan: _Plan) -> m.Struct:
         """A copy without long bytes."""
         kept = plan.cls.__new__(plan.cls)
         self._rows += 1
-        self.size_bytes += ROW_BYTES
         for name in plan.plain:
             setattr(kept, name, getattr(struct, name))
         for name in plan.blobs:
@@ -332,7 +318,6 @@ class _Keeping:
             return Left(_size_bytes(value))
         if name in SECRETS or len(value) > BLOB_BYTES_MAX:
             return Left(len(value))
-        self.size_bytes += len(value)
         return bytes(value)
 
 
@@ -343,6 +328,15 @@ def _size_bytes(value: object) -> int:
     if isinstance(value, list | tuple):
         return sum(map(_size_bytes, value))
     return int(getattr(value, "size_bytes", 0))
+
+
+def _memory_of(struct: m.Struct) -> int:
+    """The memory of a copied struct, with all that is in it, about."""
+    size_bytes = ROW_BYTES
+    for name in struct.ARRAYS:
+        for element in getattr(struct, name) or ():
+            size_bytes += _memory_of(element) if isinstance(element, m.Struct) else ROW_BYTES
+    return size_bytes
 
 
 def _errors_of(struct: m.Struct) -> list[str]:

@@ -133,6 +133,7 @@ class Faults:
         self._changed = threading.Condition()
         self._all: list[Fault] = []
         self._armed: list[Fault] = []
+        self.on_change: list[Callable[[], None]] = []  # called when `is_armed` may have changed
         self._sightings: Counter[str] = Counter()
         self._is_closed = False
 
@@ -238,7 +239,7 @@ class Faults:
         with self._changed:
             known = self._all
             self._all = []
-            self._armed = []
+            self._arm([])
             self._sightings.clear()
         for fault in known:
             fault.removed.set()
@@ -257,7 +258,7 @@ class Faults:
     def remove(self, fault: Fault) -> None:
         """As `Fault.remove`."""
         with self._changed:
-            self._armed = [each for each in self._armed if each is not fault]
+            self._arm([each for each in self._armed if each is not fault])
         fault.removed.set()
 
     def close(self) -> None:
@@ -305,7 +306,7 @@ class Faults:
             for fault in self._armed:
                 match = fault.requests.match(call, request, topic_name)
                 if match is not None and fault.takes():
-                    self._armed = [each for each in self._armed if not each.is_spent]
+                    self._arm([each for each in self._armed if not each.is_spent])
                     return Choice(fault, match)
         return None
 
@@ -322,8 +323,13 @@ class Faults:
             if self._is_closed:
                 raise FaultError(f"{text}: the broker was closed")
             self._all.append(fault)
-            self._armed = [*self._armed, fault]
+            self._arm([*self._armed, fault])
         return fault
+
+    def _arm(self, faults: list[Fault]) -> None:
+        self._armed = faults
+        for notify in self.on_change:
+            notify()
 
 
 def _one_of(kind: str, api: AnyApi, *keys: int) -> int:

@@ -17,7 +17,7 @@ from barnabas.testing.asking import CLIENT_ID
 from barnabas.testing.faults.entries import Entry
 from barnabas.testing.faults.faults import Choice, Faults
 from barnabas.testing.faults.kinds import Occasion, Response, sessionless
-from barnabas.testing.faults.matching import is_of_broker
+from barnabas.testing.faults.matching import MAY_BE_OF_BROKERS, is_of_broker
 from barnabas.testing.faults.requests import RequestLog
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS
@@ -38,11 +38,6 @@ class Intercepting:
         self._before: ClusterMetadata | None = None  # the picture of the cluster before its last change
         self._wants_pictures = False
         self._token: trio.lowlevel.TrioToken | None = None
-
-    @property
-    def is_active(self) -> bool:
-        """For the broker."""
-        return self.log.is_on or self.faults.is_armed
 
     def want_pictures(self) -> None:
         """From now on the metadata of before their last change are kept, for stale responses."""
@@ -71,35 +66,41 @@ class Intercepting:
             self._before = now
             now = metadata.copy()
 
+    def see(self, call: Caller, request: m.Message, frame: memoryview, body_start: int) -> Entry | None:
+        """For the broker."""
+        broker = self._broker
+        # Requests of this package, such as those of `create_topic`, are no client's.
+        if call.client_id == CLIENT_ID or broker is None:
+            return None
+        is_kept = self.log.is_on and not (call.api_key in MAY_BE_OF_BROKERS and is_of_broker(call.api_key, request))
+        # A fault may hit it, and then remembers it.
+        if not is_kept and not self.faults.is_armed:
+            return None
+        now_ms = broker.world.now_ms()
+        return self.log.begin(call, request, frame, body_start, broker.broker_id, now_ms, is_kept=is_kept)
+
     async def intercept(self, call: Caller, request: m.Message, handle: Handle) -> m.Message | None:
         """For the broker."""
-        # Requests of this package, such as those of `create_topic`, are no client's.
-        if call.client_id == CLIENT_ID or self._broker is None:
+        entry = call.seen
+        if not isinstance(entry, Entry) or self._broker is None:
             return await handle(request)
-        entry: Entry | None = None
         choice: Choice | None = None
         try:
-            if self.faults.is_armed:
-                request_or_response = self._sessionless(call, request)
-                if isinstance(request_or_response, m.FetchResponse):
-                    self._end(self._begin(call, request, None), request_or_response)
-                    return request_or_response
-                request = request_or_response
-                choice = self.faults.choose(call, request, self._broker.metadata.topic_name)
-            entry = self._begin(call, request, choice)
-            response = await (handle(request) if choice is None else self._hit(choice, call, request, handle, entry))
-        except Dropped:
-            self._end(entry, None, "dropped")
-            raise
-        except ProtocolViolation:
-            self._end(entry, None, "refused")
+            request_or_response = self._sessionless(call, request)
+            if isinstance(request_or_response, m.FetchResponse):
+                return request_or_response
+            request = request_or_response
+            choice = self.faults.choose(call, request, self._broker.metadata.topic_name)
+            if choice is None:
+                return await handle(request)
+            entry.fault = str(choice.fault)
+            return await self._hit(choice, call, request, handle, entry)
+        except (Dropped, ProtocolViolation):
             raise
         # A bug of this package, or of the function that a test has given: it ends this request.
         except Exception:
             logger.exception("%s v%d from client %r: %s failed", *_about(call), (choice and choice.fault) or "a fault")
-            response = refused(call.api_key, request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
-        self._end(entry, response)
-        return response
+            return refused(call.api_key, request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
 
     def close(self) -> None:
         """The broker will not be started again."""
@@ -110,31 +111,8 @@ class Intercepting:
             return request
         return sessionless(request, call.version) if self.faults.names_fetched_rows else request
 
-    def _begin(self, call: Caller, request: m.Message, choice: Choice | None) -> Entry | None:
-        is_kept = self.log.is_on and not is_of_broker(call.api_key, request)
-        if choice is None and not is_kept:
-            return None
+    async def _hit(self, choice: Choice, call: Caller, request: m.Message, handle: Handle, entry: Entry) -> Response:
         assert self._broker is not None
-        entry = self.log.begin(
-            call,
-            request,
-            broker_id=self._broker.broker_id,
-            time_ms=self._broker.world.now_ms(),
-            is_kept=is_kept,
-        )
-        if choice is not None:
-            entry.fault = str(choice.fault)
-        return entry
-
-    def _end(self, entry: Entry | None, response: m.Message | None, outcome: str = "") -> None:
-        if entry is not None:
-            self.log.end(entry, response, outcome)
-
-    async def _hit(
-        self, choice: Choice, call: Caller, request: m.Message, handle: Handle, entry: Entry | None
-    ) -> Response:
-        assert self._broker is not None
-        assert entry is not None
         return await choice.fault.act(
             Occasion(
                 call=call,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker.call import Broker
-from barnabas.broker.interception import Caller, Handle
+from barnabas.broker.interception import Caller, Handle, Seen
 from barnabas.wire.messages import Message
 
 if TYPE_CHECKING:
@@ -23,15 +23,12 @@ class Interceptor:
 
     def __init__(self, faults: "Faults | None" = None, log: "RequestLog | None" = None) -> None:
         """Brokers of one cluster share both."""
+        self.is_active = False  # for the broker: these change when a fault or the log does
+        self.is_armed = False
         self._inner: Intercepting | None = None
         self._broker: tuple[Broker, trio.lowlevel.TrioToken] | None = None
         if faults is not None or log is not None:
             self._make(faults, log)
-
-    @property
-    def is_active(self) -> bool:
-        """For the broker."""
-        return self._inner is not None and self._inner.is_active
 
     @property
     def inner(self) -> "Intercepting":
@@ -58,6 +55,10 @@ class Interceptor:
         if self._inner is not None:
             self._inner.attach(*self._broker)
 
+    def see(self, call: Caller, request: Message, frame: memoryview, body_start: int) -> Seen | None:
+        """For the broker."""
+        return self.inner.see(call, request, frame, body_start)
+
     async def intercept(self, call: Caller, request: Message, handle: Handle) -> Message | None:
         """For the broker."""
         return await self.inner.intercept(call, request, handle)
@@ -74,4 +75,12 @@ class Interceptor:
         if self._broker is not None:
             made.attach(*self._broker)
         self._inner = made
+        for each in (made.faults, made.log):
+            each.on_change.append(self._note_change)
+        self._note_change()
         return made
+
+    def _note_change(self) -> None:
+        faults, log = self.inner.faults, self.inner.log
+        self.is_armed = faults.is_armed
+        self.is_active = log.is_on or faults.is_armed

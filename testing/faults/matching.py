@@ -15,6 +15,9 @@ from barnabas.wire.errors import ErrorCode
 
 # LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown, WriteTxnMarkers, AlterPartition, AllocateProducerIds
 SENT_BY_BROKERS = frozenset({4, 5, 6, 7, 27, 56, 67})
+# And those that followers send as clients do: Fetch, ListOffsets, OffsetForLeaderEpoch, AddPartitionsToTxn
+SENT_BY_FOLLOWERS = frozenset({1, 2, 23, 24})
+MAY_BE_OF_BROKERS = SENT_BY_BROKERS | SENT_BY_FOLLOWERS
 SUBJECTS = ("topic", "partition", "group", "transactional_id")
 SERVED = {api.name: api.key for api in APIS.values() if api.served}
 
@@ -102,8 +105,8 @@ class Filter(NamedTuple):
 
 def is_of_broker(api_key: int, request: m.Message) -> bool:
     """Whether a broker sent it: it is a follower's, or of an API that only brokers send."""
-    if api_key in SENT_BY_BROKERS:
-        return True
+    if api_key not in SENT_BY_FOLLOWERS:
+        return api_key in SENT_BY_BROKERS
     if isinstance(request, m.FetchRequest):
         return request.replica_id >= 0 or request.replica_state.replica_id >= 0
     if isinstance(request, m.ListOffsetsRequest | m.OffsetForLeaderEpochRequest):

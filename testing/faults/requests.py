@@ -15,7 +15,7 @@ from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS, Api
 
 ENTRIES_MAX = 10_000
-BYTES_MAX = 32 << 20
+BYTES_MAX = 60 << 20
 CONNECTIONS_MAX = 10_000  # whose software is remembered
 WAIT_SECONDS = 5.0
 SHOWN = 40
@@ -27,14 +27,25 @@ class RequestLog:
     def __init__(self, entries_max: int = ENTRIES_MAX, bytes_max: int = BYTES_MAX) -> None:
         self._entries_max = entries_max
         self._bytes_max = bytes_max
-        self.is_on = False
+        self.on_change: list[Callable[[], None]] = []  # called when `is_on` has changed
+        self._is_on = False
         self._changed = threading.Condition()
-        self._entries: deque[Entry] = deque()
-        self._size_bytes = 0
+        self._page = self._new_page()
         self._seen = 0
-        self._waiting = 0  # threads of tests
+        self.waiting = 0  # threads of tests
         # Broker and number of a connection -> the name and version of the client's software.
         self._software: OrderedDict[tuple[int, int], tuple[str, str]] = OrderedDict()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether requests are written down."""
+        return self._is_on
+
+    @is_on.setter
+    def is_on(self, is_on: bool) -> None:
+        self._is_on = is_on
+        for notify in self.on_change:
+            notify()
 
     def __call__(self, api: str | int | Api | None = None, *, client_id: str | None = None) -> "Requests":
         """The requests of one API, or of one client; what comes later is seen as well."""
@@ -48,14 +59,14 @@ class RequestLog:
 
     def entries(self) -> list[Entry]:
         """Those that are kept, oldest first."""
-        with self._changed:
-            return list(self._entries)
+        return list(self._page.entries)
 
     def clear(self) -> None:
         """Forget the requests until now."""
-        with self._changed:
-            self._entries.clear()
-            self._size_bytes = 0
+        self._page = self._new_page()
+
+    def _new_page(self) -> "_Page":
+        return _Page(self, self._entries_max, self._bytes_max)
 
     def stop(self) -> None:
         """Forget all requests, and write no more until `broker.requests` is used again."""
@@ -81,51 +92,76 @@ class RequestLog:
     def until(self, is_there: Callable[[], bool], seconds: float) -> bool:
         """Wait until this holds, which is looked at when the log changes; whether it does."""
         with self._changed:
-            self._waiting += 1
+            self.waiting += 1
             try:
                 return self._changed.wait_for(is_there, seconds)
             finally:
-                self._waiting -= 1
+                self.waiting -= 1
 
     # -- on the broker's thread
 
-    def begin(self, call: Caller, request: m.Message, *, broker_id: int, time_ms: int, is_kept: bool = True) -> Entry:
+    def begin(
+        self,
+        call: Caller,
+        request: m.Message,
+        frame: memoryview,
+        body_start: int,
+        broker_id: int,
+        time_ms: int,
+        *,
+        is_kept: bool = True,
+    ) -> Entry:
         """A request has come."""
-        connection = (broker_id, call.connection_number)
         if isinstance(request, m.ApiVersionsRequest) and request.client_software_name:
-            self._software[connection] = request.client_software_name, request.client_software_version
+            self._software[broker_id, call.connection_number] = (
+                request.client_software_name,
+                request.client_software_version,
+            )
             if len(self._software) > CONNECTIONS_MAX:
                 self._software.popitem(last=False)
         self._seen += 1
-        entry = Entry(call, request)
-        entry.software = self._software.get(connection)
-        entry.number = self._seen
-        entry.broker_id = broker_id
-        entry.time_ms = time_ms
-        if is_kept:
-            self._entries.append(entry)
+        page = self._page if is_kept else None
+        entry = Entry(call, request, frame, body_start, page, self._seen, broker_id, time_ms)
+        entry.software = self._software.get((broker_id, entry.connection))
+        if page is not None:
+            page.add(entry)
         return entry
 
-    def end(self, entry: Entry, response: m.Message | None, outcome: str = "") -> None:
-        """Its response is known, or it ends without one."""
-        entry.answered(response)
-        if outcome:
-            entry.outcome = outcome
-        self._size_bytes += entry.size_bytes
-        if len(self._entries) > self._entries_max or self._size_bytes > self._bytes_max:
-            self._forget_oldest()
-        # The lock costs as much as the rest.
-        if self._waiting:
-            with self._changed:
-                self._changed.notify_all()
-
-    def _forget_oldest(self) -> None:
+    def wake(self) -> None:
+        """Have threads that wait look again."""
         with self._changed:
-            while self._entries and (len(self._entries) > self._entries_max or self._size_bytes > self._bytes_max):
-                left = self._entries.popleft()
-                # One that still waits has not been counted.
-                if left.outcome != "waits":
-                    self._size_bytes -= left.size_bytes
+            self._changed.notify_all()
+
+
+class _Page:
+    """The entries of a log since it was cleared. Only the broker's thread changes it; others copy the entries.
+
+    That takes no lock, which would cost a request as much as the rest: a deque is appended to and copied in one step
+    of the interpreter.
+    """
+
+    def __init__(self, log: RequestLog, entries_max: int, bytes_max: int) -> None:
+        self.entries: deque[Entry] = deque()
+        self._entries_max = entries_max
+        self._bytes_max = bytes_max
+        self._log = log
+        self._size_bytes = 0
+
+    def add(self, entry: Entry) -> None:
+        """A request has come."""
+        self._size_bytes += entry.size_bytes
+        self.entries.append(entry)
+
+    def note_end(self, response_bytes: int) -> None:
+        """As in `entries.Log`."""
+        self._size_bytes += response_bytes
+        entries = self.entries
+        while len(entries) > self._entries_max or self._size_bytes > self._bytes_max:
+            oldest = entries.popleft()
+            oldest.log = None
+            self._size_bytes -= oldest.size_bytes
+        if self._log.waiting:
+            self._log.wake()
 
 
 class Requests:

@@ -1,7 +1,10 @@
 """The request log: what clients sent, what they got, and how little of it is kept."""
 
+import tracemalloc
+
 import pytest
 
+from barnabas.broker.call import Call
 from barnabas.testing.errors import FaultError, FaultMissed
 from barnabas.testing.faults.requests import RequestLog
 from barnabas.wire import messages as m
@@ -10,6 +13,8 @@ from tests.broker.requests import batch_of, idempotent
 from tests.testing.faulty import stage
 
 __all__ = ["stage"]
+
+PRODUCE = 0
 
 
 @pytest.fixture
@@ -111,14 +116,45 @@ async def test_nothing_is_kept_before_the_log_is_used_and_after_it_was_stopped(s
 
 @pytest.mark.parametrize("limits", [{"entries_max": 5}, {"bytes_max": 10_000}])
 async def test_the_oldest_entries_are_forgotten(stage, limits):
-    log = stage.interceptor.inner.log = RequestLog(**limits)
+    log = stage.interceptor._make(stage.faults, RequestLog(**limits)).log
     log.is_on = True
     for _ in range(30):
         await stage.client.metadata("t", "u")
     numbers = [entry.number for entry in log]
     assert numbers[-1] == 30
     assert numbers == list(range(numbers[0], 31))
-    assert 1 < len(log) <= 8
+    assert 1 < len(log) <= 12
+
+
+def test_what_is_kept_takes_no_more_memory_than_it_may():
+    """Small and large messages, and those that are answered when they are forgotten already."""
+    bytes_max = 4 << 20
+    log = RequestLog(bytes_max=bytes_max)
+    call = Call(PRODUCE, 9, "c", "User:ANONYMOUS", "127.0.0.1", "PLAINTEXT")
+    tracemalloc.start()
+    try:
+        for number in range(20_000):
+            records = memoryview(bytearray(200 if number % 2 else 20_000))
+            data = m.ProduceRequest.PartitionProduceData(index=0, records=records)
+            topic = m.ProduceRequest.TopicProduceData(name="t", partition_data=[data])
+            request = m.ProduceRequest(acks=-1, timeout_ms=1, topic_data=[topic])
+            frame = memoryview(bytearray(m.encode(request, 9)))
+            entry = log.begin(call, request, frame, 0, 1, 0)
+            if number % 3:
+                entry.answered(9, [bytes(2000)])
+            del records, data, topic, request, frame, entry
+        taken_bytes = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert bytes_max / 2 < taken_bytes <= bytes_max * 1.05
+
+
+async def test_a_request_is_shown_as_the_client_has_sent_it(stage, log):
+    for _ in range(2):
+        await stage.client.produce("t", batch_of(b"v"))
+    assert (await stage.client.fetch("t", 1)).records
+    headers = [entry.topic_data[0].partition_data[0].records.batch for entry in log("Produce")]
+    assert [header.base_offset for header in headers] == [0, 0], "the leader writes into the records"
 
 
 async def test_of_a_message_with_many_rows_only_the_first_are_kept(stage, log):
