@@ -113,9 +113,11 @@ class Entry:
     def answered(self, version: int, pieces: Pieces) -> None:
         """Its response is about to be sent: the pieces of the frame, in this version of the API."""
         self._response_version = version
+        # The usual response is one piece that nobody changes: it is kept without a copy.
         kept: _Kept | None = pieces[0] if len(pieces) == 1 and isinstance(pieces[0], bytes) else _kept_pieces(pieces)
         if kept is not None and self.api_key in SECRET_KEYS:
             kept = self._read(kept, version, m.response_class(APIS[self.api_key]), self._response_start)
+        # The size grows by the same bytes that the log adds, so that it is 0 again when all are forgotten.
         response_bytes = 0
         if kept is not None:
             self._response = kept

@@ -81,6 +81,7 @@ class Interceptor:
         return made
 
     def _note_change(self) -> None:
+        # The broker reads two attributes for each request; a property would cost it several calls.
         faults, log = self.inner.faults, self.inner.log
         self.is_armed = faults.is_armed
         self.is_active = log.is_on or faults.is_armed

@@ -149,6 +149,7 @@ class _Page:
 
     def add(self, entry: Entry) -> None:
         """A request has come."""
+        # Requests that wait count as well: a broker that hangs must not fill the memory.
         self._size_bytes += entry.size_bytes
         self.entries.append(entry)
 
