@@ -11,6 +11,7 @@ from barnabas.broker.interception import Caller
 from barnabas.testing.errors import FaultMissed
 from barnabas.testing.faults.entries import Entry
 from barnabas.testing.faults.matching import api_key_of
+from barnabas.testing.faults.names import ApiName
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS, Api
 
@@ -47,7 +48,7 @@ class RequestLog:
         for notify in self.on_change:
             notify()
 
-    def __call__(self, api: str | int | Api | None = None, *, client_id: str | None = None) -> "Requests":
+    def __call__(self, api: ApiName | int | Api | None = None, *, client_id: str | None = None) -> "Requests":
         """The requests of one API, or of one client; what comes later is seen as well."""
         return Requests(self, None if api is None else APIS[api_key_of(api)].name, client_id)
 

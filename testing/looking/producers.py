@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from barnabas.broker.call import Broker
 
 INIT_PRODUCER_ID_VERSION = 1
+LIST_TRANSACTIONS_VERSION = 0
 FENCING_TIMEOUT_MS = 60_000
 FOR_NOW = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 FAR_FUTURE_MS = 1 << 62
@@ -37,11 +38,13 @@ class Producers:
             )
         )
 
-    def fence(self, transactional_id: str, *, seconds: float = SECONDS) -> None:
-        """Let a newer producer have this transactional id: the open transaction is aborted, the older one fenced.
+    def fence(self, producer: str | int, *, seconds: float = SECONDS) -> None:
+        """Let a newer producer have this transactional id, or that of this producer id.
 
-        LocalBrokerError if another broker coordinates the id, or no producer has it.
+        Its open transaction is aborted, and the older producer is fenced. LocalBrokerError if another broker
+        coordinates the id, or no producer has it; also for a producer id without a transactional id.
         """
+        transactional_id = producer if isinstance(producer, str) else self._transactional_id_of(producer)
         known = self._live.ask(lambda broker: broker.transactions.describe(transactional_id))
         if isinstance(known, ErrorCode) and known:
             raise LocalBrokerError(f"transactional id {transactional_id!r}: {known.name}")
@@ -56,6 +59,13 @@ class Producers:
         wait_until(fence, seconds, lambda: f"transactional id {transactional_id!r}: {answers[0].name}")
         if answers[0]:
             raise LocalBrokerError(f"transactional id {transactional_id!r}: {answers[0].name}")
+
+    def _transactional_id_of(self, producer_id: int) -> str:
+        request = m.ListTransactionsRequest(producer_id_filters=[producer_id])
+        listed = ask(self._port, request, LIST_TRANSACTIONS_VERSION, m.ListTransactionsResponse).transaction_states
+        if not listed:
+            raise LocalBrokerError(f"producer {producer_id!r} has no transactional id here, so it cannot be fenced")
+        return listed[0].transactional_id
 
     def forget(self, producer_id: int) -> None:
         """Forget the batches of a producer in all replicas of this broker, as after `producer.id.expiration.ms`.

@@ -200,11 +200,12 @@ def test_a_producer_that_is_forgotten_is_unknown(broker, client):
         broker.producers.forget(8)
 
 
-def test_a_transactional_producer_is_fenced(broker, client):
+@pytest.mark.parametrize("by", ["transactional id", "producer id"])
+def test_a_transactional_producer_is_fenced(broker, client, by):
     client.find_coordinator("x", TRANSACTION)
     init = m.InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
     producer = eventually(lambda: (found := client(init)).error_code == 0 and found)
-    broker.producers.fence("x")
+    broker.producers.fence("x" if by == "transactional id" else producer.producer_id)
     topic = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="t", partitions=[0])
     request = m.AddPartitionsToTxnRequest(
         v3_and_below_transactional_id="x",
@@ -219,6 +220,8 @@ def test_a_transactional_producer_is_fenced(broker, client):
     )
     with pytest.raises(LocalBrokerError, match="transactional id 'y': TRANSACTIONAL_ID_NOT_FOUND"):
         broker.producers.fence("y")
+    with pytest.raises(LocalBrokerError, match="producer 4711 has no transactional id here"):
+        broker.producers.fence(4711)
 
 
 @pytest.mark.parametrize(
