@@ -221,7 +221,7 @@ async def _respond_to(
         # Produce before.
         response.encode = partial(_encode_delayed, response, broker, call, header.correlation_id)
         response.encode_now = partial(_encode_now, response, call, header.correlation_id)
-        response.request_bytes = request_bytes
+        response.request_bytes = len(frame)
         response.handled_at = trio.current_time()
         return response
     if response is None:

@@ -113,7 +113,7 @@ class Entry:
     def answered(self, version: int, pieces: Pieces) -> None:
         """Its response is about to be sent: the pieces of the frame, in this version of the API."""
         self._response_version = version
-        # The usual response is one piece that nobody changes: it is kept without a copy.
+        # The usual response is one piece that does not change: it is kept without a copy.
         kept: _Kept | None = pieces[0] if len(pieces) == 1 and isinstance(pieces[0], bytes) else _kept_pieces(pieces)
         if kept is not None and self.api_key in SECRET_KEYS:
             kept = self._read(kept, version, m.response_class(APIS[self.api_key]), self._response_start)
