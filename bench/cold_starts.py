@@ -1,7 +1,7 @@
 """Cold starts of `LocalBroker`, one after the other: python -m bench.cold_starts [COUNT] [--where process|thread]
 
 Each one begins without data, creates a topic, writes a record with acks=all, reads it, and ends; the time is until the
-topic is there. In a process the interpreter starts anew each time. Status 1: a start failed.
+topic is there. In a process the interpreter starts each time, too. Status 1: a start failed.
 """
 
 import argparse

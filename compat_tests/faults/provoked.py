@@ -1,4 +1,4 @@
-"""The cells of the table that can be provoked on Apache Kafka 3.9.1, which cannot be told to misbehave.
+"""The cells of the table that can be provoked on Apache Kafka 3.9.1, which has no faults to ask for.
 
 A proxy before each broker (`proxy.py`) harms a request on its way, or holds it back while a broker is killed (SIGKILL),
 stopped (SIGSTOP), or hands its leadership over. The programs and the judge are those of `matrix.py`.
