@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from barnabas.testing.cluster.cluster import LocalCluster
     from barnabas.testing.errors import FaultError, FaultMissed, LocalBrokerError
+    from barnabas.testing.lab.control import Laboratory
     from barnabas.testing.local import LocalBroker
 
-__all__ = ["FaultError", "FaultMissed", "LocalBroker", "LocalBrokerError", "LocalCluster"]
+__all__ = ["FaultError", "FaultMissed", "Laboratory", "LocalBroker", "LocalBrokerError", "LocalCluster"]
 
 _MODULES = {
     "FaultError": "errors",
     "FaultMissed": "errors",
+    "Laboratory": "lab.control",
     "LocalBroker": "local",
     "LocalBrokerError": "errors",
     "LocalCluster": "cluster.cluster",

@@ -7,6 +7,10 @@ class LocalBrokerError(Exception):
     """The broker could not be started, has ended, or refused what it was asked for; the message says why."""
 
 
+class NotThere(LocalBrokerError):
+    """There is no broker, topic, partition or group of the name that was given."""
+
+
 class TopicRefused(LocalBrokerError):
     """The broker refused to create a topic; `code` is Kafka's code for the reason."""
 

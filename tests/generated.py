@@ -3,12 +3,14 @@
 `make generated` writes those that are out of date; `test_generated.py` says which are.
 """
 
+import json
 import re
 from collections.abc import Callable
 
 from barnabas.config.documentation import configuration_page
 from barnabas.config.generate import attributes_source
 from barnabas.console.metric_page import metrics_page
+from barnabas.testing.lab.schema import actions_table, faults_table, schema
 from barnabas.wire.apis import APIS
 from barnabas.wire.messages import schemas
 from barnabas.wire.stubs import stubs
@@ -25,6 +27,11 @@ def with_pictures_and_tours(text: str) -> str:
     for name, way in WAYS.items():
         text = with_block(text, f"way of {name}", tour(way.stops))
     return text
+
+
+def with_tables_of_the_laboratory(text: str) -> str:
+    """The document with what may be asked of the laboratory, and the kinds of faults."""
+    return with_block(with_block(text, "actions", actions_table()), "faults", faults_table())
 
 
 def handlers_table() -> str:
@@ -49,6 +56,8 @@ GENERATED: dict[str, Callable[[str], str]] = {
     "wire/messages.pyi": lambda _: stubs(schemas().values()),
     "config/attributes.pyi": lambda _: attributes_source(),
     "broker/handlers/README.md": lambda text: with_block(text, "apis", handlers_table()),
+    "docs/lab.md": with_tables_of_the_laboratory,
+    "docs/lab.schema.json": lambda _: json.dumps(schema(), indent=1) + "\n",
     "docs/configuration.md": lambda _: configuration_page(),
     "docs/metrics.md": lambda text: with_block(text, "metrics", metrics_page()),
     "docs/architecture.md": with_pictures_and_tours,

@@ -32,7 +32,7 @@ PACKAGES = {
     "cli": {"wire", "storage", "controller", "config", "world", "broker", "console"},
     "testing": {
         *("wire", "storage", "controller", "config", "world"),
-        *("security", "replication", "coordinators", "client", "broker"),
+        *("security", "replication", "coordinators", "client", "broker", "console"),
     },
     "pipeline": {"wire", "storage"},
 }
@@ -53,7 +53,15 @@ ROOMS = {
     "replication": (["replicas"], ["logs"]),
     "security": (["secured"], ["sasl"], ["settings"], ["tls", "acls"], ["names"]),
     "controller": (["controller"], ["handlers"], ["context"], ["admin", "decide"], ["image"], ["store"]),
-    "testing": (["local", "crashes"], ["simulation"], ["cluster"], ["looking"], ["running"], ["faults"], ["asking"]),
+    "testing": (
+        ["lab", "local", "crashes"],
+        ["simulation"],
+        ["cluster"],
+        ["looking"],
+        ["running"],
+        ["faults"],
+        ["asking"],
+    ),
 }
 # Files that are in no subfolder, or in another room than the others of their folder. All others that are in no
 # subfolder are in the last room named here.

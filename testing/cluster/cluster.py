@@ -22,9 +22,10 @@ from barnabas.testing.asking import create_topic, elect_preferred, find_coordina
 from barnabas.testing.cluster.cluster_loop import ClusterLoop
 from barnabas.testing.cluster.member import ClusterBroker
 from barnabas.testing.cluster.network import CLIENTS, STORE, Party
-from barnabas.testing.errors import LocalBrokerError, TopicRefused
+from barnabas.testing.errors import LocalBrokerError, NotThere, TopicRefused
 from barnabas.testing.faults.interceptor import Interceptor
 from barnabas.testing.looking.live import PACE_SECONDS, SECONDS, wait_until
+from barnabas.testing.looking.records import StoredRecord, records_of
 from barnabas.testing.running.local_kafka import LocalKafka
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC
@@ -207,6 +208,10 @@ class LocalCluster(LocalKafka):
 
         wait_until(look, seconds, lambda: "; ".join(f"{key[0]}-{key[1]}: {seen}" for key, seen in state.items()))
 
+    def records(self, topic: str) -> list[StoredRecord]:
+        """What is in a topic, by partition and offset, with what became of transactions."""
+        return records_of(self._reachable().port, topic)
+
     # -- changes
 
     def kill(self, broker_id: int, failover: Literal["now", "session"] = "now") -> None:
@@ -357,7 +362,7 @@ class LocalCluster(LocalKafka):
         self._check_open()
         broker = self._loop.brokers.get(broker_id) if is_number(broker_id) else None
         if broker is None:
-            raise LocalBrokerError(f"there is no broker {broker_id!r}, only {sorted(self._loop.brokers)}")
+            raise NotThere(f"there is no broker {broker_id!r}, only {sorted(self._loop.brokers)}")
         return broker
 
     def _running(self, broker_id: object) -> ClusterBroker:
@@ -419,7 +424,7 @@ class LocalCluster(LocalKafka):
         brokers = self._whole()
         known = self._loop.call(lambda: [each.parts.metadata.partition(topic, partition) for each in brokers])
         if not any(known):
-            raise LocalBrokerError(f"there is no partition {partition!r} of a topic {topic!r}")
+            raise NotThere(f"there is no partition {partition!r} of a topic {topic!r}")
 
     def _await_acquaintance(self, seconds: float = 30.0) -> None:
         def look() -> bool:

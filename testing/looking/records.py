@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from barnabas.client.blocking import BlockingConnection
+from barnabas.testing.arguments import HOST
 from barnabas.testing.asking import CLIENT_ID
-from barnabas.testing.errors import LocalBrokerError
+from barnabas.testing.errors import LocalBrokerError, NotThere
 from barnabas.wire import messages as m
-from barnabas.wire.errors import error_name
+from barnabas.wire.errors import ErrorCode, error_name
 from barnabas.wire.record_reader import COMMIT, read_all_records, read_control_record
 
 SECONDS = 30.0
@@ -39,23 +40,43 @@ class StoredRecord(NamedTuple):
 
 
 def records_of(port: int, topic: str) -> list[StoredRecord]:
-    """All records of a topic, by partition and offset. LocalBrokerError has the reason of a failure."""
+    """All records of a topic, by partition and offset, each read from its leader.
+
+    `port` is where a broker listens. LocalBrokerError has the reason of a failure.
+    """
+    records: list[StoredRecord] = []
     try:
-        connected = socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
-        with BlockingConnection(connected, CLIENT_ID) as connection:
-            partitions = _partitions_of(connection, topic)
-            return [record for index in partitions for record in _records_in(connection, topic, index)]
+        with _connected(port) as connection:
+            leaders = _leaders_of(connection, topic)
+            for partition, leader_port in leaders.items():
+                if leader_port == port:
+                    records += _records_in(connection, topic, partition)
+                else:
+                    with _connected(leader_port) as another:
+                        records += _records_in(another, topic, partition)
     except OSError as error:
         raise LocalBrokerError(f"topic {topic!r} cannot be read: {error}") from error
+    return records
 
 
-def _partitions_of(connection: BlockingConnection, topic: str) -> list[int]:
+def _connected(port: int) -> BlockingConnection:
+    return BlockingConnection(socket.create_connection((HOST, port), timeout=SECONDS), CLIENT_ID)
+
+
+def _leaders_of(connection: BlockingConnection, topic: str) -> dict[int, int]:
+    """Partition -> the port of its leader."""
     asked = m.MetadataRequest(
         topics=[m.MetadataRequest.MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False
     )
-    (found,) = connection.ask(asked, METADATA_VERSION, m.MetadataResponse).topics
+    answered = connection.ask(asked, METADATA_VERSION, m.MetadataResponse)
+    (found,) = answered.topics
     _check(topic, found.error_code)
-    return sorted(partition.partition_index for partition in found.partitions)
+    ports = {broker.node_id: broker.port for broker in answered.brokers}
+    rows = sorted(found.partitions, key=lambda row: row.partition_index)
+    for row in rows:
+        if row.leader_id not in ports:
+            raise LocalBrokerError(f"topic {topic!r} cannot be read: partition {row.partition_index} has no leader")
+    return {row.partition_index: ports[row.leader_id] for row in rows}
 
 
 def _records_in(connection: BlockingConnection, topic: str, partition: int) -> list[StoredRecord]:
@@ -133,5 +154,7 @@ def _fetched(connection: BlockingConnection, topic: str, partition: int, offset:
 
 
 def _check(topic: str, error_code: int) -> None:
+    if error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise NotThere(f"there is no topic {topic!r}")
     if error_code:
         raise LocalBrokerError(f"topic {topic!r} cannot be read: {error_name(error_code)}")

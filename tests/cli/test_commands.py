@@ -477,3 +477,31 @@ def test_a_credential_that_cannot_be_made_is_refused_before_a_store_is_made(tmp_
 def test_a_user_without_a_name_is_refused(tmp_path):
     ended = barnabas("store", "scram", "remove", "", "--data-dir", "d", cwd=tmp_path)
     assert (ended.returncode, "The name of a user is not empty" in ended.stderr) == (2, True)
+
+
+def test_the_laboratory_says_where_it_is_and_ends_quietly(tmp_path):
+    command = [sys.executable, "-m", "barnabas", "lab", "--brokers", "1", "--http", "127.0.0.1:0", "--topic", "t:2"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    bootstrap = process.stdout.readline().split()
+    control = process.stdout.readline().split()
+    with urlopen(f"{control[1]}brokers", timeout=10) as answer:
+        assert json.loads(answer.read())["bootstrap_servers"] == bootstrap[1]
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=20) == ("", "")
+    assert (bootstrap[0], control[0], process.returncode) == ("bootstrap", "control", 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--http", "0.0.0.0:0"], "barnabas: 0.0.0.0:0: the laboratory listens on loopback only"),
+        (["--topic", "t:many"], "barnabas: --topic t:many: a name, or a name with a number of partitions"),
+        (["--set", "num.partitions"], "barnabas: --set num.partitions: a property and its value"),
+        (["--set", "num.partition=1"], "num.partition"),
+    ],
+)
+def test_a_laboratory_that_cannot_start_says_why(tmp_path, options, text):
+    shown = barnabas("lab", "--brokers", "1", *options, cwd=tmp_path)
+    assert shown.returncode == 1
+    assert text in shown.stderr
+    assert "Traceback" not in shown.stderr
