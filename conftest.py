@@ -1,8 +1,10 @@
 """Settings that all tests share."""
 
 import os
+from functools import partial
 
 import pytest
+import trio
 from hypothesis import settings
 
 from barnabas.form import FORM
@@ -27,3 +29,11 @@ def pytest_runtest_setup(item):
     """Calls within a compiled module are bound when it is compiled, so a test cannot put another function there."""
     if FORM == "compiled" and (marker := item.get_closest_marker("pure_form")):
         pytest.skip(f"only in the pure form: {marker.kwargs['reason']}")
+    # pytest-trio runs a test by the clock that the test asks for, and not by one that only its fixtures ask for: all
+    # their waits would take real time.
+    if "autojump_clock" in getattr(item, "fixturenames", ()) and item.get_closest_marker("trio"):
+        item.add_marker(pytest.mark.trio(run=partial(_run_by_clock, item)), append=False)
+
+
+def _run_by_clock(item, function, *, clock, instruments):
+    trio.run(function, clock=item.funcargs["autojump_clock"], instruments=instruments)

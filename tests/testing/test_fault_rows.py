@@ -1,6 +1,7 @@
 """A fault for one row of a request: the row has the error, and the others are answered as without the fault."""
 
 import pytest
+import trio
 
 from barnabas.testing.faults.row_cuts import layout_for, split, subjects_of
 from barnabas.testing.faults.rows import LAYOUTS
@@ -41,9 +42,16 @@ def rows_of(response, layout):
     return {names: row for element in getattr(response, top) for names, row in below(element, layout.response).items()}
 
 
+async def await_coordinator(stage, key, key_type=0):
+    """Ask until there is one. The first request creates the internal topic, and waits for its leaders half a second."""
+    asked = m.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
+    while (await stage.client.ask(asked)).coordinators[0].error_code:
+        await trio.sleep(0.1)
+
+
 async def commit(stage, group, *topics):
     """Commit offset 5 of partition 0 of these topics."""
-    await stage.client.ask(m.FindCoordinatorRequest(coordinator_keys=[group]))
+    await await_coordinator(stage, group)
     committed = m.OffsetCommitRequest.OffsetCommitRequestPartition
     rows = [
         m.OffsetCommitRequest.OffsetCommitRequestTopic(
@@ -64,8 +72,9 @@ async def request_for(stage, api_key, version, layout):
     for name, value in {"acks": -1, "replica_id": -1, "key_type": 0, "session_id": 0, "session_epoch": -1}.items():
         if name in request.FIELDS:
             setattr(request, name, value)
-    if layout.subjects == {"transactional_id"} and api_key == FIND_COORDINATOR:
-        request.key_type = 1
+    if api_key == FIND_COORDINATOR:
+        request.key_type = 1 if layout.subjects == {"transactional_id"} else 0
+        await await_coordinator(stage, "x", request.key_type)
     for resource in getattr(request, "resources", ()):
         resource.resource_type = 2
     # Topics that exist: the first request for others creates them.
