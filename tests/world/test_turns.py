@@ -10,7 +10,7 @@ from barnabas.world.turns import Turns
 
 
 def connection():
-    return SimpleNamespace(rests=0, turn=None, spent_seconds=0.0)
+    return SimpleNamespace(rests=0, rested_seconds=0.0, turn=None, spent_seconds=0.0)
 
 
 class Scene:
