@@ -1,6 +1,6 @@
-"""`barnabas lab`: brokers in one process, with their faults, time and links over HTTP, until Ctrl-C (edge).
+"""`barnabas lab` and `barnabas monitor`: brokers whose faults are set over HTTP, and what clients ask them (edge).
 
-The command is found by its entry point. Nothing but click is imported before it runs.
+The commands are found by their entry points. Nothing but click is imported before they run.
 """
 
 import signal
@@ -26,25 +26,71 @@ CONTROL_ADDRESS = "127.0.0.1:9645"
     help="Where faults are set, on a loopback address; port 0 picks a free one.",
 )
 @click.option("--topic", "topics", multiple=True, metavar="NAME[:PARTITIONS]", help="Create a topic.")
+@click.option(
+    "--upstream", metavar="HOST:PORT", help="Run no brokers: be in front of those of this Kafka, with the same faults."
+)
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Set a property of all brokers.")
 def lab(
-    brokers: int, data_dir: str | None, address: str, topics: tuple[str, ...], assignments: tuple[str, ...]
+    brokers: int,
+    data_dir: str | None,
+    address: str,
+    topics: tuple[str, ...],
+    upstream: str | None,
+    assignments: tuple[str, ...],
 ) -> None:
     """Run brokers that misbehave when they are asked to, over HTTP, until Ctrl-C."""
     from barnabas.testing.cluster.cluster import LocalCluster
     from barnabas.testing.errors import LocalBrokerError
     from barnabas.testing.lab.control import Laboratory
+    from barnabas.testing.lab.upstream import UpstreamProxy
 
     # Before the brokers start: Ctrl-C ends a start that takes long, too.
     ended = _signals()
+    if upstream is not None and (data_dir is not None or topics or assignments):
+        _fail("--upstream: the brokers are others', so --data-dir, --topic and --set have no effect")
     try:
-        cluster = LocalCluster(
-            brokers, data_dir=data_dir, config=_properties(assignments), topics=_topics(topics, min(brokers, 3))
-        )
-        with cluster, Laboratory(cluster, address) as laboratory:
-            click.echo(f"bootstrap {cluster.bootstrap_servers}")
+        kafka: LocalCluster | UpstreamProxy
+        if upstream is None:
+            sizes = _topics(topics, min(brokers, 3))
+            kafka = LocalCluster(brokers, data_dir=data_dir, config=_properties(assignments), topics=sizes)
+        else:
+            kafka = UpstreamProxy(upstream)
+        with kafka, Laboratory(kafka, address) as laboratory:
+            click.echo(f"bootstrap {kafka.bootstrap_servers}")
             click.echo(f"control {laboratory.url}v1/")
             ended.wait()
+    except (LocalBrokerError, OSError) as error:
+        _fail(str(error))
+
+
+@click.command()
+@click.option("--upstream", metavar="HOST:PORT", help="Be in front of this Kafka; without it, look at a laboratory.")
+@click.option(
+    "--lab",
+    "url",
+    metavar="URL",
+    default=f"http://{CONTROL_ADDRESS}/",
+    show_default=True,
+    help="The laboratory whose requests are printed.",
+)
+@click.option("--api", metavar="NAME", help="Only the requests of this API, such as Produce.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for machines, one request a line.")
+def monitor(upstream: str | None, url: str, api: str | None, as_json: bool) -> None:
+    """Print each request of clients in one line, with what it was answered, until Ctrl-C."""
+    from barnabas.testing.errors import LocalBrokerError
+    from barnabas.testing.lab.control import Laboratory
+    from barnabas.testing.lab.monitoring import print_requests
+    from barnabas.testing.lab.upstream import UpstreamProxy
+
+    ended = _signals()
+    try:
+        if upstream is None:
+            print_requests(url, api, ended, as_json=as_json)
+            return
+        with UpstreamProxy(upstream) as proxy, Laboratory(proxy) as laboratory:
+            # Standard output has requests only, so that it can be piped.
+            click.echo(f"bootstrap {proxy.bootstrap_servers}", err=True)
+            print_requests(laboratory.url, api, ended, as_json=as_json)
     except (LocalBrokerError, OSError) as error:
         _fail(str(error))
 

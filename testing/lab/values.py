@@ -67,6 +67,7 @@ def of_entry(entry: Entry) -> dict[str, Json]:
     """A request with its response."""
     return {
         "number": entry.number,
+        "text": str(entry),
         "api": entry.api,
         "version": entry.version,
         "client_id": entry.client_id,

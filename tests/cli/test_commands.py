@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from urllib.request import urlopen
 
@@ -16,6 +17,7 @@ import pytest
 
 from barnabas import __version__
 from barnabas.cli.commands import gather_settings
+from barnabas.client.blocking import BlockingConnection
 from barnabas.config.live import BrokerConfig
 from barnabas.form import FORM
 from barnabas.security.sasl.scram import MECHANISMS, make_credential, parse_credential, salted_password
@@ -505,3 +507,71 @@ def test_a_laboratory_that_cannot_start_says_why(tmp_path, options, text):
     assert shown.returncode == 1
     assert text in shown.stderr
     assert "Traceback" not in shown.stderr
+
+
+def test_requests_are_printed_as_they_come(tmp_path):
+    with running_lab("lab", "--brokers", "1", "--http", "127.0.0.1:0", "--topic", "t", cwd=tmp_path) as (_, lines):
+        url = lines["control"].removesuffix("v1/")
+        command = [sys.executable, "-m", "barnabas", "monitor", "--lab", url, "--api", "Metadata"]
+        monitor = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            # It prints what comes after its start, so requests go on until it has printed one.
+            with selectors.DefaultSelector() as selector:
+                selector.register(monitor.stdout, selectors.EVENT_READ)
+                deadline = time.monotonic() + READY_SECONDS_MAX
+                while not selector.select(0.1):
+                    assert time.monotonic() < deadline, "nothing is printed"
+                    ask_metadata(lines["bootstrap"])
+            assert re.search(r"monitored#\d+ +1 Metadata v8 topic 't' -> ok", monitor.stdout.readline())
+            monitor.send_signal(signal.SIGINT)
+            assert monitor.wait(10) == 0
+        finally:
+            monitor.kill()
+            monitor.communicate()
+
+
+def test_a_kafka_is_monitored_through_a_proxy(tmp_path):
+    with (
+        running_lab("lab", "--brokers", "1", "--http", "127.0.0.1:0", "--topic", "t", cwd=tmp_path) as (_, lines),
+        running_lab("lab", "--upstream", lines["bootstrap"], "--http", "127.0.0.1:0", cwd=tmp_path) as (_, outer),
+    ):
+        ask_metadata(outer["bootstrap"])
+        with urlopen(f"{outer['control']}requests?api=Metadata&wait=10", timeout=20) as answer:
+            (request,) = json.loads(answer.read())["requests"]
+    assert (request["client_id"], request["errors"]) == ("monitored", [])
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        (["lab", "--upstream", "127.0.0.1:1"], "barnabas: upstream 127.0.0.1:1: it cannot be reached"),
+        (["lab", "--upstream", "castle:9092", "--topic", "t"], "barnabas: --upstream: the brokers are others'"),
+        (["monitor", "--lab", "http://127.0.0.1:1/"], "barnabas: no laboratory answers at http://127.0.0.1:1/: "),
+        (["monitor", "--lab", "ftp://castle"], "barnabas: 'ftp://castle' is no http://HOST:PORT/"),
+    ],
+)
+def test_a_kafka_or_laboratory_that_is_away_is_said_in_one_line(command, text):
+    shown = barnabas(*command)
+    assert shown.returncode == 1
+    assert text in shown.stderr
+    assert shown.stderr.count("\n") == 1
+
+
+@contextmanager
+def running_lab(*arguments, cwd):
+    """A laboratory as a process, and its two lines."""
+    command = [sys.executable, "-m", "barnabas", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd)
+    try:
+        yield process, dict(process.stdout.readline().split() for _ in range(2))
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ask_metadata(bootstrap):
+    host, _, port = bootstrap.rpartition(":")
+    connected = socket.create_connection((host, int(port)), timeout=10)
+    with BlockingConnection(connected, "monitored") as connection:
+        asked = m.MetadataRequest.MetadataRequestTopic(name="t")
+        connection.ask(m.MetadataRequest(topics=[asked]), 8, m.MetadataResponse)

@@ -137,7 +137,7 @@ def test_a_fetched_topic_is_damaged_by_its_name_although_clients_send_its_id(clu
     with Client(cluster.brokers[cluster.leader(topic, 0)].bootstrap_servers) as client:
         client.produce(topic, b"v")
     torn = faults.corrupt("Fetch", topic=topic, times=1)
-    # librdkafka names topics by their ids where the broker offers that, and compares checksums only when it is asked to.
+    # librdkafka names topics by their ids where that is offered, and compares checksums only when it is asked to.
     settings = {"bootstrap.servers": proxy.bootstrap_servers, "group.id": topic, "check.crcs": True}
     consumer = Consumer({**settings, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
@@ -179,7 +179,7 @@ def test_a_broker_that_ends_closes_the_connections_of_its_clients(cluster, proxy
     with Client(proxy.bootstrap_servers.split(",")[2]) as client:
         client(m.MetadataRequest(topics=None))
         cluster.kill(3)
-        with pytest.raises(OSError):
+        with pytest.raises(OSError, match="closed"):
             client(m.MetadataRequest(topics=None))
     cluster.recover()
 
@@ -223,7 +223,9 @@ def test_an_upstream_that_speaks_no_kafka_is_said_in_one_line(answer):
             connection.close()
 
         threading.Thread(target=serve, daemon=True).start()
-        with pytest.raises(LocalBrokerError, match="^upstream 127.*: it (speaks no Kafka|cannot be reached)") as raised:
+        with pytest.raises(
+            LocalBrokerError, match=r"^upstream 127.*: it (speaks no Kafka|cannot be reached)"
+        ) as raised:
             UpstreamProxy(f"127.0.0.1:{listener.getsockname()[1]}").start()
         assert "\n" not in str(raised.value)
 
