@@ -18,7 +18,7 @@ PATIENCE_SECONDS = 10.0
 def print_requests(url: str, api: str | None, ended: threading.Event, *, as_json: bool) -> None:
     """Print one line for each request that ends from now on, until `ended`. LocalBrokerError without a laboratory."""
     words = {} if api is None else {"api": api}
-    # What came before somebody looked is skipped.
+    # What came before this began is skipped.
     after = 0
     while (answer := _asked(url, {**words, "after": after})).requests:
         after = answer.last

@@ -91,6 +91,7 @@ class Engine:
         for topic in response.topics:
             if topic.name is not None:
                 self._names[bytes(topic.topic_id)] = topic.name
+        # Another request is about other topics: its response says nothing of a change.
         key = (version, m.encode(request, version))
         _, latest = self._pictures.get(key, (response, response))
         if latest != response:
@@ -138,6 +139,7 @@ class Relay:
                 await self._client.send_all(piece)
             return
 
+        # The same codec as that of a broker: a fault gets the message that it gets there.
         call = RelayCall(
             header.api_key, header.api_version, header.client_id, self._client.peer_address, self._number, self._client
         )
@@ -170,6 +172,7 @@ class Relay:
 
     def _seen(self, call: RelayCall, request: m.Message, frame: memoryview, body_start: int) -> Entry | None:
         engine = self._engine
+        # Brokers reach each other directly, but a follower of another cluster may come through the proxy.
         is_kept = engine.log.is_on and not is_of_broker(call.api_key, request)
         if not is_kept and not engine.faults.is_armed:
             return None
@@ -209,6 +212,7 @@ class _Exchange:
     def framed(self, response: m.Message) -> bytes:
         """A response with its header and length."""
         call = self._call
+        # What is kept of a response by the log are these bytes.
         body = m.encode(response, call.version)
         prefix = response_prefix(len(body), self._correlation_id, response_header_version(call.api_key, call.version))
         return prefix + body
@@ -222,6 +226,7 @@ class _Exchange:
                 return changed
             request = changed
         choice = faults.choose(call, request, self._engine.topic_name)
+        # Only the first fault that matches hits a request.
         if choice is None:
             return await self._ask(request)
         entry.fault = str(choice.fault)
@@ -271,6 +276,7 @@ class _Exchange:
 def _limited(response: m.ApiVersionsResponse) -> m.ApiVersionsResponse:
     """The versions that the upstream serves and that can be decoded here."""
     ours = {api.key: (api.min_version, NEWEST_VERSIONS.get(api.key, api.max_version)) for api in served_apis()}
+    # Clients choose from these alone, so nothing comes that cannot be decoded.
     rows = []
     for row in response.api_keys:
         if row.api_key not in ours:

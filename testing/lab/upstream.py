@@ -86,6 +86,7 @@ class UpstreamProxy:
 
     def close(self) -> None:
         """End all connections (the end of `with` does this)."""
+        # Requests that a fault holds back go on, and threads that wait for it end.
         self.faults.close()
         self._end()
         self._thread.join()
@@ -117,6 +118,7 @@ class UpstreamProxy:
                 with closing(await self._net.connect(*self._upstream)) as stream:
                     connection = Connection(stream, CLIENT_ID)
                     connection.versions = await connection.ask_versions()
+                    # No topics: the brokers are all that is asked for.
                     asked = m.MetadataRequest(topics=[], allow_auto_topic_creation=False)
                     answered = await connection.ask(asked, METADATA_VERSION_MAX, 1)
             except ConnectionLost as error:
