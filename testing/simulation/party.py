@@ -202,7 +202,8 @@ class View:
     controller_id: int = -1
     topic_ids: dict[str, bytes] = field(default_factory=dict)
     places: dict[tuple[str, int], Place] = field(default_factory=dict)
-    epochs: dict[tuple[bytes, int], int] = field(default_factory=dict)  # the newest leader epochs heard of
+    # The newest leader epochs heard of; under the topic's id, or its name where topics have no ids.
+    epochs: dict[tuple[bytes | str, int], int] = field(default_factory=dict)
 
     def partitions_of(self, topic: str) -> list[int]:
         """The partitions of a topic, as far as is known."""
@@ -217,11 +218,12 @@ class View:
                 continue
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 self.forget(topic.name)
+            identity = topic.name if topic.topic_id == ZERO_TOPIC_ID else topic.topic_id
             rows = topic.partitions if topic.error_code == ErrorCode.NONE else ()
-            if any(each.leader_epoch < self.epochs.get((topic.topic_id, each.partition_index), -1) for each in rows):
+            if any(each.leader_epoch < self.epochs.get((identity, each.partition_index), -1) for each in rows):
                 continue  # and not in part: of a topic that is known, every partition is
             for each in rows:
-                self.epochs[topic.topic_id, each.partition_index] = each.leader_epoch
+                self.epochs[identity, each.partition_index] = each.leader_epoch
                 self.topic_ids[topic.name] = topic.topic_id
                 self.places[topic.name, each.partition_index] = Place(
                     each.leader_id, each.leader_epoch, list(each.replica_nodes), list(each.isr_nodes)
