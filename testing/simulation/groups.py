@@ -87,13 +87,12 @@ class Member:
     # -- membership
 
     async def _live_one_generation(self) -> None:
-        link = await self._coordinator()
-        await self._join(link)
-        await self._resume(link)
+        await self._join()
+        await self._resume()
         beaten = trio.current_time()
         while not self._stopping:
             await self._read()
-            await self._commit(link)
+            await self._commit()
             if self._begins_again:
                 await self._leave()
                 self._begins_again = False
@@ -101,7 +100,7 @@ class Member:
                 raise Rejoin
             if trio.current_time() - beaten >= HEARTBEAT_SECONDS:
                 beaten = trio.current_time()
-                await self._beat(link)
+                await self._beat()
             await trio.sleep(self.party.rng.uniform(0.3, 0.9))
 
     async def _coordinator(self) -> Link:
@@ -127,7 +126,7 @@ class Member:
             self._coordinator_id = None
             raise
 
-    async def _join(self, link: Link) -> None:
+    async def _join(self) -> None:
         subscription = m.encode(m.ConsumerProtocolSubscription(topics=[self.topic]), PROTOCOL_VERSION)
         metadata = PROTOCOL_VERSION.to_bytes(2) + subscription
         request = m.JoinGroupRequest(
@@ -138,7 +137,7 @@ class Member:
             protocol_type=PROTOCOL_TYPE,
             protocols=[m.JoinGroupRequest.JoinGroupRequestProtocol(name=ASSIGNOR, metadata=metadata)],
         )
-        joined = await self._asked(link, request, m.JoinGroupResponse, JOIN_SECONDS)
+        joined = await self._asked(request, m.JoinGroupResponse, JOIN_SECONDS)
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             self._member_id = joined.member_id
             raise Rejoin
@@ -159,7 +158,7 @@ class Member:
             protocol_name=ASSIGNOR,
             assignments=assignments,
         )
-        synced = await self._asked(link, sync, m.SyncGroupResponse, JOIN_SECONDS)
+        synced = await self._asked(sync, m.SyncGroupResponse, JOIN_SECONDS)
         self._judge(synced.error_code)
         self._take_assignment(joined.generation_id, synced.assignment)
 
@@ -184,11 +183,11 @@ class Member:
         self._committed = {}
         self._ownership(self.group, generation, self.party.name, self.topic, owned)
 
-    async def _beat(self, link: Link) -> None:
+    async def _beat(self) -> None:
         request = m.HeartbeatRequest(
             group_id=self.group, generation_id=self.generation, member_id=self._member_id, group_instance_id=None
         )
-        self._judge((await self._asked(link, request, m.HeartbeatResponse)).error_code)
+        self._judge((await self._asked(request, m.HeartbeatResponse)).error_code)
 
     async def _leave(self) -> None:
         if self._coordinator_id is None or not self._member_id:
@@ -210,9 +209,9 @@ class Member:
             self._coordinator_id = None
         raise Rejoin
 
-    async def _asked(
-        self, link: Link, request: m.Message, kind: type[Answer], seconds: float = ANSWER_SECONDS
-    ) -> Answer:
+    async def _asked(self, request: m.Message, kind: type[Answer], seconds: float = ANSWER_SECONDS) -> Answer:
+        """The coordinator's answer. The connection is looked for each time, as its session may have to be renewed."""
+        link = await self._coordinator()
         try:
             return await link.ask(request, kind, seconds)
         except Lost:
@@ -221,7 +220,7 @@ class Member:
 
     # -- offsets
 
-    async def _resume(self, link: Link) -> None:
+    async def _resume(self) -> None:
         """Ask where the group is."""
         if not self.owned:
             return
@@ -231,7 +230,7 @@ class Member:
             group_id=self.group, member_id=None, member_epoch=-1, topics=topics
         )
         request = m.OffsetFetchRequest(groups=[group], require_stable=True)
-        answer = (await self._asked(link, request, m.OffsetFetchResponse)).groups[0]
+        answer = (await self._asked(request, m.OffsetFetchResponse)).groups[0]
         self._judge(answer.error_code)
         for row in answer.topics[0].partitions:
             self._judge(row.error_code)
@@ -239,7 +238,7 @@ class Member:
             self._committed[row.partition_index] = self._positions[row.partition_index]
             self._note(RESUMED, row.partition_index, row.committed_offset, asked_ms)
 
-    async def _commit(self, link: Link) -> None:
+    async def _commit(self) -> None:
         rows = [
             m.OffsetCommitRequest.OffsetCommitRequestPartition(
                 partition_index=partition, committed_offset=position, committed_metadata=""
@@ -258,7 +257,7 @@ class Member:
         asked_ms = self._history.now_ms()
         asked = {row.partition_index: row.committed_offset for row in rows}
         try:
-            answer = await self._asked(link, request, m.OffsetCommitResponse)
+            answer = await self._asked(request, m.OffsetCommitResponse)
         except Lost:
             for partition, offset in asked.items():
                 self._note(UNANSWERED, partition, offset, asked_ms)

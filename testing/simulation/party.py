@@ -92,6 +92,7 @@ class Link:
         self._on_served = on_served
         self._asked_at: deque[float] = deque()  # of the requests without an answer
         self._worked_at = trio.current_time()  # when it was made, or the last answer came
+        self._may_be_lost = False
         self.is_closed = False
 
     @property
@@ -129,6 +130,8 @@ class Link:
         frame = in_flight.frame(request, version)
         if len(in_flight) > len(self._asked_at):
             self._asked_at.append(trio.current_time())
+        else:
+            self._may_be_lost = True  # acks=0: when it fails, the broker closes the connection
 
         try:
             with trio.fail_after(ANSWER_SECONDS):
@@ -170,8 +173,7 @@ class Link:
         self.stream.close()
 
     def _lost(self, why: str) -> Lost:
-        # Where clients log in, a broker closes the connection of one that does not log in again in time.
-        is_unexpected = self._asked_at and not self.is_closed and self._admission is None
+        is_unexpected = self._asked_at and not self.is_closed and not self._may_be_lost
         if self._on_served is not None and is_unexpected:
             seconds = trio.current_time() - self._asked_at[0]
             self._on_served(seconds, self._worked_at, f"by {self.address[0]}: {why}")
