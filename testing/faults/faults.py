@@ -288,10 +288,10 @@ class Faults:
         """Whether a request may be hit."""
         return bool(self._armed)
 
-    @property
-    def names_fetched_rows(self) -> bool:
-        """Whether a Fetch has to name all of its partitions."""
-        return any(fault.requests.api_key == FETCH and fault.requests.wanted for fault in self._armed)
+    def names_fetched_rows(self, *, of_broker: bool) -> bool:
+        """Whether a Fetch of a client, or of another broker, has to name all of its partitions."""
+        found = (fault.requests for fault in self._armed)
+        return any(each.api_key == FETCH and each.wanted and each.brokers >= of_broker for each in found)
 
     def choose(self, call: Caller, request: m.Message, topic_name: TopicName) -> Choice | None:
         """The fault that hits this request, if there is one."""

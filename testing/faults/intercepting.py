@@ -107,9 +107,10 @@ class Intercepting:
         self.faults.close()
 
     def _sessionless(self, call: Caller, request: m.Message) -> m.Message:
-        if not isinstance(request, m.FetchRequest) or is_of_broker(call.api_key, request):
+        if not isinstance(request, m.FetchRequest):
             return request
-        return sessionless(request, call.version) if self.faults.names_fetched_rows else request
+        of_broker = is_of_broker(call.api_key, request)
+        return sessionless(request, call.version) if self.faults.names_fetched_rows(of_broker=of_broker) else request
 
     async def _hit(self, choice: Choice, call: Caller, request: m.Message, handle: Handle, entry: Entry) -> Response:
         assert self._broker is not None

@@ -254,6 +254,21 @@ async def test_a_fetch_session_ends_when_a_fault_names_a_topic(stage):
     assert {topic.topic: topic.partitions[0].error_code for topic in full.responses} == {"t": NOT_LEADER, "u": 0}
 
 
+async def test_a_fetch_session_of_a_follower_ends_when_a_fault_is_for_its_topic(stage):
+    opened = await stage.client.ask(fetch_request([("t", 0, 0)], session=(0, 0), max_wait_ms=0, replica_id=5), 12)
+    assert opened.session_id
+    in_session = fetch_request([], session=(opened.session_id, 1), max_wait_ms=0, replica_id=5)
+
+    stage.faults.fail("Fetch", NOT_LEADER, topic="t", may_miss=True)
+    assert (await stage.client.ask(in_session, 12)).error_code == 0, "this fault is for clients"
+
+    stage.faults.fail("Fetch", TIMED_OUT, topic="t", brokers=True)
+    in_session = fetch_request([], session=(opened.session_id, 2), max_wait_ms=0, replica_id=5)
+    assert (await stage.client.ask(in_session, 12)).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    full = await stage.client.ask(fetch_request([("t", 0, 0)], session=(0, 0), max_wait_ms=0, replica_id=5), 12)
+    assert full.responses[0].partitions[0].error_code == TIMED_OUT
+
+
 # -- what a test learns
 
 
