@@ -78,6 +78,7 @@ prose: $(VENV)/made-dev
 # Writes what is made from the sources: type stubs, tables and pictures in documents.
 generated: $(VENV)/made-dev
 	$(BIN)/python -m tests.generated
+	$(BIN)/python -m tests.played
 
 # SEED=17 replays one seed and tells its story; SEEDS=2000 runs so many, appends to a file and goes on where it stopped.
 # KIND=directories, levels, crowds, ...: histories about that; KIND=directories+twice: about both.

@@ -27,7 +27,7 @@ PACKAGES = {
     },
     "console": {
         *("wire", "storage", "controller", "config", "world"),
-        *("security", "replication", "coordinators", "broker"),
+        *("replication", "coordinators", "broker"),
     },
     "cli": {"wire", "storage", "controller", "config", "world", "broker", "console"},
     "testing": {
@@ -55,6 +55,7 @@ ROOMS = {
     "controller": (["controller"], ["handlers"], ["context"], ["admin", "decide"], ["image"], ["store"]),
     "testing": (
         ["lab", "local", "crashes"],
+        ["tour"],
         ["simulation"],
         ["cluster"],
         ["looking"],

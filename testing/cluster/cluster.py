@@ -15,7 +15,7 @@ from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from barnabas.testing.arguments import DEFAULTS, check_count, is_number, properties_of, texts
 from barnabas.testing.asking import create_topic, elect_preferred, find_coordinator, prefer
@@ -30,6 +30,9 @@ from barnabas.testing.running.local_kafka import LocalKafka
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.world.metadata import PartitionInfo
+
+if TYPE_CHECKING:
+    from barnabas.broker.call import Broker
 
 OURS = {
     "broker.id",
@@ -47,6 +50,7 @@ SIZE_MAX = 100
 GROUP = 0
 TRANSACTION = 1
 
+Seen = TypeVar("Seen")
 TopicPartitions = Mapping[tuple[str, int], int]
 Replicas = Mapping[tuple[str, int], Iterable[int]]
 
@@ -357,6 +361,12 @@ class LocalCluster(LocalKafka):
         self.move_leader(topic, partition, to=to, seconds=seconds)
 
     # -- looking
+
+    def look(self, function: "Callable[[Mapping[int, Broker]], Seen]") -> Seen:
+        """What the function makes of the live parts of all brokers that run, by their ids, at one moment."""
+        self._check_open()
+        running = [each for each in self._loop.brokers.values() if each.is_running]
+        return self._loop.call(lambda: function({each.id: each.parts for each in running}))
 
     def _broker(self, broker_id: object) -> ClusterBroker:
         self._check_open()
