@@ -14,6 +14,7 @@ import os
 import stat
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import click
@@ -36,6 +37,8 @@ COMMANDS_GROUP = "barnabas.commands"
 PAGE_ADDRESS = "127.0.0.1:9644"
 STATUS_FAILED = 1
 STATUS_MISCONFIGURED = 2
+# The commands for a cluster, each in the file of this name: most starts of this program are for another one.
+OF_CLUSTERS = {"consume": "records", "groups": "groups", "produce": "records", "topics": "topics"}
 
 
 class Commands(click.Group):
@@ -46,10 +49,14 @@ class Commands(click.Group):
         own = super().get_command(ctx, cmd_name)
         if own is not None:
             return own
+        if cmd_name in OF_CLUSTERS:
+            module = import_module(f"barnabas.cli.{OF_CLUSTERS[cmd_name]}")
+            command: click.Command = getattr(module, cmd_name)
+            return command
         return next((load_command(point) for point in self._installed() if point.name == cmd_name), None)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *(point.name for point in self._installed())})
+        return sorted({*super().list_commands(ctx), *OF_CLUSTERS, *(point.name for point in self._installed())})
 
     def _installed(self) -> "EntryPoints":
         from importlib.metadata import entry_points  # slow: reads the metadata of every installed package

@@ -29,7 +29,10 @@ PACKAGES = {
         *("wire", "storage", "controller", "config", "world"),
         *("replication", "coordinators", "broker"),
     },
-    "cli": {"wire", "storage", "controller", "config", "world", "broker", "console"},
+    "cli": {
+        *("wire", "storage", "controller", "config", "world"),
+        *("client", "broker", "console"),
+    },
     "testing": {
         *("wire", "storage", "controller", "config", "world"),
         *("security", "replication", "coordinators", "client", "broker", "console"),

@@ -1,0 +1,254 @@
+"""`barnabas groups`: list, show, reset and delete consumer groups of any Kafka cluster."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from barnabas.cli.cluster import STATUS_FAILED, Target, for_a_cluster, run_with
+from barnabas.cli.output import Row, as_json, show
+from barnabas.cli.topics import dry_run, must_confirm, yes
+
+if TYPE_CHECKING:
+    from barnabas.client.cluster import Cluster
+    from barnabas.wire import messages as m
+    from barnabas.wire.topics import TopicPartition
+
+CONSUMERS = "consumer"  # the protocol type of groups that assign partitions
+VERSION_BYTES = 2  # of an assignment, before its fields
+INACTIVE_STATES = ("Empty", "Dead")
+
+
+@click.group()
+def groups() -> None:
+    """Consumer groups of a cluster."""
+
+
+@groups.command("ls")
+@as_json
+@for_a_cluster
+def list_all(target: Target, as_json: bool) -> None:
+    """List the groups."""
+
+    async def look(cluster: "Cluster") -> list[Row]:
+        from barnabas.client.admin import list_groups
+
+        return [
+            {"group": each.group_id, "state": each.state, "protocol_type": each.protocol_type}
+            for each in await list_groups(cluster)
+        ]
+
+    show(run_with(target, look), ["group", "state", "protocol_type"], as_json=as_json)
+
+
+@groups.command("show")
+@click.argument("group")
+@click.option("--by", type=click.Choice(["partition", "topic", "member", "group"]), default="partition")
+@click.option("--lag", "lag_filter", metavar="'>N'", help="Only rows that lag more than this behind.")
+@as_json
+@for_a_cluster
+def show_group(target: Target, group: str, by: str, lag_filter: str | None, as_json: bool) -> None:
+    """Show what GROUP has read of each partition, how far it is behind, and who reads it."""
+    at_least = _lag_of(lag_filter)
+    state, rows = run_with(target, lambda cluster: _lags(cluster, group))
+    # A group that was never there and one that was deleted look the same.
+    if state == "Dead" and not rows:
+        click.echo(f"barnabas: there is no group {group!r}", err=True)
+        sys.exit(STATUS_FAILED)
+    shown = [row for row in _summed(rows, by) if _number(row["lag"]) > at_least]
+    columns = {
+        "partition": ["topic", "partition", "committed", "end", "lag", "member", "host"],
+        "topic": ["topic", "partitions", "lag"],
+        "member": ["member", "partitions", "lag"],
+        "group": ["group", "state", "partitions", "lag"],
+    }
+    show([{"group": group, "state": state, **row} for row in shown], columns[by], as_json=as_json)
+
+
+def _lag_of(text: str | None) -> int:
+    if text is None:
+        return -1
+    digits = text.strip().removeprefix(">").strip()
+    if not digits.isascii() or not digits.isdigit():
+        raise click.BadParameter(f"{text!r} is no '>1000'", param_hint="--lag")
+    return int(digits)
+
+
+async def _lags(cluster: "Cluster", group: str) -> tuple[str, list[Row]]:
+    from barnabas.client.admin import describe_group
+    from barnabas.client.offsets import LATEST, committed_offsets, list_offsets
+
+    # The three answers are of three moments, as in Kafka's own tool: the group may go on meanwhile.
+    described = await describe_group(cluster, group)
+    owners = dict(_owners(described))
+    committed = await committed_offsets(cluster, group)
+    keys = sorted({*committed, *owners})
+    existing = await _existing(cluster, keys)
+    ends = await list_offsets(cluster, dict.fromkeys(existing, LATEST))
+    return described.group_state, [
+        _row(key, committed, ends[key].offset if key in ends else None, owners) for key in keys
+    ]
+
+
+async def _existing(cluster: "Cluster", keys: "Sequence[TopicPartition]") -> "list[TopicPartition]":
+    """Those of the partitions that there still are: offsets outlive their topics."""
+    known = {
+        topic.name: {row.partition_index for row in topic.partitions} for topic in (await cluster.describe()).topics
+    }
+    return [key for key in keys if key.partition in known.get(key.topic, ())]
+
+
+def _row(
+    key: "TopicPartition",
+    committed: "Mapping[TopicPartition, int]",
+    end: int | None,
+    owners: "Mapping[TopicPartition, m.DescribeGroupsResponse.DescribedGroupMember]",
+) -> Row:
+    offset = committed.get(key)
+    owner = owners.get(key)
+    return {
+        "topic": key.topic,
+        "partition": key.partition,
+        "committed": offset,
+        "end": end,
+        "lag": None if end is None or offset is None else max(end - offset, 0),
+        "member": None if owner is None else owner.member_id,
+        "client": None if owner is None else owner.client_id,
+        "host": None if owner is None else owner.client_host.removeprefix("/"),
+    }
+
+
+def _owners(
+    group: "m.DescribeGroupsResponse.DescribedGroup",
+) -> "Iterator[tuple[TopicPartition, m.DescribeGroupsResponse.DescribedGroupMember]]":
+    from barnabas.wire import messages as m
+    from barnabas.wire.topics import TopicPartition
+    from barnabas.wire.versioned_records import version_of
+
+    if group.protocol_type != CONSUMERS:
+        return
+    for member in group.members:
+        # A member that waits for its assignment has none yet.
+        if not member.member_assignment:
+            continue
+        data = member.member_assignment
+        assignment = m.decode(m.ConsumerProtocolAssignment, version_of(data), data, VERSION_BYTES)
+        for topic in assignment.assigned_partitions:
+            for index in topic.partitions:
+                yield TopicPartition(topic.topic, index), member
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _summed(rows: Sequence[Row], by: str) -> list[Row]:
+    """The rows themselves, or one for each topic or member, or one for all."""
+    if by == "partition":
+        return list(rows)
+    sums: dict[object, list[Row]] = {}
+    for row in rows:
+        sums.setdefault(None if by == "group" else row[by], []).append(row)
+    return [
+        {by: name, "partitions": len(each), "lag": sum(_number(row["lag"]) for row in each)}
+        if by != "group"
+        else {"partitions": len(each), "lag": sum(_number(row["lag"]) for row in each)}
+        for name, each in sums.items()
+    ]
+
+
+@groups.command("reset")
+@click.argument("group")
+@click.option("--to", "place", required=True, help="earliest, latest, 17, -20, -2h, 2026-11-22T10:00.")
+@click.option("--topic", "topics", multiple=True, help="Only these topics [those with committed offsets].")
+@dry_run
+@yes
+@as_json
+@for_a_cluster
+def reset(
+    target: Target, group: str, place: str, topics: Sequence[str], dry_run: bool, yes: bool, as_json: bool
+) -> None:
+    """Set the committed offsets of GROUP, which must have no members."""
+
+    async def plan(cluster: "Cluster") -> list[Row]:
+        return [
+            {"topic": key.topic, "partition": key.partition, "committed": before, "new": after}
+            for key, before, after in await _planned(cluster, group, place, topics)
+        ]
+
+    rows = run_with(target, plan)
+    columns = ["topic", "partition", "committed", "new"]
+    if dry_run:
+        show(rows, columns, as_json=as_json)
+        return
+    if not yes:
+        show(rows, columns, as_json=False)
+        must_confirm(f"set these offsets of group {group!r}")
+
+    async def commit(cluster: "Cluster") -> None:
+        from barnabas.client.offsets import commit_offsets
+        from barnabas.wire.topics import TopicPartition
+
+        offsets = {TopicPartition(str(row["topic"]), _number(row["partition"])): _number(row["new"]) for row in rows}
+        await commit_offsets(cluster, group, offsets)
+
+    run_with(target, commit)
+    show(rows, columns, as_json=as_json)
+
+
+async def _planned(
+    cluster: "Cluster", group: str, place: str, topics: Sequence[str]
+) -> "list[tuple[TopicPartition, int | None, int]]":
+    from barnabas.cli.records import offsets_at
+    from barnabas.client.admin import describe_group
+    from barnabas.client.errors import ClientError
+    from barnabas.client.offsets import committed_offsets, partitions_of
+
+    described = await describe_group(cluster, group)
+    # The coordinator would refuse it as well, with an error that names a generation. This says what to do.
+    if described.group_state not in INACTIVE_STATES:
+        count = len(described.members)
+        raise ClientError(f"group {group!r} is {described.group_state}, with {count} members: stop them first")
+    committed = await committed_offsets(cluster, group)
+    if topics:
+        found = await cluster.topics(topics)
+        keys = [key for topic in topics for key in partitions_of(found[topic])]
+    else:
+        keys = await _existing(cluster, sorted(committed))
+    if not keys:
+        raise ClientError(f"group {group!r} has no committed offsets: say with --topic what it shall read")
+    new = await offsets_at(cluster, keys, place)
+    return [(key, committed.get(key), new[key]) for key in keys]
+
+
+@groups.command("delete")
+@click.argument("names", metavar="GROUP...", nargs=-1, required=True)
+@yes
+@dry_run
+@for_a_cluster
+def delete(target: Target, names: Sequence[str], yes: bool, dry_run: bool) -> None:
+    """Delete groups without members, with their committed offsets."""
+    if dry_run:
+        for name in names:
+            click.echo(f"{name}: would be deleted")
+        return
+    if not yes:
+        must_confirm(f"delete the groups {', '.join(names)}")
+
+    async def delete_all(cluster: "Cluster") -> bool:
+        from barnabas.client.admin import delete_groups
+        from barnabas.client.errors import ClientError
+
+        failed = False
+        for name in names:
+            try:
+                await delete_groups(cluster, [name])
+                click.echo(f"{name}: deleted")
+            except ClientError as error:
+                click.echo(f"barnabas: {error}", err=True)
+                failed = True
+        return failed
+
+    if run_with(target, delete_all):
+        sys.exit(STATUS_FAILED)

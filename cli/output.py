@@ -1,0 +1,34 @@
+"""Tables for a person, and JSON for programs: one object a line."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+import click
+
+Row = Mapping[str, object]
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+
+
+def show(rows: Iterable[Row], columns: Sequence[str], *, as_json: bool) -> None:
+    """Print rows: these columns as a table, or everything as JSON."""
+    if as_json:
+        for row in rows:
+            click.echo(json.dumps(row, ensure_ascii=False))
+        return
+    # A header is one word in capitals, so that `cut` and `awk` count columns as a person does.
+    table = [[column.upper() for column in columns], *([cell(row[column]) for column in columns] for row in rows)]
+    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
+    for cells in table:
+        click.echo("  ".join(text.ljust(width) for text, width in zip(cells, widths, strict=True)).rstrip())
+
+
+def cell(value: object) -> str:
+    """A value as a cell of a table: never empty, and without blanks where that can be."""
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value)) or "-"
+    return str(value)

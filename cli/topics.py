@@ -1,0 +1,244 @@
+"""`barnabas topics`: list, show, create, grow, change and delete topics of any Kafka cluster."""
+
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from barnabas.cli.cluster import STATUS_FAILED, STATUS_MISUSED, Target, for_a_cluster, run_with
+from barnabas.cli.output import Row, as_json, show
+
+if TYPE_CHECKING:
+    from barnabas.client.cluster import Cluster
+    from barnabas.wire import messages as m
+
+DYNAMIC_TOPIC_CONFIG = 1  # the source of a property that was set for the topic
+
+dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+yes = click.option("--yes", is_flag=True, help="Do it without asking.")
+
+
+@click.group()
+def topics() -> None:
+    """Topics of a cluster."""
+
+
+@topics.command("ls")
+@click.option("--internal", is_flag=True, help="Also the topics in which the brokers keep their own data.")
+@as_json
+@for_a_cluster
+def list_topics(target: Target, internal: bool, as_json: bool) -> None:
+    """List the topics."""
+    found = run_with(target, _all_topics)
+    rows = [_summary(topic) for topic in found if internal or not topic.is_internal]
+    show(rows, ["topic", "partitions", "replicas", "out_of_sync", "leaderless"], as_json=as_json)
+
+
+async def _all_topics(cluster: "Cluster") -> "list[m.MetadataResponse.MetadataResponseTopic]":
+    return sorted((await cluster.describe()).topics, key=lambda topic: topic.name or "")
+
+
+def _summary(topic: "m.MetadataResponse.MetadataResponseTopic") -> Row:
+    return {
+        "topic": topic.name,
+        "partitions": len(topic.partitions),
+        "replicas": max((len(row.replica_nodes) for row in topic.partitions), default=0),
+        "out_of_sync": sum(len(row.isr_nodes) < len(row.replica_nodes) for row in topic.partitions),
+        "leaderless": sum(row.leader_id < 0 for row in topic.partitions),
+        "internal": topic.is_internal,
+    }
+
+
+@topics.command("show")
+@click.argument("name", metavar="TOPIC")
+@as_json
+@for_a_cluster
+def show_topic(target: Target, name: str, as_json: bool) -> None:
+    """Show the partitions of TOPIC, with their offsets, and the properties that were set for it."""
+
+    async def look(cluster: "Cluster") -> tuple[list[Row], dict[str, str | None]]:
+        return await _partitions(cluster, name), await _set_properties(cluster, name)
+
+    partitions, properties = run_with(target, look)
+    if as_json:
+        show([{"topic": name, "properties": properties, "partitions": partitions}], [], as_json=True)
+        return
+    show(partitions, ["partition", "leader", "epoch", "replicas", "isr", "start", "end"], as_json=False)
+    if properties:
+        click.echo()
+        show(
+            [{"property": key, "value": value} for key, value in properties.items()],
+            ["property", "value"],
+            as_json=False,
+        )
+
+
+async def _partitions(cluster: "Cluster", name: str) -> list[Row]:
+    from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
+    from barnabas.wire.topics import TopicPartition
+
+    topic = (await cluster.topics([name]))[name]
+    led = [TopicPartition(name, row.partition_index) for row in topic.partitions if row.leader_id >= 0]
+    starts = await list_offsets(cluster, dict.fromkeys(led, EARLIEST))
+    ends = await list_offsets(cluster, dict.fromkeys(led, LATEST))
+    return [
+        {
+            "partition": row.partition_index,
+            "leader": row.leader_id if row.leader_id >= 0 else None,
+            "epoch": row.leader_epoch,
+            "replicas": list(row.replica_nodes),
+            "isr": list(row.isr_nodes),
+            "start": starts[key].offset if key in starts else None,
+            "end": ends[key].offset if key in ends else None,
+        }
+        for row in sorted(topic.partitions, key=lambda row: row.partition_index)
+        for key in [TopicPartition(name, row.partition_index)]
+    ]
+
+
+async def _set_properties(cluster: "Cluster", name: str) -> dict[str, str | None]:
+    from barnabas.client.admin import topic_configs
+
+    (rows,) = (await topic_configs(cluster, [name])).values()
+    return {row.name: row.value for row in rows if row.config_source == DYNAMIC_TOPIC_CONFIG}
+
+
+@topics.command("create")
+@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@click.option("--partitions", type=click.IntRange(1), help="Number of partitions [what the brokers give a new topic].")
+@click.option("--replicas", type=click.IntRange(1), help="Replicas of each partition [what the brokers give].")
+@click.option("--set", "assignments", metavar="KEY=VALUE", multiple=True, help="A property of the topic.")
+@click.option("--if-missing", is_flag=True, help="A topic that exists already is no failure.")
+@dry_run
+@for_a_cluster
+def create(
+    target: Target,
+    names: Sequence[str],
+    partitions: int | None,
+    replicas: int | None,
+    assignments: Sequence[str],
+    if_missing: bool,
+    dry_run: bool,
+) -> None:
+    """Create topics."""
+    configs = {key: value for key, value in _assigned(assignments).items() if value is not None}
+
+    async def create_one(cluster: "Cluster", name: str) -> str:
+        from barnabas.client.admin import BROKERS_CHOICE, create_topic
+        from barnabas.client.errors import Refused
+        from barnabas.wire.errors import ErrorCode
+
+        try:
+            await create_topic(
+                cluster,
+                name,
+                partitions=partitions or BROKERS_CHOICE,
+                replicas=replicas or BROKERS_CHOICE,
+                configs=configs,
+                validate_only=dry_run,
+            )
+        except Refused as refused:
+            if if_missing and refused.code == ErrorCode.TOPIC_ALREADY_EXISTS:
+                return "exists already"
+            raise
+        return "could be created" if dry_run else "created"
+
+    _each(target, names, create_one)
+
+
+@topics.command("grow")
+@click.argument("name", metavar="TOPIC")
+@click.option("--partitions", type=click.IntRange(1), required=True, help="Number of partitions that it has then.")
+@dry_run
+@for_a_cluster
+def grow(target: Target, name: str, partitions: int, dry_run: bool) -> None:
+    """Give TOPIC more partitions. Keys belong to other partitions then, but for the records that are there."""
+
+    async def grow_one(cluster: "Cluster", name: str) -> str:
+        from barnabas.client.admin import grow_topic
+
+        await grow_topic(cluster, name, partitions, validate_only=dry_run)
+        return f"{'could have' if dry_run else 'has'} {partitions} partitions"
+
+    _each(target, [name], grow_one)
+
+
+@topics.command("set")
+@click.argument("name", metavar="TOPIC")
+@click.argument("assignments", metavar="KEY=VALUE...", nargs=-1, required=True)
+@dry_run
+@for_a_cluster
+def set_properties(target: Target, name: str, assignments: Sequence[str], dry_run: bool) -> None:
+    """Set properties of TOPIC. KEY= without a value gives a property its default back."""
+
+    async def set_one(cluster: "Cluster", name: str) -> str:
+        from barnabas.client.admin import set_topic_configs
+
+        await set_topic_configs(cluster, name, _assigned(assignments), validate_only=dry_run)
+        return "could be changed" if dry_run else "changed"
+
+    _each(target, [name], set_one)
+
+
+@topics.command("delete")
+@click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
+@yes
+@dry_run
+@for_a_cluster
+def delete(target: Target, names: Sequence[str], yes: bool, dry_run: bool) -> None:
+    """Delete topics, with all their records."""
+
+    async def delete_one(cluster: "Cluster", name: str) -> str:
+        from barnabas.client.admin import delete_topic
+
+        # With `--dry-run` a name that does not exist is an error, too.
+        await cluster.topics([name])
+        if dry_run:
+            return "would be deleted"
+        await delete_topic(cluster, name)
+        return "deleted"
+
+    if not dry_run and not yes:
+        must_confirm(f"delete {', '.join(names)} with all records")
+    _each(target, names, delete_one)
+
+
+def must_confirm(what: str) -> None:
+    """Ask a person at a terminal; end the program if the answer is no, or if there is no terminal."""
+    # A script must not hang at a question that it does not see.
+    if not sys.stdin.isatty():
+        click.echo(f"barnabas: this would {what}: say --yes, or --dry-run to see more", err=True)
+        sys.exit(STATUS_MISUSED)
+    if not click.confirm(f"{what[0].upper()}{what[1:]}?", err=True):
+        sys.exit(STATUS_FAILED)
+
+
+def _each(target: Target, names: Sequence[str], work: "Callable[[Cluster, str], Awaitable[str]]") -> None:
+    """Do it for each name, and say what became of it. Status 1 if any one failed; the others are done."""
+
+    async def do_all(cluster: "Cluster") -> bool:
+        from barnabas.client.errors import ClientError
+
+        # One that fails does not keep the others from being done.
+        failed = False
+        for name in names:
+            try:
+                click.echo(f"{name}: {await work(cluster, name)}")
+            except ClientError as error:
+                click.echo(f"barnabas: {error}", err=True)
+                failed = True
+        return failed
+
+    if run_with(target, do_all):
+        sys.exit(STATUS_FAILED)
+
+
+def _assigned(assignments: Sequence[str]) -> dict[str, str | None]:
+    found = {}
+    for text in assignments:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"{text!r} is no KEY=VALUE")
+        found[key.strip()] = value or None
+    return found

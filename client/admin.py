@@ -1,0 +1,154 @@
+"""Topics, configurations and groups: what an administrator asks for. Each raises Refused and Unreachable."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import check
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
+
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+SET = 0  # the operations of IncrementalAlterConfigs
+DELETE = 1
+BROKERS_CHOICE = -1  # of the number of partitions, or of replicas
+STATES_VERSION = 4  # of ListGroups: the groups' states are in the answer
+
+
+class Group(NamedTuple):
+    """A group, as the brokers list it. `state` is empty before Kafka 2.6."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+
+
+async def create_topic(
+    cluster: Cluster,
+    name: str,
+    *,
+    partitions: int = BROKERS_CHOICE,
+    replicas: int = BROKERS_CHOICE,
+    configs: Mapping[str, str] | None = None,
+    validate_only: bool = False,
+) -> None:
+    """Create a topic; by default with as many partitions and replicas as the brokers give it."""
+    request = m.CreateTopicsRequest(
+        topics=[
+            m.CreateTopicsRequest.CreatableTopic(
+                name=name,
+                num_partitions=partitions,
+                replication_factor=replicas,
+                configs=[
+                    m.CreateTopicsRequest.CreatableTopicConfig(name=key, value=value)
+                    for key, value in (configs or {}).items()
+                ],
+            )
+        ],
+        timeout_ms=round(cluster.timeout_seconds * 1000),
+        validate_only=validate_only,
+    )
+    response = await cluster.ask_controller(request)
+    assert isinstance(response, m.CreateTopicsResponse)
+    for row in response.topics:
+        check(f"topic {row.name!r}", row.error_code, row.error_message)
+
+
+async def delete_topic(cluster: Cluster, name: str) -> None:
+    """Delete a topic and its records."""
+    request = m.DeleteTopicsRequest(topic_names=[name], timeout_ms=round(cluster.timeout_seconds * 1000))
+    response = await cluster.ask_controller(request)
+    assert isinstance(response, m.DeleteTopicsResponse)
+    for row in response.responses:
+        check(f"topic {row.name!r}", row.error_code, row.error_message)
+
+
+async def grow_topic(cluster: Cluster, name: str, partitions: int, *, validate_only: bool = False) -> None:
+    """Give a topic this many partitions, more than it has."""
+    request = m.CreatePartitionsRequest(
+        topics=[m.CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=partitions, assignments=None)],
+        timeout_ms=round(cluster.timeout_seconds * 1000),
+        validate_only=validate_only,
+    )
+    response = await cluster.ask_controller(request)
+    assert isinstance(response, m.CreatePartitionsResponse)
+    for row in response.results:
+        check(f"topic {row.name!r}", row.error_code, row.error_message)
+
+
+async def topic_configs(
+    cluster: Cluster, names: Sequence[str]
+) -> dict[str, Sequence[m.DescribeConfigsResponse.DescribeConfigsResourceResult]]:
+    """The properties of each of these topics."""
+    if not names:
+        return {}
+    resources = [
+        m.DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None
+        )
+        for name in names
+    ]
+    response = await cluster.ask_any(m.DescribeConfigsRequest(resources=resources))
+    assert isinstance(response, m.DescribeConfigsResponse)
+    for row in response.results:
+        check(f"topic {row.resource_name!r}", row.error_code, row.error_message)
+    return {row.resource_name: row.configs for row in response.results}
+
+
+async def set_topic_configs(
+    cluster: Cluster, name: str, configs: Mapping[str, str | None], *, validate_only: bool = False
+) -> None:
+    """Set properties of a topic; None gives one its default back. The others stay as they are."""
+    row = m.IncrementalAlterConfigsRequest.AlterConfigsResource(
+        resource_type=TOPIC_RESOURCE,
+        resource_name=name,
+        configs=[
+            m.IncrementalAlterConfigsRequest.AlterableConfig(
+                name=key, config_operation=DELETE if value is None else SET, value=value
+            )
+            for key, value in configs.items()
+        ],
+    )
+    request = m.IncrementalAlterConfigsRequest(resources=[row], validate_only=validate_only)
+    response = await cluster.ask_any(request)
+    assert isinstance(response, m.IncrementalAlterConfigsResponse)
+    for answered in response.responses:
+        check(f"topic {name!r}", answered.error_code, answered.error_message)
+
+
+async def list_groups(cluster: Cluster) -> list[Group]:
+    """The groups of all brokers, by their ids."""
+    # Each broker knows the groups that it coordinates, and no others.
+    found: dict[str, Group] = {}
+    for broker in (await cluster.describe()).brokers:
+        response = await cluster.ask_broker(broker.node_id, m.ListGroupsRequest())
+        assert isinstance(response, m.ListGroupsResponse)
+        check(f"broker {broker.node_id}", response.error_code)
+        for row in response.groups:
+            found[row.group_id] = Group(row.group_id, row.protocol_type, row.group_state)
+    return [found[group_id] for group_id in sorted(found)]
+
+
+async def describe_group(cluster: Cluster, group_id: str) -> m.DescribeGroupsResponse.DescribedGroup:
+    """A group with its members. One that does not exist is in the state Dead, as in Kafka."""
+    request = m.DescribeGroupsRequest(groups=[group_id])
+    retry = cluster.retry()
+    while True:
+        response = await cluster.ask_coordinator(group_id, request)
+        assert isinstance(response, m.DescribeGroupsResponse)
+        (row,) = response.groups
+        if not await cluster.is_other_coordinator(group_id, row.error_code, retry):
+            break
+    if row.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+        check(f"group {group_id!r}", row.error_code)
+    return row
+
+
+async def delete_groups(cluster: Cluster, group_ids: Iterable[str]) -> None:
+    """Delete groups without members, with their committed offsets."""
+    for group_id in group_ids:
+        response = await cluster.ask_coordinator(group_id, m.DeleteGroupsRequest(groups_names=[group_id]))
+        assert isinstance(response, m.DeleteGroupsResponse)
+        for row in response.results:
+            check(f"group {row.group_id!r}", row.error_code)

@@ -1,0 +1,315 @@
+"""A cluster as a client sees it: its brokers, its topics, and who of the brokers answers what.
+
+    with Cluster(net, [("127.0.0.1", 9092)]) as cluster:
+        topics = await cluster.topics(["orders"])
+        response = await cluster.ask_leader("orders", 0, request)
+
+The metadata are asked for when they are first needed, and again after an error that says that they are outdated.
+`ask_any`, `ask_controller`, `ask_coordinator` and `ask_leader` send a request to the broker that can answer it. What
+was not answered at all is sent again, to the next broker, until the deadline; so these requests have to be ones that
+may be carried out twice. Error codes inside the responses are the caller's business.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, Self
+
+import trio
+
+from barnabas.client.connection import Login
+from barnabas.client.errors import Refused, Unreachable, check
+from barnabas.client.remote import Bounds, Handshake, RemotePeer
+from barnabas.storage.disk import InThread
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode, PeerLost, PeerTooOld
+from barnabas.wire.sentinels import NO_LEADER
+from barnabas.wire.topics import TopicPartition
+from barnabas.world.net import Net
+from barnabas.world.world import run_inline
+
+CLIENT_ID = "barnabas"
+TIMEOUT_SECONDS = 30.0
+CONNECT_SECONDS = 5.0
+RETRY_SECONDS = 0.1  # doubles up to RETRY_SECONDS_MAX
+RETRY_SECONDS_MAX = 1.0
+BOOTSTRAP_ID = -1  # the number of the first bootstrap address; the others are lower
+GROUP_KEY_TYPE = 0
+TRANSACTION_KEY_TYPE = 1
+KEY_TYPES = {GROUP_KEY_TYPE: "group", TRANSACTION_KEY_TYPE: "transactional id"}
+LISTENER = ""  # a client has one way to connect, so the listener has no name
+
+# The highest version of each API whose fields are used as they are here. Kafka 2.8 and all later ones serve one that is
+# not higher: Fetch 13 names topics by their ids, FindCoordinator 4 and OffsetFetch 8 take several keys, DeleteTopics 6
+# takes ids.
+VERSIONS_MAX: Mapping[int, int] = {1: 12, 9: 7, 10: 3, 20: 5}
+
+# Errors after which another broker may be the one to ask.
+OUTDATED = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+
+
+class Place(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+    listener: str = LISTENER
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Access(NamedTuple):
+    """How to get into the cluster: TLS and a login, both None on a PLAINTEXT listener."""
+
+    handshake: Handshake | None = None
+    login: Login | None = None
+
+
+PLAIN_ACCESS = Access()
+
+
+class Cluster:
+    """The brokers of one cluster. Several tasks may ask: requests to one broker go one after the other."""
+
+    def __init__(
+        self,
+        net: Net,
+        bootstrap: Sequence[tuple[str, int]],
+        access: Access = PLAIN_ACCESS,
+        *,
+        client_id: str = CLIENT_ID,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        in_thread: InThread = run_inline,
+    ) -> None:
+        self.timeout_seconds = timeout_seconds
+        self.client_id = client_id
+        self._net = net
+        self._access = access
+        self._in_thread = in_thread
+        bootstrap_ids = range(BOOTSTRAP_ID, BOOTSTRAP_ID - len(bootstrap), -1)
+        self._bootstrap = dict(zip(bootstrap_ids, (Place(*each) for each in bootstrap), strict=True))
+        self._places: dict[int, Place] = {}
+        self._peers: dict[int, RemotePeer] = {}
+        self._controller_id = -1
+        self._asked = -1  # how often any broker was chosen
+        self._topics: dict[str, m.MetadataResponse.MetadataResponseTopic] = {}
+        self._coordinators: dict[tuple[int, str], int] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        for peer in list(self._peers.values()):
+            peer.close()
+        self._peers.clear()
+
+    # -- what there is
+
+    async def describe(self) -> m.MetadataResponse:
+        """The brokers, the controller and all topics. Unreachable."""
+        return await self._refresh(None)
+
+    async def topics(self, names: Iterable[str]) -> dict[str, m.MetadataResponse.MetadataResponseTopic]:
+        """These topics by their names. Refused for the first that does not exist or may not be seen; Unreachable."""
+        wanted = list(names)
+        retry = self.retry()
+        while True:
+            found = {topic.name or "": topic for topic in (await self._refresh(wanted)).topics}
+            errors = {topic.error_code for topic in found.values()}
+            errors.update(row.error_code for topic in found.values() for row in topic.partitions)
+
+            # A topic that was just created has no leaders for a moment. One that does not exist will not come.
+            if ErrorCode.LEADER_NOT_AVAILABLE not in errors or not await retry.pause():
+                break
+
+        for name in wanted:
+            code = found[name].error_code if name in found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise Refused(f"topic {name!r}", code, await self._why_unknown(name))
+            if code != ErrorCode.LEADER_NOT_AVAILABLE:
+                check(f"topic {name!r}", code)
+        # A partition without a leader is no reason to fail: the caller may want its other facts.
+        return {name: found[name] for name in wanted}
+
+    async def _why_unknown(self, name: str) -> str:
+        # The import is here, because it is only needed for a mistake.
+        from difflib import get_close_matches
+
+        known = [topic.name for topic in (await self.describe()).topics if topic.name]
+        nearest = get_close_matches(name, known, n=1)
+        return f"there is no such topic; the nearest name is {nearest[0]!r}" if nearest else "there is no such topic"
+
+    async def leader_of(self, topic: str, partition: int) -> int:
+        """The broker that leads a partition, as known at present. Refused, Unreachable."""
+        # What was learned last holds until a broker says that it is outdated (`forget`).
+        known = self._topics.get(topic) or (await self.topics([topic]))[topic]
+        for row in known.partitions:
+            if row.partition_index == partition:
+                if row.leader_id == NO_LEADER:
+                    self._topics.pop(topic, None)
+                    raise Refused(f"partition {topic}-{partition}", ErrorCode.LEADER_NOT_AVAILABLE)
+                return row.leader_id
+        self._topics.pop(topic, None)
+        raise Refused(f"partition {topic}-{partition}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    async def by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+        """The partitions that each broker leads. Refused, Unreachable."""
+        led: dict[int, list[TopicPartition]] = {}
+        for key in partitions:
+            led.setdefault(await self.leader_of(*key), []).append(key)
+        return led
+
+    def forget(self, topic: str) -> None:
+        """Ask for the leaders of this topic again, before the next request."""
+        self._topics.pop(topic, None)
+
+    # -- requests
+
+    async def ask_any(self, request: m.Message, version_min: int = 0) -> m.Message:
+        """The response of any broker. Unreachable."""
+        return await self._ask(self._any_broker, request, version_min)
+
+    async def ask_broker(self, broker_id: int, request: m.Message, version_min: int = 0) -> m.Message:
+        """The response of this broker, which is asked once. Unreachable, which says why."""
+        try:
+            return await self._peer(broker_id).ask(
+                request, self.timeout_seconds * 1000, VERSIONS_MAX.get(request.API_KEY or 0), version_min
+            )
+        except PeerLost as lost:
+            who = f"broker {broker_id} at" if broker_id in self._places else "no Kafka broker at"
+            raise Unreachable(f"{who} {self._place(broker_id)}: {lost}") from lost
+
+    async def ask_controller(self, request: m.Message, version_min: int = 0) -> m.Message:
+        """The response of the controller. Unreachable."""
+        return await self._ask(self._controller, request, version_min)
+
+    async def ask_leader(self, topic: str, partition: int, request: m.Message, version_min: int = 0) -> m.Message:
+        """The response of the leader of a partition. Refused, Unreachable."""
+        return await self._ask(partial(self.leader_of, topic, partition), request, version_min)
+
+    async def ask_coordinator(
+        self, key: str, request: m.Message, key_type: int = GROUP_KEY_TYPE, version_min: int = 0
+    ) -> m.Message:
+        """The response of the coordinator of a group or a transactional id. Refused, Unreachable."""
+        return await self._ask(partial(self.coordinator_of, key, key_type), request, version_min)
+
+    async def coordinator_of(self, key: str, key_type: int = GROUP_KEY_TYPE) -> int:
+        """The broker that coordinates a group or a transactional id. Refused, Unreachable."""
+        known = self._coordinators.get((key_type, key))
+        if known is not None:
+            return known
+        retry = self.retry()
+        while True:
+            found = await self.ask_any(m.FindCoordinatorRequest(key=key, key_type=key_type))
+            assert isinstance(found, m.FindCoordinatorResponse)
+            # The topic of the groups is created when the first one is asked for, which takes a moment.
+            if found.error_code not in OUTDATED or not await retry.pause():
+                break
+        check(f"{KEY_TYPES[key_type]} {key!r}", found.error_code, found.error_message)
+        self._places[found.node_id] = Place(found.host, found.port)
+        self._coordinators[key_type, key] = found.node_id
+        return found.node_id
+
+    async def _ask(self, choose: Callable[[], Awaitable[int]], request: m.Message, version_min: int) -> m.Message:
+        """Ask the broker that `choose` names; after a failure to answer, the one that it names then."""
+        retry = self.retry()
+        while True:
+            try:
+                return await self.ask_broker(await choose(), request, version_min)
+            except Unreachable as error:
+                # Another attempt does not make the broker newer.
+                if isinstance(error.__cause__, PeerTooOld) or not await retry.pause():
+                    raise
+                # The broker may have died, and its partitions have other leaders by now.
+                self._topics.clear()
+                self._coordinators.clear()
+
+    def retry(self) -> "Retry":
+        """The pauses between attempts that begin now."""
+        return Retry(trio.current_time() + self.timeout_seconds)
+
+    async def is_other_coordinator(self, key: str, code: int, retry: "Retry", key_type: int = GROUP_KEY_TYPE) -> bool:
+        """Whether another broker coordinates this key, or will soon, and there is time to ask it."""
+        if code not in OUTDATED:
+            return False
+        self._coordinators.pop((key_type, key), None)
+        return await retry.pause()
+
+    # -- brokers
+
+    async def _refresh(self, names: Sequence[str] | None) -> m.MetadataResponse:
+        """Ask any broker for these topics, or for all, and note what it says."""
+        topics = None if names is None else [m.MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        request = m.MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        response = await self.ask_any(request)
+        assert isinstance(response, m.MetadataResponse)
+        self._places = {row.node_id: Place(row.host, row.port) for row in response.brokers}
+        self._controller_id = response.controller_id
+        self._topics |= {topic.name: topic for topic in response.topics if topic.name and not topic.error_code}
+        return response
+
+    async def _any_broker(self) -> int:
+        # One that is connected is known to live. Otherwise a different one at each attempt.
+        for broker_id, peer in self._peers.items():
+            if peer.is_connected:
+                return broker_id
+        known = [*self._places, *self._bootstrap]
+        self._asked += 1
+        return known[self._asked % len(known)]
+
+    async def _controller(self) -> int:
+        # No topic is named, so the answer is small.
+        if self._controller_id not in self._places:
+            await self._refresh([])
+        if self._controller_id not in self._places:
+            raise Unreachable("the cluster has no controller at the moment")
+        return self._controller_id
+
+    def _peer(self, broker_id: int) -> RemotePeer:
+        # A broker that has moved keeps its number: its address is looked up at each connect.
+        peer = self._peers.get(broker_id)
+        if peer is None:
+            bounds = Bounds(connect_seconds=CONNECT_SECONDS, connect_seconds_max=CONNECT_SECONDS)
+            where = partial(self._place, broker_id)
+            peer = RemotePeer(self._net, where, self.client_id, bounds=bounds, in_thread=self._in_thread)
+            peer.logins = {} if self._access.login is None else {LISTENER: self._access.login}
+            peer.handshakes = {} if self._access.handshake is None else {LISTENER: self._access.handshake}
+            self._peers[broker_id] = peer
+        return peer
+
+    def _place(self, broker_id: int) -> Place | None:
+        return self._places.get(broker_id) or self._bootstrap.get(broker_id)
+
+
+class Retry:
+    """Pauses between attempts, each twice as long as the one before, until a deadline."""
+
+    def __init__(self, deadline: float) -> None:
+        self._deadline = deadline
+        self._seconds = RETRY_SECONDS
+
+    async def pause(self) -> bool:
+        """Wait for the next attempt; False, at once, if there is no time for one."""
+        if trio.current_time() + self._seconds > self._deadline:
+            return False
+        await trio.sleep(self._seconds)
+        self._seconds = min(2 * self._seconds, RETRY_SECONDS_MAX)
+        return True

@@ -1,0 +1,34 @@
+"""What can go wrong for a client, in words for the person who uses it (pure)."""
+
+from barnabas.wire.errors import ErrorCode, error_name, error_of
+
+
+class ClientError(Exception):
+    """The cluster did not do what was asked; the text says what is wrong."""
+
+
+class Unreachable(ClientError):
+    """No broker of the cluster could be reached, or none answered in time."""
+
+
+class Refused(ClientError):
+    """A broker has answered with an error code."""
+
+    def __init__(self, what: str, code: int, message: str | None = None) -> None:
+        self.code = code
+        super().__init__(f"{what}: {error_name(code)}: {message or _message_of(code)}")
+
+    @property
+    def is_retriable(self) -> bool:
+        """Whether the same request may succeed later."""
+        return error_of(self.code).retriable
+
+
+def check(what: str, code: int, message: str | None = None) -> None:
+    """Nothing if the code is 0; Refused otherwise. `what` is the subject of the sentence: "topic 'orders'"."""
+    if code != ErrorCode.NONE:
+        raise Refused(what, code, message)
+
+
+def _message_of(code: int) -> str:
+    return error_of(code).message

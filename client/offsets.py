@@ -1,0 +1,144 @@
+"""Offsets of partitions by time, and of groups: ListOffsets, OffsetFetch, OffsetCommit, OffsetDelete.
+
+Requests are split by leader and sent one after the other. Of an answer with an outdated leader only those partitions
+are asked for again.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from barnabas.client.cluster import OUTDATED, Cluster
+from barnabas.client.errors import Refused, check
+from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TopicPartition
+
+EARLIEST = -2
+LATEST = -1
+MAX_TIMESTAMP = -3  # the record with the highest timestamp; since ListOffsets 7 (Kafka 3.0)
+MAX_TIMESTAMP_VERSION = 7
+CONSUMER = -1  # in place of a replica's id
+NO_EPOCH = -1
+NO_OFFSET = -1
+READ_COMMITTED = 1
+READ_UNCOMMITTED = 0
+NO_GENERATION = -1
+
+
+class Found(NamedTuple):
+    """An offset, and the timestamp of its record; both -1 if there is no such record."""
+
+    offset: int
+    timestamp_ms: int
+
+
+async def list_offsets(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], *, isolation_level: int = READ_UNCOMMITTED
+) -> dict[TopicPartition, Found]:
+    """The first offset whose record is at least so young; or EARLIEST, LATEST, MAX_TIMESTAMP. Refused, Unreachable."""
+    found: dict[TopicPartition, Found] = {}
+    retry = cluster.retry()
+    version_min = MAX_TIMESTAMP_VERSION if MAX_TIMESTAMP in wanted.values() else 0
+    while len(found) < len(wanted):
+        left = [key for key in wanted if key not in found]
+        outdated: Refused | None = None
+        for leader, keys in (await cluster.by_leader(left)).items():
+            request = _list_offsets_request({key: wanted[key] for key in keys}, isolation_level)
+            response = await cluster.ask_broker(leader, request, version_min)
+            assert isinstance(response, m.ListOffsetsResponse)
+            for topic in response.topics:
+                for row in topic.partitions:
+                    key = TopicPartition(topic.name, row.partition_index)
+                    if row.error_code in OUTDATED:
+                        cluster.forget(topic.name)
+                        outdated = Refused(f"partition {key}", row.error_code)
+                        continue
+                    check(f"partition {key}", row.error_code)
+                    found[key] = Found(row.offset, row.timestamp)
+        if outdated is not None and not await retry.pause():
+            raise outdated
+    return found
+
+
+def _list_offsets_request(wanted: Mapping[TopicPartition, int], isolation_level: int) -> m.ListOffsetsRequest:
+    topics: dict[str, list[m.ListOffsetsRequest.ListOffsetsPartition]] = {}
+    for (topic, partition), timestamp in wanted.items():
+        row = m.ListOffsetsRequest.ListOffsetsPartition(
+            partition_index=partition, current_leader_epoch=NO_EPOCH, timestamp=timestamp
+        )
+        topics.setdefault(topic, []).append(row)
+    rows = [m.ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=rows) for name, rows in topics.items()]
+    return m.ListOffsetsRequest(replica_id=CONSUMER, isolation_level=isolation_level, topics=rows)
+
+
+async def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, int]:
+    """All committed offsets of a group. Refused, Unreachable."""
+    request = m.OffsetFetchRequest(group_id=group, topics=None)
+    retry = cluster.retry()
+    while True:
+        response = await cluster.ask_coordinator(group, request)
+        assert isinstance(response, m.OffsetFetchResponse)
+        if not await cluster.is_other_coordinator(group, response.error_code, retry):
+            break
+    check(f"group {group!r}", response.error_code)
+    return {
+        TopicPartition(topic.name, row.partition_index): row.committed_offset
+        for topic in response.topics
+        for row in topic.partitions
+        if row.committed_offset != NO_OFFSET
+    }
+
+
+async def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Set committed offsets of a group without members. Refused for the first that is not taken; Unreachable."""
+    topics: dict[str, list[m.OffsetCommitRequest.OffsetCommitRequestPartition]] = {}
+    for (topic, partition), offset in offsets.items():
+        row = m.OffsetCommitRequest.OffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_leader_epoch=NO_EPOCH, committed_metadata=""
+        )
+        topics.setdefault(topic, []).append(row)
+    rows = [m.OffsetCommitRequest.OffsetCommitRequestTopic(name=name, partitions=rows) for name, rows in topics.items()]
+    request = m.OffsetCommitRequest(
+        group_id=group, generation_id_or_member_epoch=NO_GENERATION, member_id="", retention_time_ms=-1, topics=rows
+    )
+    retry = cluster.retry()
+    while True:
+        response = await cluster.ask_coordinator(group, request)
+        assert isinstance(response, m.OffsetCommitResponse)
+        errors = [
+            (TopicPartition(topic.name, row.partition_index), row.error_code)
+            for topic in response.topics
+            for row in topic.partitions
+        ]
+        moved = next((code for _, code in errors if code in OUTDATED), ErrorCode.NONE)
+        if not await cluster.is_other_coordinator(group, moved, retry):
+            break
+    for key, code in errors:
+        check(f"group {group!r}, partition {key}", code)
+
+
+async def delete_offsets(cluster: Cluster, group: str, partitions: Iterable[TopicPartition]) -> None:
+    """Forget committed offsets of a group that does not subscribe to their topics. Refused, Unreachable."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    rows = [
+        m.OffsetDeleteRequest.OffsetDeleteRequestTopic(
+            name=name,
+            partitions=[m.OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=each) for each in indexes],
+        )
+        for name, indexes in topics.items()
+    ]
+    response = await cluster.ask_coordinator(group, m.OffsetDeleteRequest(group_id=group, topics=rows))
+    assert isinstance(response, m.OffsetDeleteResponse)
+    check(f"group {group!r}", response.error_code)
+    for answered in response.topics:
+        for row in answered.partitions:
+            check(f"group {group!r}, partition {answered.name}-{row.partition_index}", row.error_code)
+
+
+def partitions_of(topic: m.MetadataResponse.MetadataResponseTopic) -> Sequence[TopicPartition]:
+    """The partitions of a topic, in order."""
+    return [
+        TopicPartition(topic.name or "", index) for index in sorted(row.partition_index for row in topic.partitions)
+    ]

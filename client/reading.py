@@ -1,0 +1,145 @@
+"""Reading records without a group: partitions, each from an offset on.
+
+A round is one Fetch to each leader of the partitions, so memory is bounded by one response. The records of a partition
+come in the order of their offsets; what an aborted transaction wrote is left out with `committed`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from barnabas.client.cluster import OUTDATED, Cluster
+from barnabas.client.errors import Refused, check
+from barnabas.wire import messages as m
+from barnabas.wire.record_batch import read_batch_header, walk_entries
+from barnabas.wire.record_reader import ABORT, Record, read_all_records, read_control_record
+from barnabas.wire.topics import TopicPartition
+
+FETCH_BYTES = 16 << 20
+PARTITION_BYTES = 4 << 20
+WAIT_MS = 500
+CONSUMER = -1
+NO_EPOCH = -1
+NO_SESSION = -1
+BATCH_MAGIC = 2  # older formats have messages without a header in common
+
+
+class Taken(NamedTuple):
+    """Records of one partition. `next_offset` is where the next ones begin, also if there are none."""
+
+    partition: TopicPartition
+    records: list[Record]
+    next_offset: int
+    high_watermark: int
+
+
+class Reader:
+    """Reads partitions round by round. `positions` is where each goes on; one that is removed is read no more."""
+
+    def __init__(
+        self, cluster: Cluster, positions: Mapping[TopicPartition, int], *, committed: bool = False, rack: str = ""
+    ) -> None:
+        self.positions = dict(positions)
+        self._cluster = cluster
+        self._committed = committed
+        self._rack = rack
+
+    async def round(self) -> list[Taken]:
+        """Ask each leader once, which answers when it has records, or after WAIT_MS. Refused, Unreachable."""
+        retry = self._cluster.retry()
+        while True:
+            taken, outdated = await self._round()
+            if taken or outdated is None:
+                return taken
+            if not await retry.pause():
+                raise outdated
+
+    async def _round(self) -> tuple[list[Taken], Refused | None]:
+        """What was read, and the last of the errors that say that a leader is another one now."""
+        found: list[Taken] = []
+        outdated: Refused | None = None
+        for leader, keys in (await self._cluster.by_leader(self.positions)).items():
+            positions = {key: self.positions[key] for key in keys}
+            request = _fetch_request(positions, committed=self._committed, rack=self._rack)
+            response = await self._cluster.ask_broker(leader, request)
+            assert isinstance(response, m.FetchResponse)
+            check(f"broker {leader}", response.error_code)
+            for topic in response.responses:
+                for row in topic.partitions:
+                    key = TopicPartition(topic.topic, row.partition_index)
+                    if row.error_code in OUTDATED:
+                        self._cluster.forget(topic.topic)
+                        outdated = Refused(f"partition {key}", row.error_code)
+                        continue
+                    check(f"partition {key}, offset {positions[key]}", row.error_code)
+                    taken = _taken(key, row, positions[key], committed=self._committed)
+                    self.positions[key] = taken.next_offset
+                    if taken.next_offset > positions[key]:
+                        found.append(taken)
+        return found, outdated
+
+
+def _fetch_request(positions: Mapping[TopicPartition, int], *, committed: bool, rack: str) -> m.FetchRequest:
+    topics: dict[str, list[m.FetchRequest.FetchPartition]] = {}
+    for (topic, partition), offset in positions.items():
+        row = m.FetchRequest.FetchPartition(
+            partition=partition,
+            current_leader_epoch=NO_EPOCH,
+            fetch_offset=offset,
+            last_fetched_epoch=NO_EPOCH,
+            log_start_offset=-1,
+            partition_max_bytes=PARTITION_BYTES,
+        )
+        topics.setdefault(topic, []).append(row)
+    return m.FetchRequest(
+        replica_id=CONSUMER,
+        max_wait_ms=WAIT_MS,
+        min_bytes=1,
+        max_bytes=FETCH_BYTES,
+        isolation_level=1 if committed else 0,
+        session_id=0,
+        session_epoch=NO_SESSION,
+        topics=[m.FetchRequest.FetchTopic(topic=name, partitions=rows) for name, rows in topics.items()],
+        rack_id=rack,
+    )
+
+
+def _taken(key: TopicPartition, row: m.FetchResponse.PartitionData, offset: int, *, committed: bool) -> Taken:
+    """The records of a response from `offset` on, without markers and, with `committed`, without aborted ones."""
+    data = row.records
+    assert data is None or isinstance(data, bytes | bytearray | memoryview)
+    records = []
+    # A broker sends whole batches: the first one may begin before the offset that was asked for.
+    for record, is_shown in _walked(row, data or b"", committed=committed):
+        if is_shown and record.offset >= offset:
+            records.append(record)
+
+    # Compaction may have removed the last records of a batch, or all of them.
+    after = offset
+    for position, entry in walk_entries(data or b""):
+        last = read_batch_header(data or b"", position).last_offset if entry.magic == BATCH_MAGIC else entry.offset
+        after = max(after, last + 1)
+    return Taken(key, records, after, row.high_watermark)
+
+
+def _walked(
+    row: m.FetchResponse.PartitionData, data: bytes | bytearray | memoryview, *, committed: bool
+) -> Iterator[tuple[Record, bool]]:
+    """Every record, and whether a reader sees it."""
+    aborted = (
+        sorted((each.first_offset, each.producer_id) for each in row.aborted_transactions or ()) if committed else []
+    )
+    open_aborted: set[int] = set()
+    for header, record in read_all_records(data):
+        # Formats 0 and 1 know no transactions.
+        if header is None:
+            yield record, True
+            continue
+        # A transaction of the list is aborted from its first offset to the marker.
+        while aborted and aborted[0][0] <= record.offset:
+            open_aborted.add(aborted.pop(0)[1])
+        if header.is_control:
+            if read_control_record(record).type == ABORT:
+                open_aborted.discard(header.producer_id)
+            yield record, False
+        else:
+            yield record, not (header.is_transactional and header.producer_id in open_aborted)

@@ -1,0 +1,166 @@
+"""Writing records to one topic: batches for each partition, idempotent unless it is switched off.
+
+`add` keeps a record until a batch is full; `flush` sends what is there and waits until it is acknowledged. A batch is
+sent again after an error that says so, with the numbers that it had, so that the leader writes it once (KIP-98).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from barnabas.client.cluster import OUTDATED, Cluster
+from barnabas.client.errors import ClientError, Refused, Unreachable, check
+from barnabas.client.partitioner import partition_of
+from barnabas.wire import messages as m
+from barnabas.wire.compression import Codec
+from barnabas.wire.errors import ErrorCode, error_of
+from barnabas.wire.record_reader import Record
+from barnabas.wire.records import build_batch
+from barnabas.wire.topics import TopicPartition
+
+BATCH_BYTES = 256 << 10  # of the records of one partition, before compression
+BATCH_RECORDS_MAX = 10_000
+RECORD_OVERHEAD_BYTES = 24
+ALL = -1  # of acks
+NO_PRODUCER = -1
+SEQUENCES = 1 << 31
+
+# The batch is in the log: an earlier attempt was carried out, and its answer was lost.
+WRITTEN = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
+
+
+@dataclass(slots=True)
+class _Pending:
+    """The records of one partition that are not sent yet, and the number of the next one."""
+
+    records: list[Record] = field(default_factory=list)
+    size_bytes: int = 0
+    sequence: int = 0
+
+
+class Writer:
+    """Writes to one topic. Not for concurrent use. `written` counts acknowledged records; `acks` is ALL or 1."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        partition_count: int,
+        *,
+        acks: int = ALL,
+        codec: Codec = Codec.NONE,
+        idempotent: bool = True,
+    ) -> None:
+        self.written = 0
+        self._cluster = cluster
+        self._topic = topic
+        self._count = partition_count
+        self._acks = acks
+        self._codec = codec
+        self._is_idempotent = idempotent and acks == ALL
+        self._producer = (NO_PRODUCER, NO_PRODUCER)  # id and epoch
+        self._pending: dict[int, _Pending] = {}
+        self._round = 0  # where records without a key go until the next flush
+
+    async def add(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        timestamp_ms: int,
+        partition: int | None = None,
+    ) -> None:
+        """Take one record; sends all batches when one is full. Refused, Unreachable."""
+        if partition is None:
+            partition = self._round % self._count if key is None else partition_of(key, self._count)
+        pending = self._pending.setdefault(partition, _Pending())
+        pending.records.append(Record(0, timestamp_ms, key, value, list(headers)))
+        pending.size_bytes += len(key or b"") + len(value or b"") + RECORD_OVERHEAD_BYTES
+        for name, content in headers:
+            pending.size_bytes += len(name) + len(content or b"") + RECORD_OVERHEAD_BYTES
+        # All partitions are sent then, so that a record of a quiet one does not wait for the end.
+        if pending.size_bytes >= BATCH_BYTES or len(pending.records) >= BATCH_RECORDS_MAX:
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Send what was taken, and return when all of it is acknowledged. Refused, Unreachable."""
+        waiting = {partition: pending for partition, pending in self._pending.items() if pending.records}
+        if not waiting:
+            return
+        if self._is_idempotent and self._producer[0] == NO_PRODUCER:
+            self._producer = await self._init_producer_id()
+        # Each batch is made once: a repetition has the same bytes, and so the same sequence numbers.
+        batches = {partition: self._batch(pending) for partition, pending in waiting.items()}
+
+        retry = self._cluster.retry()
+        while batches:
+            failed = await self._send(batches)
+            if failed is not None and not await retry.pause():
+                raise failed
+
+        for pending in waiting.values():
+            self.written += len(pending.records)
+            pending.sequence = (pending.sequence + len(pending.records)) % SEQUENCES
+            pending.records = []
+            pending.size_bytes = 0
+        # Records without a key go to the next partition from now on: whole batches, as the Java client spreads them.
+        self._round += 1
+
+    async def _send(self, batches: dict[int, bytes]) -> ClientError | None:
+        """Send the batches, and remove those that are written. An error after which the others may be sent again."""
+        failed: ClientError | None = None
+        keys = [TopicPartition(self._topic, partition) for partition in batches]
+        for leader, led in (await self._cluster.by_leader(keys)).items():
+            rows = [
+                m.ProduceRequest.PartitionProduceData(index=key.partition, records=memoryview(batches[key.partition]))
+                for key in led
+            ]
+            request = m.ProduceRequest(
+                acks=self._acks,
+                timeout_ms=round(self._cluster.timeout_seconds * 1000),
+                topic_data=[m.ProduceRequest.TopicProduceData(name=self._topic, partition_data=rows)],
+            )
+            # The batch may be written. An idempotent one is not written twice; a plain one may be.
+            try:
+                response = await self._cluster.ask_broker(leader, request)
+            except Unreachable as error:
+                self._cluster.forget(self._topic)
+                failed = error
+                continue
+            assert isinstance(response, m.ProduceResponse)
+            for topic in response.responses:
+                for row in topic.partition_responses:
+                    if row.error_code in WRITTEN:
+                        del batches[row.index]
+                        continue
+                    failure = Refused(f"partition {self._topic}-{row.index}", row.error_code, row.error_message)
+                    if not error_of(row.error_code).retriable:
+                        raise failure
+                    if row.error_code in OUTDATED:
+                        self._cluster.forget(self._topic)
+                    failed = failure
+        return failed
+
+    def _batch(self, pending: _Pending) -> bytes:
+        producer_id, epoch = self._producer
+        batch = build_batch(
+            pending.records,
+            timestamp_ms=pending.records[0].timestamp,
+            codec=self._codec,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=pending.sequence if producer_id != NO_PRODUCER else -1,
+        )
+        return bytes(batch.data)
+
+    async def _init_producer_id(self) -> tuple[int, int]:
+        retry = self._cluster.retry()
+        request = m.InitProducerIdRequest(
+            transactional_id=None, transaction_timeout_ms=0, producer_id=NO_PRODUCER, producer_epoch=NO_PRODUCER
+        )
+        while True:
+            response = await self._cluster.ask_any(request)
+            assert isinstance(response, m.InitProducerIdResponse)
+            if not error_of(response.error_code).retriable or not await retry.pause():
+                break
+        check("a producer id", response.error_code)
+        return response.producer_id, response.producer_epoch

@@ -1,0 +1,181 @@
+"""The commands for a cluster, from outside: what they print, their status, what they leave in the cluster."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from barnabas.testing import LocalBroker
+
+
+class Commands:
+    """Runs commands against one broker."""
+
+    def __init__(self, broker, folder):
+        self.broker = broker
+        self._folder = folder
+
+    def __call__(self, *arguments, given=b"", status=0):
+        ended = subprocess.run(
+            [sys.executable, "-m", "barnabas", *arguments],
+            input=given,
+            capture_output=True,
+            timeout=60,
+            check=False,
+            cwd=self._folder,
+            env={**os.environ, "BARNABAS_BOOTSTRAP": self.broker.bootstrap_servers},
+        )
+        assert ended.returncode == status, ended.stderr.decode()
+        assert b"Traceback" not in ended.stderr
+        return ended
+
+    def lines(self, *arguments, **options):
+        return self(*arguments, **options).stdout.decode().splitlines()
+
+    def rows(self, *arguments, **options):
+        return [json.loads(line) for line in self.lines(*arguments, "--json", **options)]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    with LocalBroker() as broker:
+        yield Commands(broker, tmp_path_factory.mktemp("commands"))
+
+
+def test_topics_are_created_listed_shown_changed_and_deleted(run):
+    assert run.lines("topics", "create", "a", "b", "--partitions", "2", "--set", "retention.ms=5000") == [
+        "a: created",
+        "b: created",
+    ]
+    assert [(row["topic"], row["partitions"]) for row in run.rows("topics", "ls")] == [("a", 2), ("b", 2)]
+    assert run.lines("topics", "ls")[0].split() == ["TOPIC", "PARTITIONS", "REPLICAS", "OUT_OF_SYNC", "LEADERLESS"]
+    run("topics", "set", "a", "retention.ms=", "max.message.bytes=2000")
+    run("topics", "grow", "a", "--partitions", "3")
+    (shown,) = run.rows("topics", "show", "a")
+    assert shown["properties"] == {"max.message.bytes": "2000"}
+    assert [row["end"] for row in shown["partitions"]] == [0, 0, 0]
+    assert run.lines("topics", "delete", "a", "--dry-run") == ["a: would be deleted"]
+    assert run.lines("topics", "delete", "a", "b", "--yes") == ["a: deleted", "b: deleted"]
+
+
+def test_one_of_several_that_fails_is_status_1_and_the_others_are_done(run):
+    run("topics", "create", "there")
+    ended = run("topics", "create", "there", "new", status=1)
+    assert ended.stdout == b"new: created\n"
+    assert ended.stderr.startswith(b"barnabas: topic 'there': TOPIC_ALREADY_EXISTS: ")
+    assert run.lines("topics", "create", "there", "--if-missing") == ["there: exists already"]
+
+
+def test_nothing_is_deleted_without_yes_where_no_person_can_be_asked(run):
+    run("topics", "create", "kept")
+    ended = run("topics", "delete", "kept", status=2)
+    assert ended.stderr == b"barnabas: this would delete kept with all records: say --yes, or --dry-run to see more\n"
+    assert run.rows("topics", "show", "kept")
+
+
+def test_lines_are_records_and_records_are_lines(run):
+    run("topics", "create", "lines", "--partitions", "1")
+    assert run("produce", "lines", given=b"one\ntwo\n\xff\n").stderr == b"3 records written to lines\n"
+    assert run("consume", "lines").stdout == b"one\ntwo\n\xff\n"
+    assert run.lines("consume", "lines", "--from", "-2", "-n", "1") == ["two"]
+    assert run.lines("consume", "lines", "--from", "1", "--until", "2", "-o", r"%o:%v\n") == ["1:two"]
+    run("produce", "lines", "-k", "k", "--tombstone", "-H", "why=gone")
+    (row,) = run.rows("consume", "lines", "--where", "header.why=gone")
+    assert (row["key"], row["value"], row["headers"]) == ("k", None, [["why", "gone"]])
+
+
+def test_records_of_random_bytes_go_from_topic_to_topic_unchanged(run):
+    run("topics", "create", "from", "to", "--partitions", "1")
+    content = os.urandom(60_000)
+    run("produce", "from", "--codec", "lz4", given=content)
+    printed = run("consume", "from", "--json").stdout
+    run("produce", "to", "--json", given=printed)
+    assert run("consume", "to", "--json").stdout == printed.replace(b'"topic":"from"', b'"topic":"to"')
+
+
+def test_a_line_that_is_no_record_is_named_and_the_status_is_1(run):
+    run("topics", "create", "strict", "--partitions", "1")
+    ended = run("produce", "strict", "--json", given=b'{"value": "a"}\n{"value": }\n', status=1)
+    assert ended.stderr == b"barnabas: line 2: no JSON: column 11: Expecting value\n"
+    ended = run("produce", "strict", "-K", ":", given=b"no separator\n", status=1)
+    assert ended.stderr == b"barnabas: line 1 has no key separator ':'\n"
+
+
+def test_keys_go_where_other_clients_put_them(run):
+    run("topics", "create", "keyed", "--partitions", "3")
+    run("produce", "keyed", "-K", "=", given=b"".join(b"%d=v\n" % number for number in range(30)))
+    placed = {row["key"]: row["partition"] for row in run.rows("consume", "keyed")}
+    assert len(placed) == 30
+    assert set(placed.values()) == {0, 1, 2}
+
+
+def test_a_group_is_reset_shown_and_deleted(run):
+    run("topics", "create", "read", "--partitions", "1")
+    run("produce", "read", given=b"x\n" * 10)
+    planned = run.rows("groups", "reset", "readers", "--topic", "read", "--to", "-3", "--dry-run")
+    assert planned == [{"topic": "read", "partition": 0, "committed": None, "new": 7}]
+    run("groups", "show", "readers", status=1)
+    run("groups", "reset", "readers", "--topic", "read", "--to", "-3", "--yes")
+    (row,) = run.rows("groups", "show", "readers")
+    assert (row["state"], row["committed"], row["end"], row["lag"]) == ("Empty", 7, 10, 3)
+    assert run.rows("groups", "show", "readers", "--lag", ">3") == []
+    assert run.rows("groups", "show", "readers", "--by", "topic")[0]["lag"] == 3
+    assert "readers" in [row["group"] for row in run.rows("groups", "ls")]
+    assert run.lines("groups", "delete", "readers", "--yes") == ["readers: deleted"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("consume", "lin3s"), "the nearest name is 'lines'"),
+        (("consume", "lines", "-p", "7"), "no partition 7"),
+        (("consume", "lines", "--from", "yesterday"), "'yesterday' is no place in a topic"),
+        (("topics", "ls", "-b", "127.0.0.1:1", "--timeout", "0.5"), "no Kafka broker at 127.0.0.1:1"),
+        (("topics", "ls", "-b", "a:b"), "'a:b' is no host:port"),
+    ],
+)
+def test_a_mistake_is_one_line_that_says_what_is_wrong(run, arguments, said):
+    run("topics", "create", "lines", "--if-missing")
+    ended = run(*arguments, status=1)
+    assert ended.stdout == b""
+    (line,) = ended.stderr.decode().splitlines()
+    assert line.startswith("barnabas: ")
+    assert said in line
+
+
+def test_a_reader_of_the_pipe_that_leaves_ends_the_command_quietly(run):
+    run("topics", "create", "long", "--partitions", "1")
+    run("produce", "long", given=b"y\n" * 200_000)
+    command = [sys.executable, "-m", "barnabas", "consume", "long", "-b", run.broker.bootstrap_servers]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"y\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == -signal.SIGPIPE
+
+
+def test_ctrl_c_ends_a_command_quietly(run):
+    command = [sys.executable, "-m", "barnabas", "consume", "lines", "-f", "-b", run.broker.bootstrap_servers]
+    run("topics", "create", "lines", "--if-missing")
+    run("produce", "lines", given=b"seen\n")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == b""
+    assert process.returncode == 130
+
+
+@pytest.mark.parametrize(("security", "mechanism"), [("SASL_SSL", "SCRAM-SHA-256"), ("SASL_PLAINTEXT", "PLAIN")])
+def test_a_secured_cluster_is_reached_with_the_properties_of_kafkas_tools(tmp_path, security, mechanism):
+    with LocalBroker(security=security, mechanism=mechanism, topics=["secret"]) as broker:
+        properties = tmp_path / "client.properties"
+        config = broker.client_config("java")
+        properties.write_text("".join(f"{name}={value}\n" for name, value in config.items()), encoding="latin-1")
+        run = Commands(broker, tmp_path)
+        run("produce", "secret", "--command-config", str(properties), given=b"letter\n")
+        assert run("consume", "secret", "--command-config", str(properties)).stdout == b"letter\n"
+        ended = run("topics", "ls", "--timeout", "1", status=1)
+        assert b"no Kafka broker at" in ended.stderr

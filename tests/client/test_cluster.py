@@ -1,0 +1,222 @@
+"""The client of the commands, against whole brokers: topics, records, offsets, groups, moved leaders."""
+
+import pytest
+import trio
+
+from barnabas.client import admin
+from barnabas.client.cluster import Cluster
+from barnabas.client.errors import Refused, Unreachable
+from barnabas.client.offsets import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    commit_offsets,
+    committed_offsets,
+    delete_offsets,
+    list_offsets,
+)
+from barnabas.client.partitioner import murmur2, partition_of
+from barnabas.client.reading import Reader
+from barnabas.client.settings import SettingsError, bootstrap_of, security_of
+from barnabas.client.writing import Writer
+from barnabas.testing import LocalBroker, LocalCluster
+from barnabas.wire.compression import Codec
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TopicPartition
+from barnabas.world.net import OsNet
+
+ORDERS = [TopicPartition("orders", index) for index in range(3)]
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with LocalBroker(topics={"orders": 3, "empty": 1}) as broker:
+        yield broker
+
+
+def cluster_of(bootstrap_servers, seconds=10.0):
+    return Cluster(OsNet(), bootstrap_of(bootstrap_servers), timeout_seconds=seconds)
+
+
+async def everything(cluster, positions, **options):
+    """All records from here to the present end: partition -> values."""
+    ends = await list_offsets(cluster, dict.fromkeys(positions, LATEST))
+    reader = Reader(cluster, {key: offset for key, offset in positions.items() if offset < ends[key].offset}, **options)
+    found = {}
+    while reader.positions:
+        for taken in await reader.round():
+            found.setdefault(taken.partition, []).extend(taken.records)
+            if taken.next_offset >= ends[taken.partition].offset:
+                del reader.positions[taken.partition]
+    return found
+
+
+@pytest.mark.parametrize("codec", Codec)
+async def test_what_is_written_is_read_with_keys_headers_and_nulls(broker, codec):
+    rows = [
+        (b"k1", b"v1", [("h", b"1"), ("h", None)]),
+        (None, b"\xff\x00", []),
+        (b"k1", None, []),
+        (b"", b"", [("", b"")]),
+    ]
+    name = f"written-{codec.name.lower()}"
+    with cluster_of(broker.bootstrap_servers) as cluster:
+        await admin.create_topic(cluster, name, partitions=2)
+        writer = Writer(cluster, name, 2, codec=codec)
+        for number, row in enumerate(rows):
+            await writer.add(*row, timestamp_ms=1_000 + number, partition=1)
+        await writer.flush()
+        found = await everything(cluster, {TopicPartition(name, 0): 0, TopicPartition(name, 1): 0})
+    assert writer.written == 4
+    assert list(found) == [TopicPartition(name, 1)]
+    assert [(each.key, each.value, each.headers) for each in found[TopicPartition(name, 1)]] == rows
+    assert [(each.offset, each.timestamp) for each in found[TopicPartition(name, 1)]] == [
+        (n, 1000 + n) for n in range(4)
+    ]
+
+
+async def test_offsets_are_found_by_time_and_at_both_ends(broker):
+    key = TopicPartition("timed", 0)
+    with cluster_of(broker.bootstrap_servers) as cluster:
+        await admin.create_topic(cluster, "timed", partitions=1)
+        writer = Writer(cluster, "timed", 1)
+        for timestamp_ms in (10, 30, 20):
+            await writer.add(None, b"v", [], timestamp_ms)
+        await writer.flush()
+        wanted = {EARLIEST: 0, LATEST: 3, 11: 1, 30: 1, 31: -1, MAX_TIMESTAMP: 1}
+        found = {timestamp: (await list_offsets(cluster, {key: timestamp}))[key].offset for timestamp in wanted}
+    assert found == wanted
+
+
+async def test_a_lost_acknowledgement_is_asked_for_again_and_written_once(broker):
+    key = TopicPartition("once", 0)
+    with cluster_of(broker.bootstrap_servers) as cluster:
+        await admin.create_topic(cluster, "once", partitions=1)
+        writer = Writer(cluster, "once", 1)
+        lost = broker.faults.drop("Produce", "after", topic="once", times=2)
+        await writer.add(None, b"42 gulden", [], 1)
+        await writer.flush()
+        await writer.add(None, b"43 gulden", [], 1)
+        await writer.flush()
+        found = await everything(cluster, {key: 0})
+    assert lost.fired == 2
+    assert [each.value for each in found[key]] == [b"42 gulden", b"43 gulden"]
+
+
+async def test_records_that_a_broker_does_not_take_are_an_error_that_names_them(broker):
+    with cluster_of(broker.bootstrap_servers) as cluster:
+        await admin.create_topic(cluster, "small", partitions=1, configs={"max.message.bytes": "1000"})
+        writer = Writer(cluster, "small", 1)
+        await writer.add(None, bytes(2000), [], 1)
+        with pytest.raises(Refused, match="partition small-0: MESSAGE_TOO_LARGE"):
+            await writer.flush()
+
+
+async def test_an_unknown_topic_is_an_error_with_the_nearest_name(broker):
+    with cluster_of(broker.bootstrap_servers) as cluster:
+        with pytest.raises(Refused, match=r"topic .order.: .*the nearest name is 'orders'") as caught:
+            await cluster.topics(["order"])
+        assert caught.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        with pytest.raises(Refused, match=r"no such topic$"):
+            await cluster.topics(["zzzzzz"])
+
+
+async def test_offsets_of_a_group_are_set_read_and_deleted(broker):
+    with cluster_of(broker.bootstrap_servers) as cluster:
+        assert await committed_offsets(cluster, "readers") == {}
+        await commit_offsets(cluster, "readers", {ORDERS[0]: 0, ORDERS[1]: 7})
+        assert await committed_offsets(cluster, "readers") == {ORDERS[0]: 0, ORDERS[1]: 7}
+        assert (await admin.describe_group(cluster, "readers")).group_state == "Empty"
+        assert "readers" in [group.group_id for group in await admin.list_groups(cluster)]
+        await delete_offsets(cluster, "readers", [ORDERS[1]])
+        assert await committed_offsets(cluster, "readers") == {ORDERS[0]: 0}
+        await admin.delete_groups(cluster, ["readers"])
+        assert (await admin.describe_group(cluster, "readers")).group_state == "Dead"
+
+
+async def test_topics_are_changed_grown_and_deleted(broker):
+    with cluster_of(broker.bootstrap_servers) as cluster:
+        await admin.create_topic(cluster, "changing", partitions=1, validate_only=True)
+        with pytest.raises(Refused):
+            await cluster.topics(["changing"])
+        await admin.create_topic(cluster, "changing", partitions=1)
+        await admin.set_topic_configs(cluster, "changing", {"retention.ms": "1000"})
+        configs = {row.name: row.value for row in (await admin.topic_configs(cluster, ["changing"]))["changing"]}
+        assert configs["retention.ms"] == "1000"
+        await admin.grow_topic(cluster, "changing", 3)
+        assert len((await cluster.topics(["changing"]))["changing"].partitions) == 3
+        with pytest.raises(Refused, match="INVALID_PARTITIONS"):
+            await admin.grow_topic(cluster, "changing", 2)
+        await admin.delete_topic(cluster, "changing")
+        with pytest.raises(Refused):
+            await cluster.topics(["changing"])
+
+
+async def test_a_moved_leader_is_found_by_writers_and_readers():
+    key = TopicPartition("moving", 0)
+    with (
+        LocalCluster(3, topics={"moving": (1, 3)}) as brokers,
+        cluster_of(brokers.bootstrap_servers, seconds=20) as cluster,
+    ):
+        writer = Writer(cluster, "moving", 1)
+        reader = Reader(cluster, {key: 0})
+        found = []
+        for number, leader in enumerate((2, 3, 1)):
+            await trio.to_thread.run_sync(lambda to=leader: brokers.move_leader("moving", 0, to=to))
+            await writer.add(None, b"%d" % number, [], 1)
+            await writer.flush()
+            while len(found) <= number:
+                found += [record.value for taken in await reader.round() for record in taken.records]
+    assert found == [b"0", b"1", b"2"]
+
+
+async def test_a_cluster_that_is_not_there_is_said_within_the_time(autojump_clock):
+    with cluster_of("127.0.0.1:1", seconds=2) as cluster:
+        with pytest.raises(Unreachable, match=r"no Kafka broker at 127\.0\.0\.1:1: "):
+            await cluster.describe()
+        assert trio.current_time() <= 4
+
+
+async def test_another_bootstrap_address_is_tried(broker):
+    with cluster_of(f"127.0.0.1:1,{broker.bootstrap_servers}") as cluster:
+        assert len((await cluster.describe()).brokers) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("localhost", [("localhost", 9092)]),
+        ("a:1, b:2", [("a", 1), ("b", 2)]),
+        ("[::1]:9092", [("::1", 9092)]),
+        ("PLAINTEXT://a:1", [("a", 1)]),
+    ],
+)
+def test_bootstrap_servers_are_read_as_kafkas_tools_read_them(text, found):
+    assert bootstrap_of(text) == found
+
+
+@pytest.mark.parametrize("text", ["", " , ", "a:b", "a:70000", "::1:9092", "a b:1"])
+def test_bootstrap_servers_that_are_none_are_said(text):
+    with pytest.raises(SettingsError, match="bootstrap servers"):
+        bootstrap_of(text)
+
+
+def test_an_unknown_protocol_is_said():
+    with pytest.raises(SettingsError, match=r"security\.protocol is 'TLS'"):
+        security_of({"security.protocol": "tls"})
+
+
+@pytest.mark.parametrize(
+    ("key", "hashed"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_keys_are_hashed_as_by_the_java_client(key, hashed):
+    assert murmur2(key) == hashed % (1 << 32)
+    assert partition_of(key, 7) == (hashed & 0x7FFFFFFF) % 7
