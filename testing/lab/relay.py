@@ -220,7 +220,8 @@ class _Exchange:
     async def _intercepted(self, entry: Entry) -> m.Message | None:
         faults, call, request = self._engine.faults, self._call, self._request
         # As in a broker: while a fault names fetched topics, a Fetch names all that it asks for.
-        if isinstance(request, m.FetchRequest) and faults.names_fetched_rows and not is_of_broker(FETCH, request):
+        of_broker = is_of_broker(FETCH, request)
+        if isinstance(request, m.FetchRequest) and faults.names_fetched_rows(of_broker=of_broker):
             changed = sessionless(request, call.version)
             if isinstance(changed, m.FetchResponse):
                 return changed
