@@ -205,3 +205,21 @@ def test_each_client_reaches_a_secured_broker_with_the_settings_that_it_is_given
         broker.restart()
         broker.wait_for_records("aiokafka", 1)
         assert exchange_with_confluent_kafka(broker.client_config("confluent-kafka"), "aiokafka") == b"secret"
+
+
+def test_each_client_shows_the_certificate_that_it_is_given():
+    principal = {
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "super.users": "User:ANONYMOUS;User:CN=billing",  # the first one: for the requests of this package
+    }
+    with LocalBroker(topics=[*EXCHANGES], security="SSL", client_certificate="billing", config=principal) as broker:
+        for client, exchange in EXCHANGES.items():
+            assert exchange(broker.client_config(client), client) == b"secret"
+
+
+def test_each_client_reaches_a_secured_cluster():
+    topics = dict.fromkeys(EXCHANGES, (1, 3))
+    with LocalCluster(3, topics=topics, security="SASL_SSL", mechanism="SCRAM-SHA-256") as cluster:
+        for number, (client, exchange) in enumerate(EXCHANGES.items(), 1):
+            cluster.move_leader(client, 0, to=number)
+            assert exchange(cluster.client_config(client), client) == b"secret"

@@ -17,7 +17,7 @@ from barnabas.testing.arguments import DEFAULTS, HOST, check_count, is_number, p
 from barnabas.testing.asking import create_topic
 from barnabas.testing.errors import LocalBrokerError, TopicRefused
 from barnabas.testing.running.hosts import ChildHost, Host, ThreadHost
-from barnabas.testing.running.local_kafka import LocalKafka
+from barnabas.testing.running.local_kafka import LocalKafka, secured_listeners
 from barnabas.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from barnabas.testing.running.clock import BrokerClock
     from barnabas.testing.running.disk import LiveDisk
     from barnabas.testing.running.machine import Snapshot
-    from barnabas.testing.running.secured import Secured
 
 PORT_MAX = 65_535
 OURS = {"listeners", "advertised.listeners", "log.dir", "log.dirs", "zookeeper.connect"}
@@ -44,6 +43,8 @@ class LocalBroker(LocalKafka):
     `port`       where it listens; 0: the system picks a free port
     `security`   PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL, with an authority and a user of its own: `client_config`
     `mechanism`  of SASL: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512
+    `client_certificate`    with SSL: clients need a certificate, and have this common name; the principal of "billing"
+                 is User:CN=billing
     `process`    run it as a child process: it has its own interpreter, and can be killed by a real signal
 
     Everything is as in `barnabas serve` but for these defaults, which suit tests:
@@ -66,6 +67,7 @@ class LocalBroker(LocalKafka):
         port: int = 0,
         security: str = "PLAINTEXT",
         mechanism: str = "PLAIN",
+        client_certificate: str | None = None,
         process: bool = False,
     ) -> None:
         properties = properties_of(config, DEFAULTS, OURS, "LocalBroker")
@@ -75,8 +77,7 @@ class LocalBroker(LocalKafka):
         directory = None if data_dir is None else Path(fspath(data_dir)).absolute()
         if process and security != "PLAINTEXT":
             raise LocalBrokerError("security: a broker in a process of its own gets its listeners by `config`")
-        secured = _secured(security, mechanism, properties)
-        self._secured = secured
+        self._secured = secured = secured_listeners(security, mechanism, client_certificate, properties, "LocalBroker")
         self._host: Host = ChildHost(directory, properties) if process else ThreadHost(directory, properties, secured)
         self._port = port
         self._started = False
@@ -88,10 +89,6 @@ class LocalBroker(LocalKafka):
         """`host:port`, for clients; it stays the same when the broker is killed and restarted."""
         self._check_started()
         return f"{HOST}:{self._port}"
-
-    def client_config(self, client: str) -> dict[str, object]:
-        """The settings with which a client reaches this broker: confluent-kafka, kafka-python, aiokafka or java."""
-        return self._secured.client_config(client, self.bootstrap_servers)
 
     @property
     def clock(self) -> "BrokerClock":
@@ -218,7 +215,9 @@ class LocalBroker(LocalKafka):
 
     def _create_first_topics(self) -> None:
         try:
-            self._secured.add_user(self._host.control_port(self._port))
+            error = self._secured.add_user(self._host.control_port(self._port))
+            if error:
+                raise LocalBrokerError(f"user {self._secured.user!r} cannot be added: {error.name}")
             for name, partitions in self._topics.items():
                 try:
                     create_topic(self._host.control_port(self._port), name, partitions, {})
@@ -282,12 +281,3 @@ def _partition_counts(topics: object) -> Mapping[str, int]:
                 f" {{'orders': 3}}; not {topics!r}"
             )
     return dict(counts)
-
-
-def _secured(security: str, mechanism: str, properties: Mapping[str, str]) -> "Secured":
-    from barnabas.testing.running import secured
-
-    taken = secured.OURS & properties.keys() if security != "PLAINTEXT" else set()
-    if taken:
-        raise LocalBrokerError(f"{', '.join(sorted(taken))}: with `security` LocalBroker sets this itself")
-    return secured.Secured(security, mechanism)

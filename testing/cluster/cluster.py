@@ -26,7 +26,7 @@ from barnabas.testing.errors import LocalBrokerError, NotThere, TopicRefused
 from barnabas.testing.faults.interceptor import Interceptor
 from barnabas.testing.looking.live import PACE_SECONDS, SECONDS, wait_until
 from barnabas.testing.looking.records import StoredRecord, records_of
-from barnabas.testing.running.local_kafka import LocalKafka
+from barnabas.testing.running.local_kafka import LocalKafka, secured_listeners
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.world.metadata import PartitionInfo
@@ -62,6 +62,7 @@ class LocalCluster(LocalKafka):
     `topics`     names with (number of partitions, number of replicas); what does not exist in `data_dir` is created
     `config`     Kafka's broker properties, by their names, over the defaults below, for all brokers
     `data_dir`   where the data are, one directory for each broker; None: in memory
+    `security`, `mechanism`, `client_certificate`    how clients reach all brokers, as of `LocalBroker`
 
     The defaults are those of `LocalBroker`, and as many replicas of the internal topics, and of topics that are created
     without a number, as there are brokers, but at most three. Everything may be called from any thread, but only one
@@ -75,13 +76,17 @@ class LocalCluster(LocalKafka):
         topics: Mapping[str, tuple[int, int]] | None = None,
         config: Mapping[str, str] | None = None,
         data_dir: str | PathLike[str] | None = None,
+        security: str = "PLAINTEXT",
+        mechanism: str = "PLAIN",
+        client_certificate: str | None = None,
     ) -> None:
         if not is_number(size) or not 1 <= size <= SIZE_MAX:
             raise LocalBrokerError(f"size: a number of brokers from 1 to {SIZE_MAX}, not {size!r}")
         properties = properties_of(config, {**DEFAULTS, **_replicated(min(size, 3))}, OURS, "LocalCluster")
         self._topics = _sizes(topics, size)
         directory = None if data_dir is None else Path(fspath(data_dir)).absolute()
-        self._loop = ClusterLoop(size, properties, directory)
+        self._secured = secured_listeners(security, mechanism, client_certificate, properties, "LocalCluster")
+        self._loop = ClusterLoop(size, properties, directory, self._secured)
         self.clock = self._loop.clock
         self._started = False
         self._closed = False
@@ -123,6 +128,7 @@ class LocalCluster(LocalKafka):
                 self.coordinator(transactional_id="")
                 self._await_topic(GROUP_TOPIC, [0])
                 self._await_topic(TRANSACTION_TOPIC, [0])
+            self._add_user()
             for name, (partitions, replicas) in self._topics.items():
                 try:
                     self.create_topic(name, partitions, replicas)
@@ -138,7 +144,10 @@ class LocalCluster(LocalKafka):
         """End all brokers, and drop data that are not in `data_dir` (the end of `with` does this)."""
         if not self._closed:
             self._closed = True
-            self._loop.close()
+            try:
+                self._loop.close()
+            finally:
+                self._secured.close()
 
     # -- what is so
 
@@ -436,6 +445,17 @@ class LocalCluster(LocalKafka):
         if not any(known):
             raise NotThere(f"there is no partition {partition!r} of a topic {topic!r}")
 
+    def _add_user(self) -> None:
+        """Add the user of SCRAM, if there is one, and wait until all brokers know it."""
+        secured = self._secured
+        self._demand(secured.add_user, f"user {secured.user!r} cannot be added")
+        brokers = self._whole()
+        wait_until(
+            lambda: self._loop.call(lambda: all(secured.is_user_known(each.parts) for each in brokers)),
+            SECONDS,
+            f"the brokers do not all know user {secured.user!r}",
+        )
+
     def _await_acquaintance(self, seconds: float = 30.0) -> None:
         def look() -> bool:
             running = {each.id for each in self._loop.brokers.values() if each.is_running}
@@ -450,12 +470,17 @@ class LocalCluster(LocalKafka):
         """Call this with the port of the controller; again if there is another one meanwhile."""
         deadline = time.monotonic() + SECONDS
         while True:
-            controller = self._loop.call(lambda: self._reachable().parts.metadata.controller_id)
-            try:
-                return act(self._loop.brokers.get(controller, self._reachable()).port)
-            except TopicRefused as refused:
-                if refused.code != ErrorCode.NOT_CONTROLLER or time.monotonic() > deadline:
-                    raise
+            reachable = self._reachable()
+            controller = self._loop.brokers.get(self._loop.call(partial(_controller_id, reachable)))
+            # Brokers name one that has died until they know its successor.
+            if controller is None or controller.is_running:
+                try:
+                    return act((controller or reachable).port)
+                except TopicRefused as refused:
+                    if refused.code != ErrorCode.NOT_CONTROLLER or time.monotonic() > deadline:
+                        raise
+            elif time.monotonic() > deadline:
+                raise LocalBrokerError(f"broker {controller.id} was the controller, and has no successor")
             time.sleep(PACE_SECONDS)
 
     def _demand(self, act: Callable[[int], ErrorCode], what: str) -> None:
@@ -508,6 +533,11 @@ def _sizes(topics: object, size: int) -> Mapping[str, tuple[int, int]]:
         if given[1] > size:
             raise LocalBrokerError(f"topics: {name!r} cannot have {given[1]} replicas on {size} brokers")
     return sizes
+
+
+def _controller_id(broker: ClusterBroker) -> int:
+    """Whom a broker takes for the controller. On the loop."""
+    return broker.parts.metadata.controller_id
 
 
 def _one_of(group: str | None, transactional_id: str | None) -> tuple[str, int]:

@@ -26,6 +26,7 @@ from barnabas.testing.running.clock import BrokerClock
 from barnabas.testing.running.life import BrokerLife
 from barnabas.testing.running.loop import Loop
 from barnabas.testing.running.machine import DirectoryMachine, Machine, MemoryMachine, in_threads
+from barnabas.testing.running.secured import Secured
 from barnabas.testing.running.thread import END_SECONDS, START_SECONDS, LoopThread
 from barnabas.world.world import StoreConfig, run_inline
 
@@ -35,7 +36,7 @@ Result = TypeVar("Result")
 class ClusterLoop:
     """Begins once and ends once; brokers on it begin and end in between."""
 
-    def __init__(self, size: int, properties: Mapping[str, str], directory: Path | None) -> None:
+    def __init__(self, size: int, properties: Mapping[str, str], directory: Path | None, secured: Secured) -> None:
         self.links = Links()
         self._loop = Loop()
         self.clock = BrokerClock(self._loop)
@@ -49,6 +50,7 @@ class ClusterLoop:
                 properties,
                 self._machine(each),
                 self.links,
+                secured,
                 self.clock,
                 Interceptor(self.faults, self.log),
                 self._loop,

@@ -18,13 +18,13 @@ from barnabas.testing.running.disk import LiveDisk, lose_records
 from barnabas.testing.running.life import BrokerLife
 from barnabas.testing.running.loop import Loop
 from barnabas.testing.running.machine import Machine
+from barnabas.testing.running.secured import CONTROL, Secured
 from barnabas.testing.running.thread import END_SECONDS, START_SECONDS
 from barnabas.world.net import SocketBuffers
 
 if TYPE_CHECKING:
     from barnabas.broker.call import Broker
 
-FOR_CLIENTS = "PLAINTEXT"
 FOR_BROKERS = "BROKERS"
 
 Value = TypeVar("Value")
@@ -39,6 +39,7 @@ class ClusterBroker:
         properties: Mapping[str, str],
         machine: Machine,
         links: Links,
+        secured: Secured,
         clock: BrokerClock,
         interceptor: Interceptor,
         loop: Loop,
@@ -52,18 +53,24 @@ class ClusterBroker:
         self._properties = properties
         self._machine = machine
         self._links = links
-        self._ports = {FOR_CLIENTS: 0, FOR_BROKERS: 0}
+        self._secured = secured
+        self._ports = {secured.protocol: 0, FOR_BROKERS: 0}
+        if not secured.is_plaintext:
+            self._ports[CONTROL] = 0
         self._life: BrokerLife | None = None
 
     @property
     def bootstrap_servers(self) -> str:
         """`host:port`, for clients that begin at this broker; the same in all its lives."""
-        return f"{HOST}:{self.port}"
+        return f"{HOST}:{self._port_of(self._secured.protocol)}"
 
     @property
     def port(self) -> int:
-        """Where it listens for clients. LocalBrokerError before its first start."""
-        port = self._ports[FOR_CLIENTS]
+        """Where it listens for requests of this package. LocalBrokerError before its first start."""
+        return self._port_of(self._secured.protocol if self._secured.is_plaintext else CONTROL)
+
+    def _port_of(self, listener: str) -> int:
+        port = self._ports[listener]
         if port == 0:
             raise LocalBrokerError(f"broker {self.id} was not started: use `with`")
         return port
@@ -111,22 +118,19 @@ class ClusterBroker:
 
     def begin(self) -> BrokerLife:
         """A new life, which the caller runs on the loop. LocalBrokerError for properties that contradict each other."""
-        listeners = ",".join(f"{name}://{HOST}:{port}" for name, port in self._ports.items())
         try:
             config = BrokerConfig(
                 {
                     **self._properties,
                     "broker.id": str(self.id),
-                    "listeners": listeners,
-                    "listener.security.protocol.map": f"{FOR_CLIENTS}:PLAINTEXT,{FOR_BROKERS}:PLAINTEXT",
-                    "inter.broker.listener.name": FOR_BROKERS,
+                    **self._secured.listeners(self._ports, FOR_BROKERS),
                     "log.dirs": self._machine.log_directory,
                 }
             )
         except ConfigError as error:
             raise LocalBrokerError(str(error)) from error
         buffers = SocketBuffers(config.socket_send_buffer_bytes, config.socket_receive_buffer_bytes)
-        net = ClusterNet(self.id, self._links, buffers)
+        net = ClusterNet(self.id, self._links, buffers, [name != FOR_BROKERS for name in self._ports])
         self._life = BrokerLife(config, self._machine, self.interceptor, net)
         return self._life
 

@@ -9,7 +9,7 @@ Brokers have a listener to themselves. Of their connections the end that has con
 back; of a client's connection the broker's end does.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 import trio
@@ -180,16 +180,17 @@ class ClientListener:
 class ClusterNet:
     """The `Net` of one broker in one life."""
 
-    def __init__(self, broker_id: int, links: Links, buffers: SocketBuffers) -> None:
+    def __init__(self, broker_id: int, links: Links, buffers: SocketBuffers, are_for_clients: Iterable[bool]) -> None:
+        """`are_for_clients`: of each listener, in the order of `listeners`, in which `serve` binds them."""
         self._broker_id = broker_id
         self._links = links
         self._inner: Net = OsNet(buffers)
-        self._kinds: Iterator[str] = iter((CLIENTS, "brokers"))  # `serve` binds in the order of `listeners`
+        self._are_for_clients = iter(are_for_clients)
 
     async def listen(self, host: str, port: int, *, backlog: int) -> Listener:
         listener = await self._inner.listen(host, port, backlog=backlog)
         self._links.ports[listener.port] = self._broker_id
-        if next(self._kinds) == CLIENTS:
+        if next(self._are_for_clients):
             return ClientListener(listener, self._links, self._broker_id)
         return listener
 

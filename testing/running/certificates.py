@@ -1,4 +1,4 @@
-"""An authority and a certificate of a broker, made for one test run (edge)."""
+"""An authority, and certificates of brokers and of a client, made for one test run (edge)."""
 
 import datetime
 import ipaddress
@@ -6,19 +6,30 @@ from typing import NamedTuple
 
 from barnabas.testing.errors import LocalBrokerError
 
+AUTHORITY = "Barnabas test authority"
 DAYS = 3650  # a test may advance the clocks of clients, too
 
 
-class Certificates(NamedTuple):
-    """All in PEM; the key in PKCS#8, the only form that Java reads."""
+class Issued(NamedTuple):
+    """A certificate and its key, both in PEM; the key in PKCS#8, the only form that Java reads."""
 
-    authority: str
     chain: str
     key: str
 
 
-def make_certificates(*hosts: str) -> Certificates:
-    """A new authority, and a certificate for these names and addresses. LocalBrokerError without `cryptography`."""
+class Certificates(NamedTuple):
+    """The certificate of the authority in PEM, and what it has issued; `client` only if there is a client's name."""
+
+    authority: str
+    broker: Issued
+    client: Issued | None
+
+
+def make_certificates(*hosts: str, client_name: str | None = None) -> Certificates:
+    """A new authority, a certificate for these names and addresses, and one with CN=`client_name`.
+
+    LocalBrokerError without `cryptography`.
+    """
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization
@@ -32,11 +43,11 @@ def make_certificates(*hosts: str) -> Certificates:
 
     began = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
     authority_key = ec.generate_private_key(ec.SECP256R1())
-    key = ec.generate_private_key(ec.SECP256R1())
+    encoding = serialization.Encoding.PEM
 
-    def signed(subject: str, public: ec.EllipticCurvePublicKey, *extensions: x509.ExtensionType) -> x509.Certificate:
+    def signed(subject: str, public: ec.EllipticCurvePublicKey, *extensions: x509.ExtensionType) -> str:
         builder = x509.CertificateBuilder(
-            issuer_name=named("Barnabas test authority"),
+            issuer_name=named(AUTHORITY),
             subject_name=named(subject),
             public_key=public,
             serial_number=x509.random_serial_number(),
@@ -47,11 +58,14 @@ def make_certificates(*hosts: str) -> Certificates:
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
         for extension in (*extensions, identifier, issuer):
             builder = builder.add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
-        return builder.sign(authority_key, hashes.SHA256())
+        return builder.sign(authority_key, hashes.SHA256()).public_bytes(encoding).decode()
 
-    authority = signed(
-        "Barnabas test authority", authority_key.public_key(), x509.BasicConstraints(ca=True, path_length=0)
-    )
+    def issued(subject: str, *extensions: x509.ExtensionType) -> Issued:
+        key = ec.generate_private_key(ec.SECP256R1())
+        chain = signed(subject, key.public_key(), x509.BasicConstraints(ca=False, path_length=None), *extensions)
+        private = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        return Issued(chain, private.decode())
+
     addresses = [host for host in hosts if host[0].isdigit()]
     names = x509.SubjectAlternativeName(
         [
@@ -59,9 +73,8 @@ def make_certificates(*hosts: str) -> Certificates:
             *(x509.DNSName(host) for host in hosts if host not in addresses),
         ]
     )
-    certificate = signed("broker", key.public_key(), x509.BasicConstraints(ca=False, path_length=None), names)
-    encoding = serialization.Encoding.PEM
-    private = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return Certificates(
-        authority.public_bytes(encoding).decode(), certificate.public_bytes(encoding).decode(), private.decode()
+        authority=signed(AUTHORITY, authority_key.public_key(), x509.BasicConstraints(ca=True, path_length=0)),
+        broker=issued("broker", names),
+        client=None if client_name is None else issued(client_name),
     )

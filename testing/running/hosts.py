@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from barnabas.testing.arguments import HOST
 from barnabas.testing.errors import LocalBrokerError
 from barnabas.testing.running.child import REASON_CHARACTERS, BrokerChild
 
@@ -68,7 +69,7 @@ class ThreadHost:
         from barnabas.config.parse import ConfigError
         from barnabas.testing.running.thread import BrokerThread
 
-        where = {**self._secured.properties(port, self._control_port), "log.dirs": self._machine.log_directory}
+        where = {**self._listeners(port), "log.dirs": self._machine.log_directory}
         try:
             config = BrokerConfig({**self._properties, **where})
         except ConfigError as error:
@@ -78,6 +79,13 @@ class ThreadHost:
             port, *others = self._thread.start()
         self._control_port = others[0] if others else port
         return port
+
+    def _listeners(self, port: int) -> Mapping[str, str]:
+        from barnabas.testing.running.secured import CONTROL
+
+        if self._secured.is_plaintext:
+            return {"listeners": f"PLAINTEXT://{HOST}:{port}"}
+        return self._secured.listeners({self._secured.protocol: port, CONTROL: self._control_port}, CONTROL)
 
     def control_port(self, port: int) -> int:
         return self._control_port or port

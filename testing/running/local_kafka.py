@@ -2,7 +2,7 @@
 and them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -10,10 +10,13 @@ if TYPE_CHECKING:
     from barnabas.testing.faults.faults import Faults
     from barnabas.testing.faults.interceptor import Interceptor
     from barnabas.testing.faults.requests import RequestLog
+    from barnabas.testing.running.secured import Secured
 
 
 class LocalKafka(ABC):
     """One broker or several. `start` and `close` are the ends of a `with` block."""
+
+    _secured: "Secured"
 
     @abstractmethod
     def start(self) -> Self:
@@ -22,6 +25,15 @@ class LocalKafka(ABC):
     @abstractmethod
     def close(self) -> None:
         """End everything, and drop data that are not in `data_dir` (the end of `with` does this)."""
+
+    @property
+    @abstractmethod
+    def bootstrap_servers(self) -> str:
+        """`host:port` of each broker, for clients; the same over all lives of the brokers."""
+
+    def client_config(self, client: str) -> dict[str, object]:
+        """The settings with which a client reaches the brokers: confluent-kafka, kafka-python, aiokafka or java."""
+        return self._secured.client_config(client, self.bootstrap_servers)
 
     @property
     @abstractmethod
@@ -61,3 +73,18 @@ class LocalKafka(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def secured_listeners(
+    security: str, mechanism: str, client_certificate: str | None, properties: Collection[str], owner: str
+) -> "Secured":
+    """What the arguments of `owner` ask for. LocalBrokerError for those that do not fit, and for a property of it."""
+    from barnabas.testing.running.secured import Secured
+
+    secured = Secured(security, mechanism, client_certificate)
+    try:
+        secured.refuse(properties, owner)
+    except BaseException:
+        secured.close()
+        raise
+    return secured

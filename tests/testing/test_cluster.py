@@ -358,3 +358,11 @@ def test_the_time_until_another_broker_leads_is_short(cluster):
     cluster.kill(leader)
     cluster.leader("orders")
     assert time.monotonic() - began < 2
+
+
+def test_a_topic_is_created_right_after_the_controller_has_died():
+    with LocalCluster(3) as cluster:
+        live = cluster.brokers[1]._live
+        cluster.kill(live.look(lambda parts: parts.metadata.controller_id))
+        cluster.create_topic("t", 1, 2)
+        assert cluster.leader("t") in cluster.brokers
