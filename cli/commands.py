@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from barnabas.world.world import World
 
 COMMANDS_GROUP = "barnabas.commands"
+# A broker that is just tried has no login for its page, so the page is bound to the loopback
+# address.
 PAGE_ADDRESS = "127.0.0.1:9644"
 STATUS_FAILED = 1
 STATUS_MISCONFIGURED = 2
@@ -73,6 +75,8 @@ def load_command(point: "EntryPoint") -> click.Command:
         why = f"cannot be loaded: {type(error).__name__}: {error}"
         takes_all = {"ignore_unknown_options": True, "allow_extra_args": True}
         return click.Command(
+            # The command takes any arguments, so that the reason is shown whatever options the real
+            # command has.
             point.name,
             callback=lambda: fail(f"the command {point.name} {why}", STATUS_FAILED),
             context_settings=takes_all,
@@ -103,6 +107,7 @@ def commands() -> None:
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
+# Several commands share these options, so that each name means the same everywhere.
 properties_file = click.argument(
     "properties_file", metavar="[server.properties]", required=False, type=click.Path(exists=True, dir_okay=False)
 )
@@ -176,6 +181,8 @@ def beside(config: "BrokerConfig", default_address: str) -> "Beside | None":
     async def open_it(life: "Life", world: "World") -> "Callable[[], Awaitable[None]]":
         # The import takes as long as forty requests, and clients are served meanwhile.
         open_console = await world.in_thread(_imported_console)
+        # It listens when this returns, so that a bad address is an error of the start. The function
+        # that it returns serves until the broker ends.
         return await open_console(world.net, address, life, click.echo)
 
     return Beside(open_it, is_required=is_given)
@@ -194,6 +201,7 @@ def gather_settings(
     """All settings, in ascending order of precedence: the file, the named options, `--set`. Raises ConfigError."""
     from barnabas.config.parse import ConfigError, Setting, parse_assignment, parse_properties
 
+    # Later settings of one name win, so the order of these steps is the precedence.
     settings = []
     if properties_file is not None:
         with open(properties_file, encoding="latin-1") as file:  # as Java reads properties
@@ -210,6 +218,8 @@ def gather_settings(
         settings.append(Setting("log.dirs", data_dir, "--data-dir"))
 
     if any(setting.name == "config.providers" for setting in settings):
+        # Providers read files and variables. They are resolved here, after all sources were
+        # gathered, because `--set` may name one too.
         from barnabas.config.providers import resolve
 
         settings = resolve(settings, os.environ)
@@ -303,6 +313,8 @@ def dump(path: str, records: bool, as_json: bool) -> None:
     from barnabas.storage.osdisk import OsDisk
 
     disk = OsDisk()
+    # A file that cannot be read does not keep the others from being printed. Its error comes at the
+    # end, where it is seen.
     failures: list[StorageError] = []
     try:
         for line in dump_lines(disk, disk.absolute_path(path), failures, records=records, as_json=as_json):
@@ -397,8 +409,11 @@ def export_store(place: "Place", file: str) -> None:
 
 def _write_private(path: str, text: str) -> None:
     """Write a file that only its owner may read, also if it was there. OSError."""
+    # The mode of `open` holds only for a new file. An old one is closed to others by `fchmod`,
+    # before anything is written.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
+        # A pipe or a device such as /dev/stdout keeps its mode and has no length.
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.fchmod(descriptor, 0o600)
             os.ftruncate(descriptor, 0)
@@ -464,6 +479,8 @@ def add_scram(
 ) -> None:
     """Set the credentials of a USER. The password is asked for unless a file or a variable has it."""
     require_user(user)
+    # The arguments are checked before the imports below, which take most of the time of this
+    # command.
     password = scram_password(password_file, password_env)
     import trio
 
@@ -541,9 +558,12 @@ def require_user(user: str) -> None:
 def scram_password(file: TextIO | None, variable: str | None) -> str:
     """The password: never from the arguments, which every user of the machine can list."""
     if file is not None and variable is not None:
+        # Neither source wins silently: a script that gives both has probably forgotten one of them.
         raise click.UsageError("Where is the password? Give either --password-file or --password-env.")
     if file is not None:
         try:
+            # An editor ends the line with a newline, which is no part of the password. Blanks at
+            # its end may be.
             password = file.readline().rstrip("\r\n")
         except UnicodeDecodeError:
             raise click.UsageError(f"{file.name}: the password is not UTF-8.") from None
@@ -571,6 +591,7 @@ def require_text(value: str, name: str) -> None:
 
 def store_place(data_dir: str | None, zookeeper: str | None, properties_file: str | None) -> "Place":
     """Where the store is. UsageError unless exactly one of the three is given."""
+    # No place is a default: an import into the wrong store could not be taken back.
     if sum(name is not None for name in (data_dir, zookeeper, properties_file)) != 1:
         raise click.UsageError("Which store? Give one of --data-dir, --zookeeper and --config.")
     import logging

@@ -51,6 +51,7 @@ def list_all(target: Target, as_json: bool) -> None:
 def show_group(target: Target, group: str, by: str, lag_filter: str | None, as_json: bool) -> None:
     """Show what GROUP has read of each partition, how far it is behind, and who reads it."""
     at_least = _lag_of(lag_filter)
+    # The lag filter is read before, so that a wrong one is reported without a request.
     state, rows = run_with(target, lambda cluster: _lags(cluster, group))
     # A group that was never there and one that was deleted look the same.
     if state == "Dead" and not rows:
@@ -69,6 +70,8 @@ def show_group(target: Target, group: str, by: str, lag_filter: str | None, as_j
 def _lag_of(text: str | None) -> int:
     if text is None:
         return -1
+    # The shell would take a `>` without quotes for a redirection, so a bare number is accepted as
+    # well.
     digits = text.strip().removeprefix(">").strip()
     if not digits.isascii() or not digits.isdigit():
         raise click.BadParameter(f"{text!r} is no '>1000'", param_hint="--lag")
@@ -83,6 +86,7 @@ async def _lags(cluster: "Cluster", group: str) -> tuple[str, list[Row]]:
     described = await describe_group(cluster, group)
     owners = dict(_owners(described))
     committed = await committed_offsets(cluster, group)
+    # A partition may have an offset and no member, or a member that has committed nothing yet.
     keys = sorted({*committed, *owners})
     existing = await _existing(cluster, keys)
     ends = await list_offsets(cluster, dict.fromkeys(existing, LATEST))
@@ -112,9 +116,12 @@ def _row(
         "partition": key.partition,
         "committed": offset,
         "end": end,
+        # The committed offset is read before the end offset, but an unclean election may cut the
+        # log in between.
         "lag": None if end is None or offset is None else max(end - offset, 0),
         "member": None if owner is None else owner.member_id,
         "client": None if owner is None else owner.client_id,
+        # Kafka puts a slash before the address, as Java's `InetAddress` prints it.
         "host": None if owner is None else owner.client_host.removeprefix("/"),
     }
 
@@ -145,6 +152,7 @@ def _number(value: object) -> int:
 
 def _summed(rows: Sequence[Row], by: str) -> list[Row]:
     """The rows themselves, or one for each topic or member, or one for all."""
+    # The sums have other columns than the rows, so this case has nothing to sum.
     if by == "partition":
         return list(rows)
     sums: dict[object, list[Row]] = {}
@@ -171,6 +179,7 @@ def reset(
 ) -> None:
     """Set the committed offsets of GROUP, which must have no members."""
 
+    # The plan is a connection of its own, because a person may take minutes to answer the question.
     async def plan(cluster: "Cluster") -> list[Row]:
         return [
             {"topic": key.topic, "partition": key.partition, "committed": before, "new": after}
@@ -215,6 +224,7 @@ async def _planned(
         found = await cluster.topics(topics)
         keys = [key for topic in topics for key in partitions_of(found[topic])]
     else:
+        # Offsets of deleted topics cannot be looked up, and are left as they are.
         keys = await _existing(cluster, sorted(committed))
     if not keys:
         raise ClientError(f"group {group!r} has no committed offsets: say with --topic what it shall read")
@@ -240,6 +250,8 @@ def delete(target: Target, names: Sequence[str], yes: bool, dry_run: bool) -> No
         from barnabas.client.admin import delete_groups
         from barnabas.client.errors import ClientError
 
+        # One group that is refused, because it has members, does not keep the others from being
+        # deleted.
         failed = False
         for name in names:
             try:

@@ -30,6 +30,8 @@ def topics() -> None:
 @for_a_cluster
 def list_topics(target: Target, internal: bool, as_json: bool) -> None:
     """List the topics."""
+    # One Metadata request names all topics, internal ones included; the option only filters what is
+    # shown.
     found = run_with(target, _all_topics)
     rows = [_summary(topic) for topic in found if internal or not topic.is_internal]
     show(rows, ["topic", "partitions", "replicas", "out_of_sync", "leaderless"], as_json=as_json)
@@ -43,7 +45,9 @@ def _summary(topic: "m.MetadataResponse.MetadataResponseTopic") -> Row:
     return {
         "topic": topic.name,
         "partitions": len(topic.partitions),
+        # Partitions of one topic may have different numbers of replicas while they are reassigned.
         "replicas": max((len(row.replica_nodes) for row in topic.partitions), default=0),
+        # A replica that is offline is not in the ISR either, so it counts here.
         "out_of_sync": sum(len(row.isr_nodes) < len(row.replica_nodes) for row in topic.partitions),
         "leaderless": sum(row.leader_id < 0 for row in topic.partitions),
         "internal": topic.is_internal,
@@ -79,6 +83,8 @@ async def _partitions(cluster: "Cluster", name: str) -> list[Row]:
     from barnabas.wire.topics import TopicPartition
 
     topic = (await cluster.topics([name]))[name]
+    # A partition without a leader has no broker that knows its offsets. Its row is shown without
+    # them.
     led = [TopicPartition(name, row.partition_index) for row in topic.partitions if row.leader_id >= 0]
     starts = await list_offsets(cluster, dict.fromkeys(led, EARLIEST))
     ends = await list_offsets(cluster, dict.fromkeys(led, LATEST))
@@ -122,6 +128,7 @@ def create(
     dry_run: bool,
 ) -> None:
     """Create topics."""
+    # A new topic has the default of every property anyway, so `KEY=` changes nothing here.
     configs = {key: value for key, value in _assigned(assignments).items() if value is not None}
 
     async def create_one(cluster: "Cluster", name: str) -> str:
@@ -139,6 +146,8 @@ def create(
                 validate_only=dry_run,
             )
         except Refused as refused:
+            # The topic may have other partitions or properties than those asked for. As with
+            # `CREATE TABLE IF NOT EXISTS`, that is not compared.
             if if_missing and refused.code == ErrorCode.TOPIC_ALREADY_EXISTS:
                 return "exists already"
             raise
@@ -158,6 +167,7 @@ def grow(target: Target, name: str, partitions: int, dry_run: bool) -> None:
     async def grow_one(cluster: "Cluster", name: str) -> str:
         from barnabas.client.admin import grow_topic
 
+        # Kafka refuses a number that is not larger than the present one, so this needs no check.
         await grow_topic(cluster, name, partitions, validate_only=dry_run)
         return f"{'could have' if dry_run else 'has'} {partitions} partitions"
 
@@ -199,6 +209,7 @@ def delete(target: Target, names: Sequence[str], yes: bool, dry_run: bool) -> No
         await delete_topic(cluster, name)
         return "deleted"
 
+    # The question comes once for all topics, before the first one is deleted.
     if not dry_run and not yes:
         must_confirm(f"delete {', '.join(names)} with all records")
     _each(target, names, delete_one)
