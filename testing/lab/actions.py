@@ -127,9 +127,10 @@ def remove(lab: Lab, given: Given) -> Json:
 
 
 def reset(lab: Lab, given: Given) -> Json:
-    # As `check` in Python: a fault that never fired has tested nothing. The caller decides whether that is an error.
+    # As with `check` in Python, a fault that never fired is reported: it has tested nothing. The
+    # caller decides whether that is an error.
     missed = [str(fault) for fault in lab.kafka.faults if not fault.fired and not fault.may_miss]
-    # First the faults, so that requests which they hold back go on.
+    # The faults are removed first, so that requests which they hold back go on.
     lab.kafka.faults.clear()
     lab.kafka.requests.clear()
     lab.forget_all()
@@ -244,7 +245,7 @@ def recover(lab: Lab, given: Given) -> Json:
 
 
 def producers(lab: Lab, given: Given) -> Json:
-    # Without a topic: of all partitions that have a replica here.
+    # Without a topic these are the producers of all partitions that have a replica here.
     topic = given.get("topic")
     return {"ids": lab.broker(_int(given, "broker")).producers.ids(None if topic is None else str(topic))}
 
@@ -286,7 +287,7 @@ def change_clock(lab: Lab, given: Given) -> Json:
 
 def group(lab: Lab, given: Given) -> Json:
     name = _text(given, "group")
-    # Asked each time: the coordinator may have moved since the last request.
+    # The coordinator is asked for each time, because it may have moved since the last request.
     coordinator = lab.cluster.coordinator(name)
     group = lab.broker(coordinator).groups[name]
     members = [member._asdict() for member in group.members]

@@ -44,7 +44,7 @@ def lab(
     from barnabas.testing.lab.control import Laboratory
     from barnabas.testing.lab.upstream import UpstreamProxy
 
-    # Before the brokers start: Ctrl-C ends a start that takes long, too.
+    # The handlers are set before the brokers start, so that Ctrl-C ends a start that takes long.
     ended = _signals()
     if upstream is not None and (data_dir is not None or topics or assignments):
         _fail("--upstream: the brokers are others', so --data-dir, --topic and --set have no effect")

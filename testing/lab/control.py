@@ -143,7 +143,8 @@ class Laboratory:
         self.close()
 
     def _run(self) -> None:
-        # As many threads as connections: a wait holds up nothing else. They are made when they are needed.
+        # There may be as many threads as connections, so that a request which waits delays no other one.
+        # A thread is made when it is needed.
         with ThreadPoolExecutor(CONNECTIONS_MAX, thread_name_prefix="barnabas laboratory") as threads:
             trio.run(self._serve, threads)
 

@@ -34,7 +34,8 @@ METADATA = 3
 FIND_COORDINATOR = 10
 DESCRIBE_CLUSTER = 60
 WITH_ADDRESSES = frozenset({METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER, API_VERSIONS_KEY})
-# From the next version on a response names the new leader with its address (KIP-951): clients would go past the proxy.
+# The next version of each would name the new leader with its address in the response (KIP-951),
+# and clients would go past the proxy.
 NEWEST_VERSIONS = {PRODUCE: 9, FETCH: 15}
 REQUEST_BYTES_MAX = 100 << 20  # Kafka's socket.request.max.bytes
 RECEIVE_BYTES = 1 << 16

@@ -139,7 +139,7 @@ def lose_records(disk: Disk, directory: str, topic: str, partition: int, count: 
         lost += records
     _cut(disk, log, (name, position, end_offset))
 
-    # Without the marker the next start checks the end of each log, as after a crash.
+    # If the marker is missing, the next start checks the end of each log, as after a crash.
     marker = join(directory, CLEAN_SHUTDOWN_MARKER)
     if disk.exists(marker):
         disk.remove(marker)

@@ -35,6 +35,8 @@ from barnabas.testing.simulation.transaction_faults import (
 )
 
 RATE_SECONDS_MIN, RATE_SECONDS_MAX = 1.0, 9.0  # the mean time between two faults of a history
+# A history with few kinds has each of them often, so that faults of one kind meet each other. A
+# history with all of them would have each one rarely.
 KIND_SHARE = 0.45  # of all kinds, those that a history has
 CUT_LOOK_SECONDS = 0.01
 
@@ -51,6 +53,8 @@ def draw_plan(
     """Draw a plan for these parties. `kinds` are the ones to draw from; without it, the plan draws those as well."""
     common = [kind for kind in KINDS if kind not in EXTRAORDINARY]
     chosen = list(kinds) or [kind for kind in common if rng.random() < KIND_SHARE] or [rng.choice(common)]
+    # The weights are drawn for each history as well, so that a kind that is rare by its table is
+    # frequent in some histories.
     weights = [KINDS[kind].weight * rng.uniform(0.2, 1.0) for kind in chosen]
     rate_seconds = rng.uniform(RATE_SECONDS_MIN, RATE_SECONDS_MAX)
     length = rng.uniform(0.2, 1.0)  # some histories have short faults only
@@ -59,7 +63,11 @@ def draw_plan(
     while (at_seconds := at_seconds + rng.expovariate(1 / rate_seconds)) < seconds:
         (kind,) = rng.choices(chosen, weights)
         target = rng.choice(brokers)
+        # Brokers stand twice in the list: a fault between two brokers tests more than one between a
+        # broker and a client.
         other = rng.choice([party for party in (*brokers, *brokers, *clients, STORE) if party != target])
+        # The square makes most faults short. A long fault lets sessions expire, and then the
+        # cluster is in one state for most of its duration.
         lasts_seconds = rng.random() ** 2 * length * KINDS[kind].seconds_max
         faults.append(Fault(at_seconds, kind, target, other, lasts_seconds, rng.random()))
 
@@ -71,6 +79,8 @@ def _nothing() -> None:
 
 
 def _delay(harm: Harm, fault: Fault) -> Undo:
+    # The cube makes most delays a few milliseconds, which reorder messages of different links, and
+    # few as long as a timeout.
     seconds = 0.005 + fault.size**3 * 2.0
     links = [harm.cluster.net.link(*ends) for ends in ((fault.target, fault.other), (fault.other, fault.target))]
     for link in links:
@@ -78,6 +88,8 @@ def _delay(harm: Harm, fault: Fault) -> Undo:
 
     def undo() -> None:
         for link in links:
+            # Two faults may delay the same link, so each one takes back only what it has added. The
+            # subtraction of floats may leave less than nothing.
             link.extra_seconds = max(0.0, link.extra_seconds - seconds)
 
     return undo
@@ -131,6 +143,8 @@ def _crash_process(harm: Harm, fault: Fault) -> Undo | None:
 
 def _crash_machine(harm: Harm, fault: Fault) -> Undo | None:
     node = harm.node(fault.target)
+    # A machine crash that the guarantee of acks=all does not cover would be reported as a loss of
+    # records: see the head of this file.
     if not node.is_running or node in harm.down or not harm.may_cut_power():
         return None
     return harm.take_down(node, lambda: node.crash_machine(random.Random(f"{fault.size}")))
@@ -143,6 +157,7 @@ def _kill_controller(harm: Harm, fault: Fault) -> Undo | None:
 
 def _restart(harm: Harm, fault: Fault) -> Undo | None:
     node = harm.node(fault.target)
+    # A paused process handles no signal, and one that is still starting has nothing to hand over.
     if node.is_paused or not node.is_ready:
         return None
     return harm.take_down(node, node.ask_to_stop)
@@ -158,6 +173,8 @@ def _pause(harm: Harm, fault: Fault) -> Undo | None:
 
 def _slow_disk(harm: Harm, fault: Fault) -> Undo:
     disk = harm.node(fault.target).disk
+    # The broker may get another disk object before the fault ends, by a crash of its machine. So
+    # the undo asks the node for its disk.
     disk.slow_seconds = 0.01 + fault.size**2 * 3.0
 
     def undo() -> None:
@@ -180,12 +197,16 @@ def _disk_error(harm: Harm, fault: Fault) -> Undo | None:
     node = harm.node(fault.target)
     if not node.is_running:
         return None
+    # The next digits of the same number say how many operations succeed before, so that a fault
+    # needs no second number.
     node.disk.fail_next(_operation(fault), after=int(fault.size * 1000) % 4)
     return _nothing
 
 
 def _operation(fault: Fault) -> str:
     """Which operation of a disk fails."""
+    # Writes stand twice because most operations are writes, and their failures leave the most
+    # states behind.
     operations = ("write", "write", "sync", "read", "replace_file", "truncate", "open", "rename", "sync_directory")
     return operations[int(fault.size * len(operations))]
 
@@ -200,6 +221,8 @@ def _directory_error(harm: Harm, fault: Fault) -> Undo | None:
     node.disk.fail_next(_operation(fault), path_part=failing, after=int(fault.size * 1000) % 4)
 
     def undo() -> None:
+        # A broker keeps a failed directory offline until it is restarted. Without a restart the
+        # history would lose one replica for good.
         if node.has_lost_a_directory and node not in harm.down:
             node.crash_process()
 
@@ -216,8 +239,12 @@ def _error_in_a_move(harm: Harm, fault: Fault) -> Undo | None:
     is_waiting = [True]
 
     def look() -> None:
+        # After a crash and a restart of the node its move is another one, and this fault is not
+        # about that.
         if not is_waiting or node.broker is None or node.disk is not disk:
             return
+        # A move copies into a future log. An error before its first record has arrived would only
+        # fail the creation of that log.
         futures = [log for each in node.broker.replicas.logs.directories for log in each.future_logs.values()]
         copied = next((log for log in futures if log.log_end_offset), None)
         if copied is None:
@@ -243,11 +270,15 @@ def _error_in_a_cut(harm: Harm, fault: Fault) -> Undo | None:
     clock = harm.cluster.simulation.clock
     if not node.is_ready:
         return None
+    # As a leader the broker still appends what clients send with acks=1. The others elect a leader
+    # without those records when the session has ended.
     mend = cut_off(harm.cluster.net, node.name, other_brokers(harm, node))
     disk = node.disk
     steps = [mend]
 
     def usurp() -> None:
+        # The fault may have been undone before this timer fires: then the links work again, and
+        # nothing else may happen.
         if steps:
             steps.clear()
             mend()
@@ -258,6 +289,8 @@ def _error_in_a_cut(harm: Harm, fault: Fault) -> Undo | None:
 
     def look() -> None:
         logs = () if node.broker is None or node.disk is not disk else node.broker.replicas.logs
+        # The truncation runs in a thread, so this must look at short intervals. The slow disk makes
+        # it last longer than one of them.
         cut = next((log for log in logs if log.is_being_cut), None)
         if cut is not None:
             disk.fail_next("replace_file", path_part=join(parent_of(cut.directory), HIGH_WATERMARK_CHECKPOINT))
@@ -300,6 +333,8 @@ def _restart_two(harm: Harm, fault: Fault) -> Undo | None:
 def _crash_unseen(harm: Harm, fault: Fault) -> Undo | None:
     """A machine loses its power while the controller is killed on another one: who sees what it has lost?"""
     node = harm.node(fault.target)
+    # If the target is the controller itself, there is no second machine, and the fault would be an
+    # ordinary crash.
     controller = harm.cluster.controller
     if controller is None or controller is node:
         return None
@@ -328,6 +363,7 @@ def _disk_full(harm: Harm, fault: Fault) -> Undo | None:
 
 def _skew_clock(harm: Harm, fault: Fault) -> Undo:
     node = harm.node(fault.target)
+    # The exponent is drawn evenly, so that skews of all magnitudes are about as frequent.
     node.clock_skew_ms = round(
         (fault.size - 0.5) * 2 * 10 ** (1 + fault.size * 5)
     )  # ten milliseconds to a quarter of an hour

@@ -79,6 +79,8 @@ RULES = {
     **HOSTILE_RULES,
 }
 SETTLED_SECONDS = 3.0
+# A broken rule is often broken again by each later record. The first violations are the ones that
+# explain the run.
 VIOLATIONS_MAX = 50
 
 
@@ -144,6 +146,7 @@ class Checks:
 
     def lost_power(self, broker_id: int) -> None:
         """The machine of this broker crashed."""
+        # Until its broker registers again, the machine counts as one that has not returned.
         self._returned[broker_id] = math.inf
         for truth in self.truths.values():
             truth.lost_power(broker_id)
@@ -175,12 +178,17 @@ class Checks:
         if log is None or topic_id is None:
             self._look_back(node, partition)
             return
+        # A topic that is deleted and created again has another id, and so another truth.
         truth = self._truth_of(partition, topic_id)
         shadow = truth.shadows.get(node.broker_id)
         if shadow is None:
             shadow = truth.shadows[node.broker_id] = Shadow(node.broker_id)
+        # A change that only appends is read from the old end. Everything else replaces what is
+        # known of the log, and costs a reading of the whole log.
         is_reread = True
         if shadow.hosted_as is not partition:
+            # A restarted process has new partition objects, so the identity of the object tells one
+            # life of the replica from the next.
             self._begin(truth, shadow, node, partition)
         elif (
             log is not shadow.log  # it has moved to another directory
@@ -193,6 +201,7 @@ class Checks:
 
         if log.log_end_offset > shadow.end_offset and not is_reread:
             self._take(truth, shadow, partition, self._read_new(truth, log, node, shadow))
+        # The shadow is brought up to date before the checks below, which compare it with the truth.
         shadow.log = log
         shadow.generation = log.segments.generation
         shadow.end_offset = log.log_end_offset
@@ -234,6 +243,8 @@ class Checks:
 
     def _look_back(self, node: WatchedNode, partition: "Partition") -> None:
         """Its log is gone, its disk failed: what it appended and committed in that very step was not seen yet."""
+        # A directory may be offline only after the simulated disk has failed, so any other reason
+        # is a bug of the broker.
         offline = {} if node.broker is None else node.broker.replicas.logs.offline_directories
         if offline and not node.disk.has_failed:
             self.violate("I16", f"{node.broker_id} gave up what is on its disk, which never failed: {offline}")
@@ -259,6 +270,7 @@ class Checks:
         return topic.encode() if self.names_identify else topic_id
 
     def _truth_of(self, partition: "Partition", topic_id: bytes) -> Truth:
+        # Several truths may have one name and partition, one for each topic that had the name.
         topic, index = partition.topic_partition
         truth = self.truths.get((topic_id, index))
         if truth is None:
@@ -269,6 +281,8 @@ class Checks:
 
     def _begin(self, truth: Truth, shadow: Shadow, node: WatchedNode, partition: "Partition") -> None:
         """A process hosts the replica that did not before: what has become of the log meanwhile?"""
+        # The state of a producer must not outlive a truncation: a retry would be answered as a
+        # duplicate of a record that is gone.
         log = partition.log
         if log is None:
             return
@@ -276,6 +290,8 @@ class Checks:
         if shadow.is_gone:
             shadow.forgotten.clear()
         elif found_end < shadow.end_offset:
+            # A crash of the process keeps the page cache, so everything written is safe. A crash of
+            # the machine keeps what was synced.
             kept = shadow.synced_offset if shadow.lost_power else shadow.end_offset
             if found_end < kept and not _was_being_cut(shadow):
                 self.violate("I15", f"{truth} at {node.broker_id} ends at {found_end}, {kept} was safe")
@@ -283,6 +299,7 @@ class Checks:
             self._tell(f"{truth} at {node.broker_id} forgot {found_end} to {shadow.end_offset}")
             self.count("logs that forgot")
 
+        # These marks explain one restart and no later one.
         shadow.is_gone = shadow.lost_power = False
         shadow.hosted_as = partition
         self._replace(truth, shadow, partition, self._read_all(truth, log, node, shadow))
@@ -290,12 +307,15 @@ class Checks:
             shadow.high_watermark = 0  # what it holds and commits is looked at once it is known why it leads
             return
         shadow.high_watermark = partition.high_watermark
+        # A permitted loss ends what is known to be committed, so nothing above it can be compared.
         limit = min([partition.high_watermark, *(cut.offset for cut in truth.cuts)])
         self._compare(truth, shadow, log.log_start_offset, limit)
 
     def _replace(self, truth: Truth, shadow: Shadow, partition: "Partition", held: list[BatchHeader]) -> None:
         """The log was read again: what is the same as before is not looked at again."""
         known = shadow.batches
+        # The log start may have moved meanwhile. The batches below it are deleted, which is not a
+        # difference.
         if held and known and held[0].base_offset > known[0].base_offset:
             known = known[shadow.index_of(held[0].base_offset) :]
         same = first_difference(known, held)
@@ -330,6 +350,8 @@ class Checks:
         epoch = partition.leader_epoch if partition.is_leader else -1
         for batch in new:
             key = batch.base_offset, batch.partition_leader_epoch
+            # The epoch of the batch decides, not that of the partition: the replica may be a
+            # follower by now.
             was_leader = shadow.log is not None and truth.leaders.get(batch.partition_leader_epoch) == shadow.broker_id
             is_new = key not in truth.known
             truth.holders.setdefault(key, set()).add(shadow.broker_id)
@@ -355,6 +377,8 @@ class Checks:
         if different is not None:
             held, there = different
             is_its_own = held is not None and truth.leaders.get(held.partition_leader_epoch) == shadow.broker_id
+            # A leader that gives a committed offset to another record breaks I4. A follower that
+            # holds another record breaks I5.
             rule = "I4" if is_its_own else "I5"
             self.violate(rule, f"{truth} at {shadow.broker_id} holds {held} where {there} is committed")
 
@@ -364,6 +388,8 @@ class Checks:
         shadow.high_watermark = now
         epoch = partition.leader_epoch
         if now < before:
+            # A permitted loss allows the fall once, in an epoch that is newer than the one in which
+            # this high watermark was reached.
             if not any(cut.offset < before and cut.epoch > shadow.high_watermark_epoch for cut in truth.cuts):
                 self.violate("I2", f"{truth} at {shadow.broker_id}: high watermark {before} falls to {now}")
             return
@@ -375,6 +401,8 @@ class Checks:
         if now <= truth.committed_end:
             return
         if truth.leaders.get(epoch) != shadow.broker_id:
+            # DeleteRecords moves the log start of a follower, and its high watermark with it,
+            # before it has heard of the leader's.
             if now > max(truth.committed_end, self._deletable.get((truth.topic, truth.partition), 0)):
                 self.violate("I5", f"{truth} at {shadow.broker_id}: high watermark {now}, no leader's passed it")
             return
@@ -405,6 +433,8 @@ class Checks:
             self.violate("I6", f"{truth}: {other} and {shadow.broker_id} both lead in epoch {epoch}")
         self.count("leaders")
         self._tell(f"{truth}: {shadow.broker_id} leads in epoch {epoch}, from {shadow.end_offset}")
+        # Batches below the log start were deleted on request, and the new leader need not have
+        # them.
         begin = bisect_left(truth.committed, shadow.start_offset, key=lambda batch: batch.last_offset)
         end = truth.committed_before(epoch)
         expected = truth.committed[begin:end]

@@ -32,6 +32,7 @@ from barnabas.world.net import ConnectionLost, Listener, Net, Stream
 BUFFER_BYTES = 1 << 17  # sent and not yet read, of one direction of a connection
 SLICE_BYTES = 1 << 16  # a slice of a file is read and sent in such steps
 CONNECT_PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0)  # between attempts, as TCP's
+# The four bytes before it are the length of the frame.
 _API_KEY = slice(4, 6)  # in a request, which is sent in one piece if it is short
 LATE_SECONDS_MAX = 20.0  # until an end notices that the other one is gone without a word
 
@@ -95,13 +96,18 @@ class SimStream:
         data = self._received
         if not data:
             return b"" if self.ended else None
+        # A copy of the rest is made only if the reader takes less than has arrived, which is rare.
         data, self._received = (data, b"") if len(data) <= max_bytes else (data[:max_bytes], data[max_bytes:])
         self._other.was_read(len(data))
         return data
 
     async def receive_some(self, max_bytes: int) -> bytes:
+        # The broker relies on a step between two reads, as with a real socket. Without it one task
+        # could read for ever, and no other one would run.
         if self._received:
             await trio.lowlevel.checkpoint()
+        # The state is asked again after each wake: what woke this task may have been the loss of
+        # the connection.
         while (data := self.receive_now(max_bytes)) is None:
             self._receiver = trio.lowlevel.current_task()
             await trio.lowlevel.wait_task_rescheduled(self._stop_receiving)
@@ -115,6 +121,7 @@ class SimStream:
         return len(taken)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        # The caller may change its buffer while this waits, so the bytes are copied first.
         rest: bytes | memoryview = bytes(data)
         while True:
             self._check()
@@ -148,6 +155,8 @@ class SimStream:
                 self._other.reset_later("reset by the other end", self._outgoing.link.latency())
             elif self.lost is None:
                 self._outgoing.send(None)
+            # A task of this end that still reads or writes gets `ConnectionLost` from its next
+            # check.
             self._wake()
 
     # -- what happens to it
@@ -182,6 +191,8 @@ class SimStream:
             self.lost = "connection lost"
             self._net.forget(self)
             self._incoming.close()
+            # The end that accepted a connection may keep it for long without noticing anything, as
+            # a broker keeps an idle client.
             has_connected = self._other.has_connected
             self._other.reset_later("connection lost", self._outgoing.link.latency() if has_connected else seconds)
             self._wake()
@@ -192,6 +203,8 @@ class SimStream:
 
     def was_read(self, size_bytes: int) -> None:
         """The other end took bytes out of its buffer."""
+        # The acknowledgement takes no time here, unlike the data: it only opens the window of the
+        # sender.
         self._unread -= size_bytes
         if self._sender is not None:
             task = self._sender
@@ -206,6 +219,7 @@ class SimStream:
         if item is None:
             self.ended = True
         else:
+            # Most messages are read before the next one arrives, so the concatenation is rare.
             self._received = self._received + item if self._received else item
             self._net.trace.note(f"net {self._incoming.link.source} {self._incoming.link.target} {len(item)}")
         if self._receiver is not None:
@@ -216,6 +230,8 @@ class SimStream:
     def _given_up(self) -> None:
         """What this end sent was not acknowledged for too long."""
         self.reset("no acknowledgement")
+        # No packet can tell the other end. It notices by its own keep-alive or timeout, at a time
+        # that the seed draws.
         self._other.reset_later("the other end is gone", self._net.rng.random() * LATE_SECONDS_MAX)
 
     def _send(self, data: bytes) -> None:
@@ -224,6 +240,8 @@ class SimStream:
         if self._net.on_send is not None:
             self._net.on_send(self, data)
         if self._net.late_answers:
+            # It is the other end that is held back: the request arrives in time, and its answer is
+            # late.
             late = self._net.late_answers.get((self.name, int.from_bytes(data[_API_KEY], "big")))
             if late is not None:
                 self._other.hold(late)
@@ -265,6 +283,8 @@ class SimListener:
         while True:
             await self._changed.wait()
             self._changed = trio.Event()
+            # The list is replaced before the handlers start, because a handler's first step may let
+            # another connection arrive.
             arrived = self._arrived
             self._arrived = []
             for stream in arrived:
@@ -273,6 +293,7 @@ class SimListener:
     @property
     def is_full(self) -> bool:
         """Whether the broker has not accepted for so long that the kernel takes no more."""
+        # A kernel keeps room for one connection even if the backlog is 0.
         return len(self._arrived) >= max(self._backlog, 1)
 
     def offer(self, stream: SimStream) -> None:
@@ -296,6 +317,8 @@ class PartyNet(Net):
         self.listeners: dict[int, SimListener] = {}
         self.streams: dict[SimStream, None] = {}
         self._net = net
+        # The ports are counted, not drawn, so that a party that asks for a free port gets the same
+        # one in each run of a seed.
         self._next_port = 40_000
 
     async def listen(self, host: str, port: int, *, backlog: int) -> Listener:
@@ -312,6 +335,7 @@ class PartyNet(Net):
         out = self._net.link(self.name, host)
         back = self._net.link(host, self.name)
         for pause in (*CONNECT_PAUSES_SECONDS, None):
+            # A handshake takes one way there and one back, before the caller may send anything.
             await trio.sleep(out.latency() + back.latency())
             if self.is_dead:
                 break
@@ -368,6 +392,8 @@ class SimNet:
         """One direction between two parties."""
         link = self._links.get((source, target))
         if link is None:
+            # Each link has a generator of its own. A message on one link then does not change the
+            # latencies of the others.
             rng = random.Random(self.rng.random())
             link = self._links[source, target] = Link(self.clock, rng, source, target)
         return link

@@ -32,6 +32,8 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import ZERO_TOPIC_ID
 from barnabas.world.net import ConnectionLost, Net, Stream
 
+# This is shorter than the timeouts of Kafka's clients, so that a history of a minute has many
+# requests of which the client does not know the outcome.
 ANSWER_SECONDS = 4.0
 CONNECT_SECONDS = 2.0
 FETCH_BY_NAME_VERSION = 12
@@ -43,6 +45,8 @@ ABANDONED_MAX = 5  # connections of a party
 Answer = TypeVar("Answer", bound=m.Message)
 # After so many seconds, when the connection worked last, and why there was no answer ("" if there was one).
 OnServed = Callable[[float, float, str], None]
+# These requests wait for other members of the group by design, so the time until their answer says
+# nothing about the broker.
 WAIT_FOR_MEMBERS = (m.JoinGroupResponse, m.SyncGroupResponse)
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
@@ -109,6 +113,8 @@ class Link:
         """Log in, or again; Lost if that fails."""
         assert self._admission is not None
 
+        # A login is a dialogue of several requests, each of which waits for its answer. They use
+        # the same connection as everything else.
         async def ask(request: m.Message) -> m.Message:
             return await self.ask(request, m.response_class(APIS[key_of(request)]))
 
@@ -119,6 +125,8 @@ class Link:
             self._admission.failed(str(failure))
             raise Lost(str(failure)) from None
         lifetime_ms = done.session_lifetime_ms
+        # A client logs in again before the broker would close the connection. The generator spreads
+        # clients that logged in together.
         after_ms = math.inf if lifetime_ms is None else log_in_again_after_ms(lifetime_ms, rng)
         self._log_in_at = trio.current_time() + after_ms / 1000
 
@@ -128,6 +136,7 @@ class Link:
         version = min(self._versions.get(key, APIS[key].max_version), _version_max(request))
         in_flight = self._connection.in_flight
         frame = in_flight.frame(request, version)
+        # Only a request that gets an answer stays in flight. A Produce with acks=0 does not.
         if len(in_flight) > len(self._asked_at):
             self._asked_at.append(trio.current_time())
         else:
@@ -148,6 +157,7 @@ class Link:
             raise self._lost(str(error) or f"no answer in {seconds} s") from None
 
         self._worked_at = trio.current_time()
+        # Responses come in the order of the requests, so the oldest time is that of this response.
         seconds = self._worked_at - self._asked_at.popleft()
         if self._on_served is not None and not isinstance(answer, WAIT_FOR_MEMBERS):
             self._on_served(seconds, self._worked_at, "")
@@ -173,6 +183,8 @@ class Link:
         self.stream.close()
 
     def _lost(self, why: str) -> Lost:
+        # A connection that this client has closed, or one on which an acks=0 request may have
+        # failed, is lost without a fault of the broker.
         is_unexpected = self._asked_at and not self.is_closed and not self._may_be_lost
         if self._on_served is not None and is_unexpected:
             seconds = trio.current_time() - self._asked_at[0]
@@ -270,6 +282,8 @@ class Party:
         asked = [m.MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
         request = m.MetadataRequest(topics=asked, allow_auto_topic_creation=False)
         addresses = list(self.view.brokers.values()) + self.bootstrap
+        # The next response on a busy connection belongs to another request, so this prefers an
+        # address without any.
         busy = {address for address, link in self._links.items() if link.has_requests and not link.is_closed}
         free = [each for each in addresses if each not in busy]
         link = await self.link(*self.rng.choice(free or addresses))
@@ -300,6 +314,7 @@ class Party:
     async def link(self, host: str, port: int) -> Link:
         """The connection to this address, made if need be."""
         link = self._links.get((host, port))
+        # A lost connection stays in the table until its address is asked for again.
         if link is None or link.is_closed:
             link = self._links[host, port] = await self._connect(host, port)
         if link.must_log_in:
@@ -328,6 +343,8 @@ class Party:
         """Use this connection no more; what was sent on it may still arrive, and the broker hears of no end."""
         for address in [address for address, each in self._links.items() if each is link]:
             del self._links[address]
+        # A real client may leave sockets behind in the same way. Their number is bounded, so the
+        # oldest one is closed.
         self._abandoned.append(link)
         if len(self._abandoned) > ABANDONED_MAX:
             self._abandoned.pop(0).close()

@@ -245,7 +245,7 @@ class Run:
     @staticmethod
     def _record(cluster: Cluster, recorder: "Recorder", story: Story) -> None:
         recorder.begin(lambda: story.seconds, list(cluster.nodes.values()))
-        # Before the first broker starts: a connection that exists has no taps.
+        # The recorder is set before the first broker starts: connections that exist are not tapped later.
         cluster.net.recorder = recorder
         cluster.store.recorder = recorder
         cluster.on_step(recorder.step)

@@ -120,6 +120,8 @@ def _half_load() -> list[Replacement]:
             await right(self, shard)
             return
         loading: Loading[object] = Loading(self._owner.new_loader())
+        # The first half is read in one piece and nothing is read after it, as if the rest had
+        # failed with an error that was ignored.
         half = log.log_start_offset + (log.log_end_offset - log.log_start_offset) // 2
         read = shard.partition.read(log.log_start_offset, max_bytes=1 << 20, end_offset=half, at_least_one=True)
         if not isinstance(read, ErrorCode) and read.slice is not None:
@@ -158,6 +160,8 @@ def _without_fence(right: "Callable[..., Decision]") -> "Callable[..., Decision]
         record = decision.record
         if known is None or not isinstance(record, Recorded) or record.status is not Status.PREPARE_ABORT:
             return decision
+        # The right decision raises the epoch in the record of the abort, which fences the producer
+        # that is still writing.
         epoch = known.recorded.producer_epoch
         return replace(decision, record=record._replace(producer_epoch=epoch))
 
@@ -190,6 +194,8 @@ def _unverified() -> list[Replacement]:
         """No proof is needed."""
         return right(self, header, origin, control=control)
 
+    # Both are replaced: without a verification there is no guard, and the right check would refuse
+    # the batch for that.
     return [(ProducerStates, "begin_verification", begin_verification), (ProducerStates, "check", check)]
 
 
@@ -199,6 +205,8 @@ def _lasting_guard() -> list[Replacement]:
 
     def begin(self: Verifications, producer_id: int, epoch: int, base_sequence: int, now_ms: int) -> "Guard":
         """The sequences of other transactions do not count, or it would be found by them."""
+        # The lowest sequence of an entry is that of the older transaction. A batch with a higher
+        # one would be refused as one that overtakes it, and that would hide the planted bug.
         entry = self._entries.get(producer_id)
         if entry is not None:
             self._entries[producer_id] = entry._replace(epoch=epoch, lowest_sequence=base_sequence)
@@ -219,6 +227,8 @@ def _dirty_stable_offset() -> list[Replacement]:
 def _early_stable_offset() -> list[Replacement]:
     def first_unstable_offset(self: ProducerStates, high_watermark: int) -> int | None:
         """What has a marker is decided."""
+        # The right method also looks at transactions whose marker is appended and not committed
+        # yet.
         self.forget_committed(high_watermark)
         return next(iter(self._open_transactions), None)
 
@@ -257,6 +267,8 @@ def _uncut_index() -> list[Replacement]:
 
     def note(self: TransactionIndex, aborted: "AbortedTransaction") -> None:
         """Whatever the order is."""
+        # The list of last offsets must stay in ascending order, or the index would raise an error
+        # of its own and hide the planted bug.
         if self._last_markers:
             self._last_markers[-1] = min(self._last_markers[-1], aborted.last_offset - 1)
         right(self, aborted)
@@ -283,6 +295,8 @@ def _hasty_completion() -> list[Replacement]:
         before = {debt: len(debt.known.unmarked) for debt, _ in taken}
         settled = right(taken, errors)
         for debt, count in before.items():
+            # Only a transaction in several partitions can show this bug: a response has marked some
+            # of them and not all.
             if 0 < len(debt.known.unmarked) < count:
                 debt.known.unmarked.clear()
                 settled.paid.append(debt)
@@ -324,6 +338,8 @@ def _set_back() -> list[Replacement]:
         error: ErrorCode = await right(self, shard, after_offset, timeout_ms)
         if self._topic != TRANSACTION_TOPIC:
             return error
+        # The record stays in the log although the state is set back. If it is committed later, the
+        # log and the state of this coordinator differ.
         for known in shard.state.by_name.values():
             if error and known.offset == after_offset and known.recorded.status in PREPARED:
                 known.recorded = known.recorded._replace(
@@ -347,6 +363,8 @@ def _early_decision() -> list[Replacement]:
         shard = self.runtime.find(self.placement.partition_of(name))
         if isinstance(shard, ErrorCode):
             return shard
+        # The step appends and replays the record, and the answer is returned without a wait for the
+        # high watermark.
         outcome = self.runtime.step(shard, partial(self._decide, name, event, None), None)
         if isinstance(outcome, ErrorCode):
             return decide.TRANSACTION_NOT_STORED.get(outcome, outcome)
@@ -381,6 +399,8 @@ def _eternal_debt() -> list[Replacement]:
         """Whether there are markers to send, whichever broker is the coordinator."""
         return self.known.offset == self.offset and self.known.recorded.status in PREPARED
 
+    # The partition may have heard of a newer epoch, under which another broker is the coordinator.
+    # The markers carry the epoch in which the debt began.
     def coordinator_epoch(self: Debt) -> int:
         return _EPOCHS[self]
 
@@ -426,6 +446,8 @@ def _whole_chunk_index() -> list[Replacement]:
 
     def append(self: PartitionLog, *args: object, **kwargs: object) -> "Appended | ErrorCode":
         """First all producers, then the index."""
+        # The append may roll a segment, so both the index and its length are noted: the rows that
+        # are new in another index are all of its rows.
         before = self.segments.active.transactions, self.segments.active.transactions.count
         appended = right(self, *args, **kwargs)  # type: ignore[arg-type]  # as they came
         index = self.segments.active.transactions
@@ -433,6 +455,8 @@ def _whole_chunk_index() -> list[Replacement]:
         for number in range(max(first - index.saved_count, 0), index.count - index.saved_count):
             version, producer_id, first_offset, last_offset, _ = ROW.unpack_from(index.unsaved, number * ROW.size)
             opened = self.producers._open_transactions.items()
+            # At this point the producers stand at the end of the whole response. The right code
+            # takes the transactions that were open behind each marker.
             stable = min((at for at, who in opened if who != producer_id), default=last_offset + 1)
             ROW.pack_into(index.unsaved, number * ROW.size, version, producer_id, first_offset, last_offset, stable)
         return appended

@@ -26,7 +26,7 @@ BROKER_PREFIX = "broker-"
 PARTS = ("page.html", "page.css", "page.js")
 NO_PARTITION = -1
 NO_REPLICA = -2  # stands for an epoch; -1 is one that a broker does not know yet
-# Of messages. The script reads them by these names.
+# These are the columns of messages. The script reads them by these names.
 COLUMNS = ("began", "took", "from", "to", "bytes", "answers", "api", "version", "words", "rows", "errors", "lost")
 
 # Kind of fault -> whose lanes it marks: its two parties, the store, all brokers, or those that it took down at once.
