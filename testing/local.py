@@ -45,6 +45,7 @@ class LocalBroker(LocalKafka):
     `mechanism`  of SASL: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512
     `client_certificate`    with SSL: clients need a certificate, and have this common name; the principal of "billing"
                  is User:CN=billing
+    `http`       serve its page, metrics and health on another free port: `page_url`
     `process`    run it as a child process: it has its own interpreter, and can be killed by a real signal
 
     Everything is as in `barnabas serve` but for these defaults, which suit tests:
@@ -58,7 +59,7 @@ class LocalBroker(LocalKafka):
     thread may start, stop and kill. Without a `with` block call `start`, and `close` at the end.
     """
 
-    def __init__(
+    def __init__(  # each is given by its name, and most tests give none
         self,
         *,
         data_dir: str | PathLike[str] | None = None,
@@ -68,6 +69,7 @@ class LocalBroker(LocalKafka):
         security: str = "PLAINTEXT",
         mechanism: str = "PLAIN",
         client_certificate: str | None = None,
+        http: bool = False,
         process: bool = False,
     ) -> None:
         properties = properties_of(config, DEFAULTS, OURS, "LocalBroker")
@@ -79,6 +81,8 @@ class LocalBroker(LocalKafka):
             raise LocalBrokerError("security: a broker in a process of its own gets its listeners by `config`")
         self._secured = secured = secured_listeners(security, mechanism, client_certificate, properties, "LocalBroker")
         self._host: Host = ChildHost(directory, properties) if process else ThreadHost(directory, properties, secured)
+        if http:
+            self._add_page()
         self._port = port
         self._started = False
         self._runs = False
@@ -89,6 +93,14 @@ class LocalBroker(LocalKafka):
         """`host:port`, for clients; it stays the same when the broker is killed and restarted."""
         self._check_started()
         return f"{HOST}:{self._port}"
+
+    @property
+    def page_url(self) -> str:
+        """Where its page is; the same over restarts. LocalBrokerError unless it was made with `http=True`."""
+        page = self._host.page if isinstance(self._host, ThreadHost) else None
+        if page is None:
+            raise LocalBrokerError("page_url: the broker was made without `http=True`")
+        return page.url
 
     @property
     def clock(self) -> "BrokerClock":
@@ -212,6 +224,13 @@ class LocalBroker(LocalKafka):
         finally:
             self._host.close()
             self._secured.close()
+
+    def _add_page(self) -> None:
+        from barnabas.testing.running.page import BrokerPage
+
+        if not isinstance(self._host, ThreadHost):
+            raise LocalBrokerError("http: a broker in a process of its own has `config` for it: barnabas.http.listener")
+        self._host.page = BrokerPage()
 
     def _create_first_topics(self) -> None:
         try:

@@ -27,6 +27,7 @@ from barnabas.testing.faults.interceptor import Interceptor
 from barnabas.testing.looking.live import PACE_SECONDS, SECONDS, wait_until
 from barnabas.testing.looking.records import StoredRecord, records_of
 from barnabas.testing.running.local_kafka import LocalKafka, secured_listeners
+from barnabas.testing.running.page import BrokerPage
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 from barnabas.world.metadata import PartitionInfo
@@ -63,6 +64,7 @@ class LocalCluster(LocalKafka):
     `config`     Kafka's broker properties, by their names, over the defaults below, for all brokers
     `data_dir`   where the data are, one directory for each broker; None: in memory
     `security`, `mechanism`, `client_certificate`    how clients reach all brokers, as of `LocalBroker`
+    `http`       serve a page, metrics and health of each broker on another free port: `brokers[1].page_url`
 
     The defaults are those of `LocalBroker`, and as many replicas of the internal topics, and of topics that are created
     without a number, as there are brokers, but at most three. Everything may be called from any thread, but only one
@@ -79,6 +81,7 @@ class LocalCluster(LocalKafka):
         security: str = "PLAINTEXT",
         mechanism: str = "PLAIN",
         client_certificate: str | None = None,
+        http: bool = False,
     ) -> None:
         if not is_number(size) or not 1 <= size <= SIZE_MAX:
             raise LocalBrokerError(f"size: a number of brokers from 1 to {SIZE_MAX}, not {size!r}")
@@ -87,6 +90,9 @@ class LocalCluster(LocalKafka):
         directory = None if data_dir is None else Path(fspath(data_dir)).absolute()
         self._secured = secured_listeners(security, mechanism, client_certificate, properties, "LocalCluster")
         self._loop = ClusterLoop(size, properties, directory, self._secured)
+        if http:
+            for broker in self._loop.brokers.values():
+                broker.page = BrokerPage()
         self.clock = self._loop.clock
         self._started = False
         self._closed = False

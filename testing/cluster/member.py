@@ -18,6 +18,7 @@ from barnabas.testing.running.disk import LiveDisk, lose_records
 from barnabas.testing.running.life import BrokerLife
 from barnabas.testing.running.loop import Loop
 from barnabas.testing.running.machine import Machine
+from barnabas.testing.running.page import BrokerPage
 from barnabas.testing.running.secured import CONTROL, Secured
 from barnabas.testing.running.thread import END_SECONDS, START_SECONDS
 from barnabas.world.net import SocketBuffers
@@ -58,6 +59,7 @@ class ClusterBroker:
         if not secured.is_plaintext:
             self._ports[CONTROL] = 0
         self._life: BrokerLife | None = None
+        self.page: BrokerPage | None = None  # set before the first start, if there is to be one
 
     @property
     def bootstrap_servers(self) -> str:
@@ -74,6 +76,13 @@ class ClusterBroker:
         if port == 0:
             raise LocalBrokerError(f"broker {self.id} was not started: use `with`")
         return port
+
+    @property
+    def page_url(self) -> str:
+        """Where its page is, in all its lives. LocalBrokerError unless the cluster was made with `http=True`."""
+        if self.page is None:
+            raise LocalBrokerError("page_url: the cluster was made without `http=True`")
+        return self.page.url
 
     @property
     def is_running(self) -> bool:
@@ -131,7 +140,7 @@ class ClusterBroker:
             raise LocalBrokerError(str(error)) from error
         buffers = SocketBuffers(config.socket_send_buffer_bytes, config.socket_receive_buffer_bytes)
         net = ClusterNet(self.id, self._links, buffers, [name != FOR_BROKERS for name in self._ports])
-        self._life = BrokerLife(config, self._machine, self.interceptor, net)
+        self._life = BrokerLife(config, self._machine, self.interceptor, net, self.page)
         return self._life
 
     def lose(self, topic: str, partition: int, records: int) -> int:

@@ -262,14 +262,17 @@ class Faults:
         fault.removed.set()
 
     def close(self) -> None:
-        """The broker is closed: no further fault can be made."""
+        """The broker is closed: no further fault can be made, and no thread waits for one any more."""
         self._is_closed = True
         self.clear()
+        with self._changed:
+            self._changed.notify_all()
 
     def until(self, is_there: Callable[[], bool], seconds: float) -> bool:
         """Wait until this holds, which is looked at when a fault fires; whether it does."""
         with self._changed:
-            return self._changed.wait_for(is_there, seconds)
+            self._changed.wait_for(lambda: is_there() or self._is_closed, seconds)
+            return is_there()
 
     def sightings(self) -> str:
         """What requests came while faults were set."""

@@ -176,6 +176,7 @@ def brokers(lab: Lab, given: Given) -> Json:
             "bootstrap_servers": broker.bootstrap_servers,
             "is_running": broker.is_running,
             "is_frozen": broker.is_frozen,
+            "page_url": None if broker.page is None else broker.page_url,
         }
         for broker in lab.cluster.brokers.values()
     ]

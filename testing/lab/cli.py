@@ -52,13 +52,18 @@ def lab(
         kafka: LocalCluster | UpstreamProxy
         if upstream is None:
             sizes = _topics(topics, min(brokers, 3))
-            kafka = LocalCluster(brokers, data_dir=data_dir, config=_properties(assignments), topics=sizes)
+            kafka = LocalCluster(brokers, data_dir=data_dir, config=_properties(assignments), topics=sizes, http=True)
         else:
             kafka = UpstreamProxy(upstream)
         with kafka, Laboratory(kafka, address) as laboratory:
             click.echo(f"bootstrap {kafka.bootstrap_servers}")
             click.echo(f"control {laboratory.url}v1/")
+            if isinstance(kafka, LocalCluster):
+                for broker in kafka.brokers.values():
+                    click.echo(f"page {broker.page_url}")
             ended.wait()
+            # The brokers end first: whoever waits for them over HTTP waits no more.
+            kafka.close()
     except (LocalBrokerError, OSError) as error:
         _fail(str(error))
 

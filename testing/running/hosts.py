@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from barnabas.testing.faults.interceptor import Interceptor
     from barnabas.testing.running.disk import LiveDisk
     from barnabas.testing.running.machine import Snapshot
+    from barnabas.testing.running.page import BrokerPage
     from barnabas.testing.running.secured import Secured
 
 
@@ -59,6 +60,7 @@ class ThreadHost:
         self._secured = secured
         self._control_port = 0
         self._interceptor: Interceptor | None = None
+        self.page: BrokerPage | None = None  # set before the first start, if there is to be one
         self.loop = Loop()
         self.clock = BrokerClock(self.loop)
         now_ms = self.clock.now_ms
@@ -74,7 +76,10 @@ class ThreadHost:
             config = BrokerConfig({**self._properties, **where})
         except ConfigError as error:
             raise LocalBrokerError(str(error)) from error
-        self._thread = BrokerThread(config, self._machine, self.interceptor(), loop=self.loop, clock=self.clock)
+        interceptor = self.interceptor()
+        self._thread = BrokerThread(
+            config, self._machine, interceptor, loop=self.loop, clock=self.clock, page=self.page
+        )
         with self.clock.running():
             port, *others = self._thread.start()
         self._control_port = others[0] if others else port

@@ -2,16 +2,19 @@
 
 import logging
 from concurrent.futures import Future
+from contextlib import nullcontext
 
 import outcome
 import trio
 
 from barnabas.broker.call import Broker
+from barnabas.broker.life import Life
 from barnabas.broker.serve import MISCONFIGURED, UNFIT_ENVIRONMENT, Serving, serve
 from barnabas.config.live import BrokerConfig
 from barnabas.testing.errors import LocalBrokerError
 from barnabas.testing.faults.interceptor import Interceptor
 from barnabas.testing.running.machine import Machine
+from barnabas.testing.running.page import BrokerPage
 from barnabas.world.net import Net, OsNet, SocketBuffers
 from barnabas.world.world import World
 
@@ -27,6 +30,7 @@ class BrokerLife:
         machine: Machine,
         interception: Interceptor | None = None,
         net: Net | None = None,
+        page: BrokerPage | None = None,
     ) -> None:
         self.ready: Future[Serving] = Future()  # done when it serves, or with the reason why it cannot
         self.ended: Future[None] = Future()  # done at the end; with what ended it, if that was neither stop nor kill
@@ -35,6 +39,7 @@ class BrokerLife:
         self._config = config
         self._machine = machine
         self._interception = interception
+        self._page = page
         buffers = SocketBuffers(config.socket_send_buffer_bytes, config.socket_receive_buffer_bytes)
         self._net = net or OsNet(buffers)
         self._scope = trio.CancelScope()
@@ -71,15 +76,18 @@ class BrokerLife:
             return
         for warning in self._config.warnings():
             logger.warning("%s", warning)
+        life = Life()
         with self._scope:
-            await serve(
-                self._config,
-                world=world,
-                stop=self._stop,
-                task_status=self,
-                on_built=self._built,
-                interception=self._interception,
-            )
+            async with nullcontext() if self._page is None else self._page.served(life):
+                await serve(
+                    self._config,
+                    world=world,
+                    stop=self._stop,
+                    task_status=self,
+                    on_built=self._built,
+                    interception=self._interception,
+                    life=life,
+                )
 
     def _built(self, broker: Broker) -> None:
         self.broker = broker

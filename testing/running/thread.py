@@ -18,6 +18,7 @@ from barnabas.testing.running.clock import BrokerClock
 from barnabas.testing.running.life import BrokerLife
 from barnabas.testing.running.loop import Loop
 from barnabas.testing.running.machine import Machine
+from barnabas.testing.running.page import BrokerPage
 
 START_SECONDS = 30.0
 GIVE_UP_SECONDS = 5.0
@@ -64,9 +65,10 @@ class BrokerThread:
         *,
         loop: Loop | None = None,
         clock: BrokerClock | None = None,
+        page: BrokerPage | None = None,
     ) -> None:
         self._loop = loop or Loop()
-        self.life = BrokerLife(config, machine, interception)
+        self.life = BrokerLife(config, machine, interception, page=page)
         self._thread = LoopThread(self._loop, clock or BrokerClock(self._loop), self.life.run)
 
     def start(self) -> tuple[int, ...]:

@@ -488,6 +488,9 @@ def test_the_laboratory_says_where_it_is_and_ends_quietly(tmp_path):
     control = process.stdout.readline().split()
     with urlopen(f"{control[1]}brokers", timeout=10) as answer:
         assert json.loads(answer.read())["bootstrap_servers"] == bootstrap[1]
+    page = process.stdout.readline().split()
+    with urlopen(f"{page[1]}readyz", timeout=10) as answer:
+        assert json.loads(answer.read())["ok"]
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=20) == ("", "")
     assert (bootstrap[0], control[0], process.returncode) == ("bootstrap", "control", 0)
