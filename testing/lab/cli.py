@@ -62,7 +62,7 @@ def lab(
                 for broker in kafka.brokers.values():
                     click.echo(f"page {broker.page_url}")
             ended.wait()
-            # The brokers end first: whoever waits for them over HTTP waits no more.
+            # The brokers end first: a program that waits for them over HTTP gets its answer then.
             kafka.close()
     except (LocalBrokerError, OSError) as error:
         _fail(str(error))

@@ -1,4 +1,4 @@
-"""The page of one broker in a test, and its metrics, over all lives of the broker (edge).
+"""The page of one broker in a test, and its metrics, over all lives of the broker.
 
 The port stays the same, as that of the broker. Nothing of HTTP is imported before a broker has a page.
 """
