@@ -59,7 +59,7 @@ class LocalBroker(LocalKafka):
     thread may start, stop and kill. Without a `with` block call `start`, and `close` at the end.
     """
 
-    def __init__(  # each is given by its name, and most tests give none
+    def __init__(  # noqa: PLR0913  # each is given by its name, and most tests give none
         self,
         *,
         data_dir: str | PathLike[str] | None = None,
