@@ -1,5 +1,7 @@
 """The scenes of the tour, in the order in which they build on each other (shell)."""
 
+from barnabas.testing.tour.client_scenes import IDEMPOTENCE, REBALANCE
+from barnabas.testing.tour.compaction_scene import COMPACTION
 from barnabas.testing.tour.leader_scenes import TRUNCATION, UNCLEAN_ELECTION
 from barnabas.testing.tour.replication_scenes import ACKS, MIN_IN_SYNC, TWO_FETCHES
 from barnabas.testing.tour.scene import Scene
@@ -12,5 +14,8 @@ SCENES: dict[str, Scene] = {
         MIN_IN_SYNC,
         TRUNCATION,
         UNCLEAN_ELECTION,
+        IDEMPOTENCE,
+        REBALANCE,
+        COMPACTION,
     )
 }

@@ -17,6 +17,7 @@ from barnabas.testing.errors import LocalBrokerError, TopicRefused
 from barnabas.testing.faults.faults import Fault
 from barnabas.testing.looking.live import wait_until
 from barnabas.testing.looking.records import records_of
+from barnabas.testing.tour.members import Member
 from barnabas.testing.tour.picture import Cell, GroupPicture, PartitionPicture, ReplicaPicture
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, error_name
@@ -50,10 +51,11 @@ class Topic(NamedTuple):
 class Question:
     """A record that is being written, and what became of the request."""
 
-    def __init__(self, topic: str, value: str, acks: int) -> None:
+    def __init__(self, topic: str, value: str, acks: int, producer_id: int) -> None:
         self.topic = topic
         self.value = value
         self.acks = acks
+        self.producer_id = producer_id  # -1: it is not idempotent
         self.answer = WAITS  # then LOST, or the name of an error, or NONE
         self.connection: BlockingConnection | None = None
 
@@ -71,7 +73,9 @@ class Stage:
         self.topics = topics
         self.bug = bug  # that is planted
         self.notes: list[str] = []  # of the step that runs
-        self.groups: list[GroupPicture] = []
+        self.groups: dict[str, GroupPicture] = {}
+        self.members: dict[tuple[str, str], Member] = {}  # (group, name)
+        self.unread: dict[str, dict[int, None]] = {}  # group -> the partitions that had no reader at some moment
         self.questions: dict[tuple[str, str], Question] = {}  # (topic, value) -> its last attempt
         self.holds: dict[int, Fault] = {}  # follower -> what holds its fetches back
         self.passed: dict[int, int] = {}  # follower -> how many of them were let through
@@ -109,6 +113,8 @@ class Stage:
         for question in self.questions.values():
             if question.connection is not None:
                 question.connection.close()
+        for member in self.members.values():
+            member.close()
 
     # -- what is seen
 
@@ -125,7 +131,11 @@ class Stage:
 
     def pictures(self) -> list[PartitionPicture | GroupPicture]:
         """Everything that can be drawn. In a scene about groups that is who reads what."""
-        return list(self.groups) if self.groups else [self.partition(each.name) for each in self.topics]
+        return list(self.groups.values()) if self.groups else [self.partition(each.name) for each in self.topics]
+
+    def show_group(self, picture: GroupPicture) -> None:
+        """From now on this is who reads what."""
+        self.groups[picture.name] = picture
 
     def ends(self, topic: str = "") -> dict[int, int]:
         """The log end offset of each running replica."""
@@ -164,10 +174,10 @@ class Stage:
         self, value: str, *, topic: str = "", acks: int = ACKS_ALL, key: str | None = None, producer_id: int = -1
     ) -> Question:
         """Send a record to the leader, without waiting for its answer."""
-        question = Question(topic or self.topic, value, acks)
+        question = Question(topic or self.topic, value, acks, producer_id)
         self.questions[question.topic, value] = question
         question.connection = self._connect(question.topic)
-        question.connection.request(self._produce(question, key, producer_id), PRODUCE_VERSION)
+        question.connection.request(self._produce(question, key), PRODUCE_VERSION)
         return question
 
     def answer(self, question: Question) -> None:
@@ -212,7 +222,7 @@ class Stage:
         if question.is_acknowledged:
             self.note(f"{_name(question)}: was acknowledged, so the producer does not send it again")
         else:
-            self.write(value, topic=topic, acks=question.acks)
+            self.write(value, topic=topic, acks=question.acks, producer_id=question.producer_id)
 
     def new_producer_id(self) -> int:
         """What an idempotent producer asks for first."""
@@ -232,13 +242,13 @@ class Stage:
         port = self.cluster.brokers[running[0] if leader is None else leader].port
         return BlockingConnection(socket.create_connection((HOST, port), SECONDS), CLIENT_ID)
 
-    def _produce(self, question: Question, key: str | None, producer_id: int) -> m.ProduceRequest:
+    def _produce(self, question: Question, key: str | None) -> m.ProduceRequest:
         # Without a producer id there are no sequence numbers.
-        first = 0 if producer_id >= 0 else -1
+        first = 0 if question.producer_id >= 0 else -1
         batch = build_batch(
             [(None if key is None else key.encode(), question.value.encode() or None)],
             timestamp_ms=self.cluster.clock.now_ms(),
-            producer_id=producer_id,
+            producer_id=question.producer_id,
             producer_epoch=first,
             base_sequence=first,
         )
@@ -328,7 +338,7 @@ def fates(stage: Stage) -> str:
 
 def _name(question: Question) -> str:
     acks = "acks=all" if question.acks == ACKS_ALL else f"acks={question.acks}"
-    return f"{question.value} ({acks})"
+    return f"{question.value or 'a tombstone'} ({acks})"
 
 
 def _answer(question: Question, offset: int) -> str:
