@@ -24,6 +24,7 @@ def _lose_an_answer(topic: str) -> Step:
 
 def _retry(topic: str) -> Step:
     def act(stage: Stage) -> None:
+        # With a producer id the batch has the numbers of the first attempt.
         stage.send_again(f"{topic}-1", topic)
         stage.settle(topic)
 
@@ -100,6 +101,7 @@ def _second_member(group: str) -> Step:
         stage.members[group, "B"] = member
         member.send_join()
         first = stage.members[group, "A"]
+        # The heartbeat may come before the broker has read the request of the second member.
         stage.until(first.must_rejoin, "the group does not rebalance")
         stage.note("A's heartbeat is answered: REBALANCE_IN_PROGRESS")
         _show(stage, group)
@@ -108,6 +110,7 @@ def _second_member(group: str) -> Step:
 
 
 def _give_all_up(stage: Stage) -> None:
+    # In Kafka's consumer: onPartitionsRevoked with all partitions, before JoinGroup.
     first = stage.members[EAGER, "A"]
     first.owned = []
     first.send_join()
@@ -115,11 +118,13 @@ def _give_all_up(stage: Stage) -> None:
 
 
 def _divide_at_once(stage: Stage) -> None:
+    # Nothing is owned, so everything can be dealt out.
     _rebalance(stage, EAGER, {"A": [0, 1], "B": [2, 3]})
     _show(stage, EAGER)
 
 
 def _keep_all(stage: Stage) -> None:
+    # The subscription in its request says what it owns, and it goes on with that.
     stage.members[COOPERATIVE, "A"].send_join()
     _show(stage, COOPERATIVE)
 

@@ -18,6 +18,7 @@ def _write(stage: Stage) -> None:
 
 
 def _write_another(stage: Stage) -> None:
+    # The segments before the last one can be compacted as soon as they are synced.
     stage.write("Brunswick", key="shoemaker")
 
 
@@ -42,6 +43,7 @@ def _run_cleaner(stage: Stage, left: list[int]) -> None:
 
 
 def _table(stage: Stage) -> str:
+    # Offsets tell a log that was compacted from one that was written again.
     cells = stage.partition().replicas[1].cells
     return ", ".join(f"{cell.text} at offset {cell.offset}" for cell in cells)
 

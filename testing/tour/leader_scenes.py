@@ -114,6 +114,8 @@ def _start_leader(stage: Stage) -> None:
     stage.start(1)
     stage.until_led(1, [1, 2], CAREFUL)
     stage.until_led(2, [1, 2], UNCLEAN)
+
+    # Both logs of each topic are the same again, whichever was right.
     for topic in BOTH:
         stage.settle(topic)
 

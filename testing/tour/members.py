@@ -45,6 +45,7 @@ class Member:
 
     def send_join(self) -> None:
         """Ask to join, without waiting: the answer comes when all members have asked."""
+        # The eager protocol has given everything up before, so this list is empty then.
         owned = m.ConsumerProtocolSubscription.TopicPartition(topic=self._topic, partitions=self.owned)
         subscription = m.ConsumerProtocolSubscription(topics=[self._topic], owned_partitions=[owned])
         metadata = SUBSCRIPTION_VERSION.to_bytes(2) + m.encode(subscription, SUBSCRIPTION_VERSION)
@@ -60,6 +61,7 @@ class Member:
 
     def joined(self) -> None:
         """Wait for the answer. LocalBrokerError if it is an error."""
+        # The id is new at the first time, and the generation each time.
         response = self._answer(m.JoinGroupResponse)
         self._check("JoinGroup", response.error_code)
         self._member_id = response.member_id
@@ -67,6 +69,7 @@ class Member:
 
     def send_sync(self, shares: Mapping["Member", Sequence[int]]) -> None:
         """Ask for its share, without waiting. The member that leads sends the shares of all."""
+        # The broker hands each share to its member, and does not look into it.
         assignments = [
             m.SyncGroupRequest.SyncGroupRequestAssignment(
                 member_id=member._member_id, assignment=self._assignment(partitions)
@@ -93,6 +96,8 @@ class Member:
         """Send a heartbeat: whether the group rebalances. LocalBrokerError for another error."""
         request = m.HeartbeatRequest(group_id=self._group, generation_id=self._generation, member_id=self._member_id)
         self._connection.request(request, HEARTBEAT_VERSION)
+
+        # This error is how a member hears of a rebalance: the broker has no other way to say so.
         code = self._answer(m.HeartbeatResponse).error_code
         if code != ErrorCode.REBALANCE_IN_PROGRESS:
             self._check("Heartbeat", code)

@@ -73,6 +73,7 @@ class GroupPicture(NamedTuple):
 
     def lines(self) -> list[str]:
         """The drawing."""
+        # A dash stands for a partition that waits for a reader.
         owners = "   ".join(f"{partition} {owner or '—'}" for partition, owner in self.owners.items())
         return [f"{self.name}  {owners}"]
 
