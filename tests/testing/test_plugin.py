@@ -1,5 +1,6 @@
 """The pytest plugin, as pytest finds it in an environment where the package is installed."""
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -43,8 +44,20 @@ def test_the_examples_in_the_page_about_testing_pass_as_they_are_written(run_pyt
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", ["test_orders.py", "test_exactly_once.py"])
-def test_the_examples_pass(run_pytest, name):
+@pytest.mark.parametrize(
+    ("name", "needed"),
+    [
+        ("test_orders.py", ()),
+        ("test_exactly_once.py", ()),
+        ("test_fastapi.py", ("aiokafka", "fastapi", "httpx2")),
+        ("test_faststream.py", ("aiokafka", "faststream")),
+    ],
+)
+def test_the_examples_pass(run_pytest, name, needed):
+    missing = [package for package in needed if importlib.util.find_spec(package) is None]
+    if missing:
+        give_up = pytest.fail if "CI" in os.environ else pytest.skip
+        give_up(f"not installed: {', '.join(missing)} (`make examples`)")
     assert " passed" in run_pytest((ROOT / "examples" / name).read_text())
 
 
