@@ -4,7 +4,8 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 
 import confluent_kafka
 import pytest
@@ -223,3 +224,181 @@ def test_each_client_reaches_a_secured_cluster():
         for number, (client, exchange) in enumerate(EXCHANGES.items(), 1):
             cluster.move_leader(client, 0, to=number)
             assert exchange(cluster.client_config(client), client) == b"secret"
+
+
+# -- what is due happens at once, beside the connected clients
+
+DUE_SECONDS = 0.1
+ATTEMPTS = 3  # on a busy machine the fastest one says what the broker needs
+QUIET_SECONDS = 1.0
+QUIET_PROCESSOR_SECONDS = 0.25  # of the broker, beside three clients with ten heartbeats a second each
+
+
+@contextmanager
+def three_clients(**config: str) -> Iterator[LocalBroker]:
+    """A broker and a group that has a member of each client."""
+    with LocalBroker(topics=["t"], config=config) as broker, ExitStack() as stack:
+        for client in CLIENTS:
+            stack.enter_context(reading(client, broker.bootstrap_servers, "t"))
+        await_members(broker)
+        yield broker
+
+
+def await_members(broker: LocalBroker) -> None:
+    broker.groups["g"].wait(state="Stable", members=len(CLIENTS), seconds=SECONDS)
+
+
+def seconds_until(happens: Callable[[], object], broker: LocalBroker, **advance: float) -> float:
+    """How long it takes until this happens, once the time has moved on."""
+    assert not happens()
+    began = time.monotonic()
+    broker.clock.advance(**advance)
+    eventually(happens)
+    return time.monotonic() - began
+
+
+def assert_quiet(broker: LocalBroker) -> None:
+    """The members are back, and then the broker has nothing to do but to answer them."""
+    await_members(broker)
+    (thread,) = [each for each in threading.enumerate() if each.name == "barnabas broker"]
+    clock = time.pthread_getcpuclockid(thread.ident)
+    before = time.clock_gettime(clock)
+    threading.Event().wait(QUIET_SECONDS)
+    assert time.clock_gettime(clock) - before < QUIET_PROCESSOR_SECONDS
+
+
+def test_members_whose_sessions_are_over_leave_at_once():
+    with three_clients() as broker:
+        group = broker.groups["g"]
+        took = []
+        for _ in range(ATTEMPTS):
+            before = {member.member_id for member in group.members}
+            left = partial(has_none_of, group, before)
+            took.append(seconds_until(left, broker, seconds=46))
+            await_members(broker)
+        assert min(took) < DUE_SECONDS
+        assert_quiet(broker)
+
+
+def has_none_of(group, member_ids) -> bool:
+    return member_ids.isdisjoint(member.member_id for member in group.members)
+
+
+def test_old_segments_are_deleted_at_once():
+    with three_clients(**SHORT_SEGMENTS) as broker:
+        took = []
+        for _ in range(ATTEMPTS):
+            produce(broker.bootstrap_servers, "t", *[b"x" * 900] * 3)
+            first = broker.records("t")[0].offset
+            took.append(seconds_until(partial(begins_after, broker, first), broker, days=8))
+            await_members(broker)
+        assert min(took) < DUE_SECONDS
+        assert_quiet(broker)
+
+
+def begins_after(broker: LocalBroker, offset: int) -> bool:
+    return broker._live("logs").look(lambda parts: parts.replicas.get("t", 0).log.log_start_offset > offset)
+
+
+def test_offsets_of_an_empty_group_expire_at_once():
+    with three_clients(**{"offsets.retention.minutes": "60"}) as broker:
+        took = []
+        for number in range(ATTEMPTS):
+            group = broker.groups[f"gone-{number}"]
+            commit(broker.bootstrap_servers, f"gone-{number}")
+            assert group.state == "Empty"
+            took.append(seconds_until(lambda group=group: group.state == "Dead", broker, minutes=71))
+            await_members(broker)
+        assert min(took) < DUE_SECONDS
+        assert_quiet(broker)
+
+
+def commit(servers: str, group: str) -> None:
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": servers, "group.id": group})
+    consumer.commit(offsets=[confluent_kafka.TopicPartition("t", 0, 7)], asynchronous=False)
+    consumer.close()
+
+
+def test_a_transaction_that_takes_too_long_is_aborted_at_once():
+    with three_clients() as broker:
+        took = []
+        for number in range(ATTEMPTS):
+            topic = f"x-{number}"
+            broker.create_topic(topic)
+            producer = confluent_kafka.Producer(
+                {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": topic}
+            )
+            producer.init_transactions(SECONDS)
+            producer.begin_transaction()
+            producer.produce(topic, b"v")
+            assert producer.flush(SECONDS) == 0
+            took.append(seconds_until(partial(is_aborted, broker, topic), broker, seconds=71))
+        assert min(took) < DUE_SECONDS
+        assert_quiet(broker)
+
+
+def is_aborted(broker: LocalBroker, topic: str) -> bool:
+    return [record.transaction for record in broker.records(topic)] == ["aborted"]
+
+
+def test_idle_connections_are_closed_at_once():
+    with three_clients() as broker, ExitStack() as stack:
+        requests = broker.requests(client_id=SILENT)
+        senders = [stack.enter_context(silent(broker.bootstrap_servers)) for silent in SILENT_PRODUCERS]
+        took = []
+        for _ in range(ATTEMPTS):
+            for send in senders:
+                send()
+            idle = open_connections(broker) & {entry.connection for entry in requests}
+            assert len(idle) >= len(senders)
+            took.append(seconds_until(partial(are_closed, broker, idle), broker, minutes=11))
+        assert min(took) < DUE_SECONDS
+        for send in senders:
+            send()
+        assert_quiet(broker)
+
+
+SILENT = "silent"
+
+
+@contextmanager
+def silent_kafka_python(servers: str) -> Iterator[Callable[[], object]]:
+    producer = KafkaProducer(bootstrap_servers=servers, client_id=SILENT)
+    yield lambda: producer.send("t", b"v").get(SECONDS)
+    producer.close()
+
+
+@contextmanager
+def silent_confluent_kafka(servers: str) -> Iterator[Callable[[], object]]:
+    producer = confluent_kafka.Producer({"bootstrap.servers": servers, "client.id": SILENT})
+
+    def send() -> None:
+        producer.produce("t", b"v")
+        assert producer.flush(SECONDS) == 0
+
+    yield send
+
+
+@contextmanager
+def silent_aiokafka(servers: str) -> Iterator[Callable[[], object]]:
+    async def begin() -> AIOKafkaProducer:
+        producer = AIOKafkaProducer(bootstrap_servers=servers, client_id=SILENT)
+        await producer.start()
+        return producer
+
+    with asyncio.Runner() as runner:
+        producer = runner.run(begin())
+        yield lambda: runner.run(producer.send_and_wait("t", b"v"))
+        runner.run(producer.stop())
+
+
+SILENT_PRODUCERS = [silent_kafka_python, silent_confluent_kafka, silent_aiokafka]
+
+
+def are_closed(broker: LocalBroker, connections: set[int]) -> bool:
+    return connections.isdisjoint(open_connections(broker))
+
+
+def open_connections(broker: LocalBroker) -> set[int]:
+    """Their numbers, which are never used again."""
+    return broker._live("connections").look(lambda parts: {each.number for each in parts.tally.connections})
