@@ -37,10 +37,14 @@ def odd_places(rows: "DataFrame", holders: "DataFrame") -> "DataFrame":
         f.count("*").alias("records"),
         f.count("digest").alias("values"),  # markers have none
         _bits("offset").alias("which"),
+        # The sum may overflow. It is unknown then, and an unknown block is looked at record by
+        # record.
         f.try_sum(f.when(f.col("digest").isNotNull(), _hash("offset", "digest"))).alias("said"),
         f.try_sum(_hash("offset", "content")).alias("content"),
     )
     number = {name: f.max(f.when(is_log, f.col(name))).alias(name) for name in ("values", "said")}
+    # Equal hashes of all numbers stand for equal numbers, so that one comparison is enough for any
+    # count of replicas.
     look = f.when(is_log, f.xxhash64("records", "values", "which", "said", "content"))
     blocks = sums.groupBy(*place).agg(
         f.count_if(is_log).alias("logs"),
@@ -57,6 +61,8 @@ def odd_places(rows: "DataFrame", holders: "DataFrame") -> "DataFrame":
     for event in ("acked", "read"):
         said = f.col(f"{event}_said")
         values = f.col(f"{event}_values")
+        # Two means are equal if the cross products of sums and counts are. That needs no division,
+        # which would round.
         same_mean = f.try_multiply(said, f.col("values")) == f.try_multiply(f.col("said"), values)
         is_well &= values.isNull() | same_mean
 
@@ -93,6 +99,8 @@ def odd_identities(rows: "DataFrame", holders: "DataFrame") -> "DataFrame":
             f.try_sum(f.try_multiply(f.col("said"), times)).alias("said_left"),
         )
     )
+    # The bits show numbers that were acknowledged twice: then there are more acknowledgements than
+    # bits.
     is_well = f.col("once") & (f.col("acks") == f.bit_count("acked")) & (f.col("left") == 0) & (f.col("said_left") == 0)
     return _odd(blocks, is_well).select(*who)
 
@@ -100,6 +108,7 @@ def odd_identities(rows: "DataFrame", holders: "DataFrame") -> "DataFrame":
 def rows_in(rows: "DataFrame", blocks: "DataFrame", key: "Sequence[str]", number: str) -> "DataFrame":
     """The rows that these blocks are about."""
     numbered = rows.withColumn("block", _block(number))
+    # A semi-join keeps each row once, whatever the number of blocks that it matches.
     return numbered.join(blocks, [*key, "block"], "left_semi").drop("block")
 
 

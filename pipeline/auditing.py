@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Row = TypeVar("Row", Count, Finding)
+# A single lost segment makes millions of findings, and the driver has to hold what it prints.
 EXAMPLES = 10  # of each kind of finding
 BARS = 100  # of a plot
 COMPRESSED = "spark.sql.inMemoryColumnarStorage.compressed"
@@ -52,6 +53,8 @@ def audit(
     """
     began = time.monotonic()
     logs: list[Log] = list(log) if isinstance(log, Sequence) else [log]
+    # The holdings are read before the rows, so that every record below a high watermark of theirs
+    # is among the rows.
     holdings_of = [(each, each.holdings()) for each in logs]
     said = read_ledgers(spark, ledgers) if ledgers else spark.createDataFrame([], LEDGER)
     said = _about(said, logs)
@@ -60,8 +63,11 @@ def audit(
         rows = keep(_union(each.rows(spark) for each in logs))
         held = _what_is_held(rows)
         holdings = _complete([holding for _, holdings in holdings_of for holding in holdings], held, logs)
+        # An audit of nothing would end without a finding, as if all were well.
         if not holdings:
             raise ValueError("nothing lies there: these directories, topics or archives have no such partition")
+        # Control batches take offsets. Only logs that show them can tell a marker from a missing
+        # record.
         marked = {holding.replica for log, holdings in holdings_of if log.shows_markers for holding in holdings}
         events = _what_was_said(ledger)
         known = _held_frame(spark, holdings, _vouched(events), compacted)
@@ -74,9 +80,12 @@ def audit(
             and (each.topic not in transactional or each.replica in marked)
             and _has_holes(each, holdings)
         ]
+        # The check of gaps sorts rows, which is the slowest plan of all. So only partitions with
+        # fewer records than offsets are given to it.
         if suspects:
             found = found.unionByName(checks.gaps(spark.createDataFrame(suspects, SUSPECT)))
         findings = keep(found)
+        # These plans read the kept rows, and nothing is computed twice.
         counts = _counts(findings)
         lines = Counter[str]()
         for each in events:
@@ -99,6 +108,7 @@ def _about(ledger: "DataFrame", logs: Sequence[Log]) -> "DataFrame":
 
     if not all(each.topics for each in logs):
         return ledger
+    # A ledger may be about a whole cluster. A record of another topic would be reported as lost.
     wanted = {topic for each in logs for topic in each.topics}
     return ledger.where(f.col("topic").isNull() | f.col("topic").isin(wanted))
 
@@ -150,9 +160,13 @@ def _complete(said: Sequence[Holding], held: Sequence[Held], logs: Sequence[Log]
     known = {each[:3]: each for each in said}
     for each in held:
         found = Holding(*each[:3], each.first_offset, each.last_offset + 1)
+        # What a log says of itself is more exact: its log start may lie above the first record that
+        # was found.
         known.setdefault(each[:3], found)
     places = dict.fromkeys(each[1:] for each in known)
     for log in logs:
+        # A complete replica that lacks a partition has lost it, so it is held against the others
+        # with no records.
         for topic, partition in places if log.complete is not None else ():
             key = (log.complete or "", topic, partition)
             known.setdefault(key, Holding(*key, 0, 0))
@@ -209,6 +223,8 @@ def _held_frame(
         (
             *each[:3],
             each.log_start_offset,
+            # A checkpoint is written every few seconds, so what clients were answered may prove
+            # more.
             max(each.high_watermark, vouched.get((each.topic, each.partition), 0)),
             each.topic in compacted,
         )
@@ -242,6 +258,7 @@ def _spread(findings: "DataFrame", end_offset: int) -> list[Share]:
     """Findings by where they lie, in bars of equal width from offset 0 to the end of the longest partition."""
     from pyspark.sql import functions as f
 
+    # This is a division that rounds up, so that there are no more than BARS bars.
     width = max(-(-end_offset // BARS), 1)
     bar = f.floor(f.col("offset") / width) * width
     counted = findings.where(f.col("offset").isNotNull()).groupBy("kind", bar.alias("start")).count()
@@ -258,6 +275,7 @@ def _timeline(ledger: "DataFrame", events: Sequence[_Said]) -> list[Share]:
     if not firsts:
         return []
     first = min(firsts)
+    # All answers may have the same time, and the width must not be zero.
     width = max((max(lasts) - min(firsts)) / BARS, 0.001)
     said = ledger.where(f.col("event").isin(*shown) & f.col("time").isNotNull())
     bar = f.floor((f.col("time") - first) / width) * width

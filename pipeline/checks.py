@@ -22,6 +22,7 @@ from barnabas.pipeline.findings import Finding
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+# All checks have the columns of `Finding`, so their results can be put together.
 FINDING = "kind string, topic string, partition int, offset bigint, replica string, text string"
 PLACE = ("topic", "partition")
 
@@ -71,6 +72,8 @@ class Checks:
         from pyspark.sql import functions as f
 
         said = self._ledger.where(f.col("event").isin("acked", "failed") & f.col("sequence").isNotNull())
+        # Producers without a ledger, such as other programs that write to the topic, cannot be
+        # judged.
         known = self._ledger.where(f.col("event").isin("acked", "failed", "sent")).select("producer").distinct()
         stamped = self._log.where(f.col("sequence").isNotNull())
         lying = stamped.join(f.broadcast(known), "producer", "left_semi")
@@ -79,6 +82,8 @@ class Checks:
         odd = self._odd(rows, odd_identities(rows, self._holders), ["topic", "producer"], "sequence")
         if odd is None:
             return None
+        # The partition is no part of the identity, so a record in two partitions is one record
+        # twice.
         records = odd.groupBy("topic", "producer", "sequence").agg(*self._identity_sums())
         sent = self._ledger.where(f.col("event") == "sent").groupBy("producer").agg(f.max("count").alias("sent"))
         records = records.join(f.broadcast(sent), "producer", "left")
@@ -128,6 +133,7 @@ class Checks:
         )
         twice = _any(f.col(f"n{i}") > 1 for i, _ in self._replicas)
         two_acks = (said != f.col("said_last")) & ~twice
+        # A replica that has the record twice is reported as that, and says nothing about order.
         elsewhere = [
             f.when((f.col(f"n{i}") == 1) & (f.col(f"first{i}") != said), f.col(f"first{i}")) for i, _ in self._replicas
         ]
@@ -209,6 +215,7 @@ class Checks:
         is_gone = _any(self._holds(i) & (offset < f.col(f"start{i}")) for i, _ in self._replicas)
         is_there = _any(f.col(f"n{i}") > 0 for i, _ in self._replicas)
         counts = f.col("mark") > offset
+        # A replica that lacks the offset has no content, and is compared with no other one here.
         contents = [f.when(f.col(f"n{i}") > 0, f.col(f"content{i}")) for i, _ in self._replicas]
         is_excused = is_gone | (f.col("compacted") & ~is_there)
         judged = [

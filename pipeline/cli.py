@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 STATUS_FAILED = 1
 STATUS_MISCONFIGURED = 2
+# The first line of such an error says what happened.
 ERROR_CHARACTERS_MAX = 1200  # Spark's errors hold stacks and plans
 
 # Sub-commands that live beside what they run.
@@ -84,6 +85,7 @@ def spark_session(name: str, master: str, jars: tuple[str, ...], driver_memory: 
     """A session for one command. Without PySpark or Java the process ends with status 2 and prints what to install."""
     from barnabas.pipeline.session import MissingSpark, open_session
 
+    # The session opens before the archive is read, so that a missing Java is reported first.
     try:
         spark = open_session(name, jars=jars or None, master=master, driver_memory=driver_memory)
     except MissingSpark as error:
@@ -149,6 +151,8 @@ def archive_command(  # noqa: PLR0913, PLR0917  # one for each option
     client = pairs(client_options)
     source = Source(bootstrap_servers, topics, pattern, starting, isolation, batch_records, options)
     with spark_session("archive", master, jars, driver_memory) as spark, explained(), shown("archive", as_json) as bar:
+        # The handlers are set after the session is open, because Spark installs its own ones when
+        # it starts.
         stop = stop_on_signals()
         teller = BatchTeller(bar.tell, as_json)
         done: Archived = archive(
@@ -184,6 +188,7 @@ class BatchTeller:
         self._bytes += batch.bytes
         if self._as_json:
             print_line({"event": "batch", **batch.to_json()})
+        # The total is not known: topics grow while they are archived.
         self._tell(self._records, None, f"{in_units(self._bytes)}, batch {batch.number}")
 
 
@@ -248,10 +253,12 @@ def restore_command(  # noqa: PLR0913, PLR0917  # one for each option
         with shown("restore", as_json) as bar:
             progress = lambda there, total: bar.tell(there, total, "written")  # noqa: E731
             done = restore(spark, path, target, selection, state=state, on_progress=progress)
+        # The comparison runs in the same session, because the start of another one takes seconds.
         if verified:
             compared = compare(spark, path, done, selection, bootstrap_servers, pairs(kafka_options))
 
     print_restored(done, compared, as_json)
+    # Everything is printed before the exit status says that there is a difference.
     if compared is not None and any(one.missing or one.additional or one.different for one in compared):
         sys.exit(STATUS_FAILED)
 
@@ -299,6 +306,7 @@ def pairs(assignments: Sequence[str]) -> dict[str, str]:
     for text in assignments:
         if "=" not in text:
             raise click.BadParameter(f"{text!r} is not KEY=VALUE")
+    # The value may have further equals signs, as a JAAS configuration does.
     return dict(text.split("=", 1) for text in assignments)
 
 
@@ -324,6 +332,8 @@ def milliseconds(text: str | None) -> int | None:
         said = datetime.fromisoformat(text)
     except ValueError as error:
         raise click.BadParameter(f"{text!r} is not a time of ISO 8601: {error}") from error
+    # Without a zone the text would mean the zone of this machine, and one command would select
+    # other records elsewhere.
     return round((said if said.tzinfo else said.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
@@ -331,6 +341,7 @@ def stop_on_signals() -> threading.Event:
     """An event that SIGTERM and SIGINT set, instead of what Spark does at SIGINT."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
+        # The archive ends after the batch that runs, so that its checkpoint and its manifest agree.
         signal.signal(number, lambda *_: stop.set())
     return stop
 
@@ -350,6 +361,7 @@ def explained(status: int = STATUS_FAILED) -> Iterator[None]:
     except (ArchiveError, RestoreError, ClusterError, OSError) as error:
         fail(str(error), status)
     except (PySparkException, Py4JError) as error:
+        # A bug of this package is no expected error, and keeps its traceback.
         fail(f"Spark: {str(error)[:ERROR_CHARACTERS_MAX]}", status)
 
 

@@ -94,6 +94,7 @@ def restore(
     cluster = Cluster(target.bootstrap_servers, target.client)
     folder = Path(state) if state is not None else archive.path / "restores" / cluster.cluster_id()
     folder.mkdir(parents=True, exist_ok=True)
+    # A restore that goes on has created its topics in an earlier run, and reports none.
     created: tuple[str, ...] = ()
     outcomes: list[Outcome] = []
     # The log ends show the progress only while no task of another run writes.
@@ -104,6 +105,8 @@ def restore(
             # The plan is durable before the first record is written: it has the log ends of that
             # moment, from which a later run sees what is written already.
             archive.write(folder / PLAN_FILE, plan.to_json())
+        # Partitions that are complete are left out, so that Spark does not read their records
+        # again.
         done = records_there(plan, cluster)
         missing = replace(
             plan, partitions=tuple(one for one in plan.partitions if done[one.target, one.partition] < one.records)
@@ -130,6 +133,8 @@ def find_plan(file: Path, cluster: Cluster, selection: Selection) -> Plan | None
     if not file.exists():
         return None
     plan = plan_from_json(file.read_text(encoding="utf-8"), str(file))
+    # With another selection the n-th record would be another one, and the log end would say nothing
+    # about it.
     plan.check_same(cluster.cluster_id(), selection, str(file))
     return plan
 
@@ -158,6 +163,7 @@ def count_records(
     spark: "SparkSession", archive: Archive, batches: Sequence[Batch], topics: Sequence[str], selection: Selection
 ) -> dict[Partition, int]:
     """How many records of each partition are restored: as the manifest says, or counted where only some are."""
+    # The manifest knows the counts of whole partitions, so nothing has to be read.
     if not selection.takes_part_of_partitions():
         return records_of(batches, topics)
     records = selected(read_archive(spark, archive.path, batches=len(batches)), topics, selection)
@@ -172,6 +178,7 @@ def selected(records: "DataFrame", topics: Sequence[str], selection: Selection) 
     records = records.where(f.col("topic").isin(*topics))
     for (topic, partition), (first, end) in sorted(selection.offsets.items()):
         elsewhere = (f.col("topic") != topic) | (f.col("partition") != partition)
+        # A range limits its own partition alone. The records of all others pass.
         records = records.where(elsewhere | ((f.col("offset") >= first) & (f.col("offset") < end)))
     if selection.since_ms is not None:
         records = records.where(f.unix_millis("timestamp") >= selection.since_ms)
@@ -210,6 +217,7 @@ def prepare_topics(
     brokers = cluster.brokers()
     missing = {}
     for topic, name in targets.items():
+        # Records go back into the partition from which they came, so the topic needs all of them.
         needed = 1 + max((partition for of, partition in counts if of == topic), default=0)
         if name not in present:
             if topic not in known:
@@ -233,6 +241,7 @@ def as_created(known: Mapping[str, object], brokers: int, keep_retention: bool) 
     assert isinstance(partitions, int)
     assert isinstance(replicas, int)
     assert isinstance(archived, dict)
+    # A cluster for tests often has fewer brokers than the one that was archived.
     replicas = min(replicas, brokers)
     configs = {name: value for name, value in archived.items() if name not in LEFT_OUT}
     if int(configs.get("min.insync.replicas", 1)) > replicas:
@@ -269,6 +278,7 @@ class Telling:
     def _run(self) -> None:
         assert self._on_progress is not None
         while True:
+            # The last report follows the end, so that it shows all records.
             over = self._over.wait(LOOK_SECONDS)
             try:
                 self._on_progress(sum(records_there(self._plan, self._cluster).values()), self._plan.records)

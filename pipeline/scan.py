@@ -98,15 +98,19 @@ class Found(NamedTuple):
 
 def scan(file: File, start: int, end: int, *, is_growing: bool = False) -> Iterator[Found]:
     """Every batch from `start` on. An empty batch, which compaction leaves, has no records. Blocking: long."""
+    # Offsets that go back are compared within this part only: the part before it is another task's.
     position = start
     next_offset = None
     for span, data in walk_file(file, start, end):
         facts = _facts_of(span, data)
         if next_offset is not None and span.base_offset < next_offset and span.magic == BATCH_MAGIC:
+            # The batch follows as well: its records can be read, and the order is a finding of its
+            # own.
             yield Found(facts, f"offset {span.base_offset} after {next_offset - 1}: offsets go back", memoryview(b""))
         yield Found(facts, _problem_of(facts), data)
         position = span.position + span.size_bytes
         next_offset = span.last_offset + 1
+    # A broker that is writing has perhaps written only a part of its last batch yet.
     left = end - position
     if left and not is_growing:
         yield Found(_unknown(position, left), f"no whole batch in the last {left} bytes", memoryview(b""))
@@ -130,6 +134,8 @@ def _facts_of(span: EntrySpan, data: memoryview) -> Facts:
         return _legacy_facts(span, data)
     if span.size_bytes < BATCH_OVERHEAD_BYTES:
         return _unknown(span.position, span.size_bytes)._replace(base_offset=span.base_offset, magic=span.magic)
+    # The checksum may be wrong, so each field may have any value. Facts are shown as they are, and
+    # nothing is computed from them.
     header = read_batch_header(data)
     return Facts(
         base_offset=span.base_offset,
@@ -190,6 +196,8 @@ def _read_in_pieces(data: memoryview) -> Iterator[Columns]:
                 yield columns
                 columns = Columns.empty()
                 size_bytes = 0
+    # The generator gives what is complete before it raises, so that a reader loses one record and
+    # not a piece.
     except CorruptRecords:
         if columns.offsets:
             yield columns
@@ -204,10 +212,13 @@ def _read_at_once(data: memoryview) -> Columns | None:
     header = read_batch_header(data)
     try:
         section = _decompressed(header, data)
+        # This way is several times as fast. Whatever it cannot read goes the other way, which says
+        # exactly what is wrong.
         columns = None if section is None else _parse(section, header)
     except (CorruptRecords, IndexError):
         return None
     if columns is not None and columns.timestamps:
+        # A delta may lead out of the 64 bits that a column has.
         if max(columns.timestamps) > NUMBER_MAX or min(columns.timestamps) < ~NUMBER_MAX:
             return None
         if header.uses_log_append_time:
@@ -222,6 +233,7 @@ def _decompressed(header: BatchHeader, data: memoryview) -> bytes | None:
     stream = open_stream(header.codec, data[BATCH_OVERHEAD_BYTES:])
     pieces: list[bytes] = []
     size_bytes = 0
+    # A small batch may decompress into gigabytes, so this stops as soon as it is too much.
     while chunk := stream.read(CHUNK_BYTES):
         pieces.append(chunk)
         size_bytes += len(chunk)
@@ -276,6 +288,8 @@ def _parse(section: bytes, header: BatchHeader) -> Columns | None:
         else:
             headers(None)
             position += 1
+        # A record whose fields do not fill its length is damaged, and this reader does not say
+        # where.
         if position != end:
             return None
 

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FORMAT = "barnabas-segments"
+# Spark's workers copy a batch between processes. Smaller ones cost more calls, larger ones more
+# memory.
 ROWS_MAX = 8192
 BATCH_BYTES_MAX = 8 << 20  # of keys and values; Arrow's buffers hold them a second time
 ARROW_TYPES = {
@@ -135,6 +137,8 @@ class SegmentsReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part."""
         part = Part(*partition.value)
+        # The file may be gone since the driver has listed it: retention deletes segments of a
+        # running broker.
         try:
             file = OsDisk().open(part.path, read_only=True)
         except StorageError as error:
@@ -142,6 +146,7 @@ class SegmentsReader(DataSourceReader):
                 return
             raise
         try:
+            # Only the last segment of a log grows. A batch cut short in any other one is damage.
             is_growing = self._is_live and part.is_log_end
             yield from _tables(part, scan(file, part.start, part.end, is_growing=is_growing), self._columns)
         finally:
@@ -180,6 +185,7 @@ def _tables(part: Part, found: Iterator[Found], columns: list[str]) -> Iterator[
     """The rows of a part in pieces of bounded size."""
     rows = _Rows(part, columns)
     for each in found:
+        # A batch with a problem has no pieces, so this row is all that there is of it.
         if each.problem is not None:
             rows.add_problem(each.facts, each.problem)
         try:
@@ -187,6 +193,7 @@ def _tables(part: Part, found: Iterator[Found], columns: list[str]) -> Iterator[
                 rows.add(each.facts, piece)
                 if rows.is_full():
                     yield rows.take()
+        # The records before the damage have been added already. One row more says where it begins.
         except CorruptRecords as error:
             rows.add_problem(each.facts, str(error))
     if rows.count:
@@ -249,6 +256,8 @@ class _Rows:
 
     def _column(self, name: str) -> pa.Array:
         kind = ARROW_TYPES[COLUMNS[name]]
+        # The whole batch of rows comes from one part, so its name, topic and partition are one
+        # value.
         if name in Part._fields:
             return pa.repeat(pa.scalar(getattr(self._part, name), kind), self.count)
         match name:
@@ -264,6 +273,7 @@ class _Rows:
 
     def _spread(self, values: list[str | None] | list[int | None], kind: pa.DataType) -> pa.Array:
         """One value a batch as one value a row."""
+        # This is the usual case of a large batch, and needs no index.
         if len(values) == 1:
             return pa.repeat(pa.scalar(values[0], kind), self.count)
         return pa.array(values, kind).take(pa.array(np.repeat(np.arange(len(values)), self._lengths)))
@@ -273,5 +283,6 @@ class _Rows:
         firsts = self._spread([facts.base_sequence for facts in self._facts], pa.int64())
         bases = self._spread([facts.base_offset for facts in self._facts], pa.int64())
         offsets = pa.array(self._offsets, pa.int64())
+        # Sequence numbers begin again at 0 after the largest 32-bit number, as in Kafka.
         numbers = pc.bit_wise_and(pc.add(firsts, pc.subtract(offsets, bases)), SEQUENCE_MAX)
         return pc.if_else(pc.less(firsts, 0), pa.scalar(NO_NUMBER, pa.int64()), numbers).cast(kind)
