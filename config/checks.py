@@ -40,6 +40,7 @@ def show_number(number: float) -> str:
         return "NaN"
     if math.isinf(number):
         return "Infinity" if number > 0 else "-Infinity"
+    # These are the bounds between which Java's `Double.toString` writes no exponent.
     if number == 0 or 1e-3 <= abs(number) < 1e7:
         return repr(number)
     from decimal import Decimal  # rarely needed
@@ -92,6 +93,7 @@ class Choice:
         return f"{'(case insensitive) ' if self.any_case else ''}[{', '.join(self.words)}]"
 
     def complaint(self, value: Value) -> Complaint | None:
+        # The words of the table are in upper case if the case does not matter.
         word = str(value).upper() if self.any_case else value
         if word in self.words:
             return None
@@ -141,6 +143,7 @@ class HostPort:
 
 def parse_host_port(text: str) -> tuple[str, int] | None:
     """("::1", 9644) of "[::1]:9644"; None if it is no such text. The host may be empty: every interface."""
+    # An IPv6 address has colons itself, so it stands in brackets.
     match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([^\s:\[\]/]*)):([0-9]{1,5})", text)
     if match is None or int(match[3]) > PORT_MAX:
         return None
@@ -156,6 +159,8 @@ class KafkaVersion:
     def complaint(self, value: Value) -> Complaint | None:
         text = str(value)
         parts = text.split(".")
+        # A version below 1.0 has its major version in the second number, so three numbers identify
+        # a release.
         major_minor = ".".join(parts[: 3 if text.startswith("0.") else 2])
         known = major_minor in KAFKA_VERSIONS or any(name.startswith(f"{major_minor}-IV") for name in KAFKA_VERSIONS)
         return None if known and len(parts) > 1 else Complaint(text, f"Version {text} is not a valid version")

@@ -40,6 +40,7 @@ def listener_problems(config: BrokerAttributes) -> list[Problem]:
     except ValueError as error:
         problems.append(Problem(("max.connections.per.ip.overrides",), str(error)))
 
+    # The rules below compare parsed listeners, so they need a text that can be parsed.
     if problems:
         return problems
     bound = parsed["listeners"]

@@ -175,6 +175,8 @@ def read_listener(
     found = _read(texts, {name: (f"{listener_prefix(listener)}{name}", name) for name in OF_LISTENER}, problems)
     if found is None:
         return None
+    # A listener without SASL does not look at its mechanisms, so their properties need not be
+    # valid.
     enabled = found.texts("sasl.enabled.mechanisms") if protocol.startswith("SASL_") else ()
     by_mechanism = {
         mechanism: _read(texts, _mechanism_names(listener, mechanism), problems)
@@ -182,6 +184,8 @@ def read_listener(
         if mechanism in SERVED_MECHANISMS
     }
     read = {mechanism: settings for mechanism, settings in by_mechanism.items() if settings is not None}
+    # A listener with one malformed mechanism is not served by the others: the operator meant them
+    # all.
     if len(read) < len(by_mechanism):
         return None
     return ListenerSettings(found.values, found.names, listener, protocol, MappingProxyType(read))
@@ -191,6 +195,8 @@ def _mechanism_names(listener: str, mechanism: str) -> dict[str, tuple[str, ...]
     """For each property of a mechanism the names by which it may be set, the first that is set applies."""
     names = {}
     for name in OF_LISTENERS_MECHANISM:
+        # A login that is not for one mechanism would be read by several, each with a module of its
+        # own. Kafka ignores it as well.
         wider = () if name == JAAS else (f"{listener_prefix(listener)}{name}", name)
         of_mechanism = (f"{mechanism.lower()}.{name}",) if name in OF_MECHANISM else ()
         names[name] = (f"{mechanism_prefix(listener, mechanism)}{name}", *of_mechanism, *wider)
@@ -203,6 +209,8 @@ def _read(texts: Mapping[str, str], names: Mapping[str, tuple[str, ...]], proble
     before = len(problems)
     for name, candidates in names.items():
         row = BROKER_TABLE[name]
+        # The candidates go from the narrowest name to the widest, and the first one that is set
+        # applies.
         full = next((each for each in candidates if each in texts), None)
         if full is None:
             values[name] = row.default
@@ -244,6 +252,8 @@ def _protocol_problems(settings: ListenerSettings) -> list[Problem]:
     names = (settings.name_of(ENABLED),)
     if not settings.mechanisms:
         return [Problem(names, f"{where}, and has no mechanism: {to_set}")]
+    # A mechanism that is not served is refused at the start. Clients would otherwise meet an error
+    # that names no cause.
     unserved = [each for each in settings.mechanisms if each not in SERVED_MECHANISMS]
     if not unserved:
         return []
@@ -284,6 +294,7 @@ def _class_problems(settings: ListenerSettings) -> list[Problem]:
 def _foreign(settings: Settings, name: str, instead: str, allowed: frozenset[str] = frozenset()) -> Problem | None:
     """The problem of a property that names a Java class which is not built in."""
     value = settings.values[name]
+    # A class that is Kafka's default names what is built in here, too.
     if value is None or value == BROKER_TABLE[name].default or value in allowed:
         return None
     full = settings.name_of(name)
@@ -310,6 +321,8 @@ def unused(texts: Iterable[str], listeners: Mapping[str, tuple[str, ...]]) -> li
 
     `listeners` are the names with their enabled mechanisms.
     """
+    # A property is used if some listener that is there would read it. A misspelt name of a listener
+    # is found by this alone.
     read = {f"{listener_prefix(listener)}{name}" for listener in listeners for name in OF_LISTENER} | {
         candidate
         for listener, mechanisms in listeners.items()

@@ -67,6 +67,7 @@ class BrokerConfig(BrokerAttributes):
 
     def __init__(self, values: Mapping[str, str] | Iterable[Setting] = ()) -> None:
         settings = settings_of(values) if isinstance(values, Mapping) else list(values)
+        # Of several settings of one name the last one wins, here and in the values alike.
         self._origins = {setting.name: setting.origin for setting in settings}
         settings, left_out = _without_controllers_listeners(settings)
         self._static, unknown = parse_settings(settings)
@@ -84,6 +85,8 @@ class BrokerConfig(BrokerAttributes):
         self._topic_defaults: dict[str, Value] = {}
         self._plain: dict[str, Value] = {}  # the uppermost layer that sets it
         self._values: dict[str, Value] = {}  # the same after the influence of properties on each other
+        # An operator gets the problems of this kind before those of the rules, because rules about
+        # what is not served would mislead.
         self._refuse_what_is_not_served()
         self._refresh(self._plain_values({}, {}))
         self._layers = self._built_layers()
@@ -94,6 +97,7 @@ class BrokerConfig(BrokerAttributes):
     @property
     def log_directories(self) -> tuple[str, ...]:
         """The data directories: `log.dirs`, or `log.dir`."""
+        # As in Kafka, `log.dirs` wins if both are set.
         text = self.log_dir if self.log_dirs is None else self.log_dirs
         return tuple(part.strip() for part in text.split(",") if part.strip())
 
@@ -150,6 +154,8 @@ class BrokerConfig(BrokerAttributes):
 
     def _of_listener(self, listener: str, name: str) -> int:
         full = f"listener.name.{listener.lower()}.{name}"
+        # The layers are in the order of their precedence, so the first one that has the name
+        # decides.
         text = next((layer[full] for _, layer in self._layers if full in layer), None)
         return _number(self._values[name] if text is None else parse_value(BROKER_TABLE[name], text))
 
@@ -161,6 +167,7 @@ class BrokerConfig(BrokerAttributes):
         Unknown names are kept for DescribeConfigs and have no effect.
         """
         self._refresh(self._plain_values(cluster_wide, per_broker))
+        # These are set after the refresh, which raises if a value is wrong.
         self._cluster_wide, self._per_broker = dict(cluster_wide), dict(per_broker)
         self._layers = self._built_layers()
 
@@ -186,6 +193,8 @@ class BrokerConfig(BrokerAttributes):
         self._plain = plain
         self._values = values
         before, self._topic_defaults = self._topic_defaults, _topic_defaults(values)
+        # Most changes touch no topic. With an empty mapping the loop below costs little for each of
+        # them.
         changed = {name: value for name, value in self._topic_defaults.items() if before.get(name) != value}
         for topic in self._topics:
             topic.follow(changed)
@@ -200,6 +209,8 @@ class BrokerConfig(BrokerAttributes):
         quiet = [
             self.located(f"{name} has no effect in this version", name)
             for name, value in self._static.items()
+            # A property that is set to its default needs no warning: files that come with Kafka set
+            # many so.
             if BROKER_TABLE[name].effect is Effect.ACCEPTED and value != self._defaults[name]
         ]
         exposed = [
@@ -226,6 +237,8 @@ class BrokerConfig(BrokerAttributes):
     def entries(self) -> Iterator[Entry]:
         """Every property with its current value, in the table's order."""
         for name, row in BROKER_TABLE.items():
+            # Values after the influence of properties on each other are shown, because these are in
+            # effect.
             yield Entry(row, self._values[name], self._defaults[name], self.source_of(name), self._origins.get(name))
 
     def plain_value(self, name: str) -> Value:
@@ -260,6 +273,7 @@ class BrokerConfig(BrokerAttributes):
             for name, value in self._static.items()
             if BROKER_TABLE[name].effect is Effect.REFUSED
             and value != self._defaults[name]
+            # One message about KRaft explains these together.
             and name not in kraft.QUORUM
         ]
         of_kraft = kraft.refusal(self._static_texts, self._origins)
@@ -358,10 +372,13 @@ class TopicConfig(TopicAttributes):
             if row is not None:
                 own[row.attribute] = parse_value(row, text)
 
+        # Everything above may raise; from here on nothing does, so a topic never has half of a
+        # change.
         self._own = own.keys()
         for attribute, value in {**self._broker.topic_defaults(), **own}.items():
             setattr(self, attribute, value)
         self.overrides = dict(overrides)
+        # These lists are asked whether they have a word, which a set answers in one step.
         for attribute in TOPIC_SETS:
             setattr(self, attribute, frozenset(getattr(self, attribute)))
         self.compacted = "compact" in self.cleanup_policy
@@ -396,6 +413,7 @@ def topic_warnings(overrides: Mapping[str, str]) -> list[str]:
 
 def _without_controllers_listeners(settings: list[Setting]) -> tuple[list[Setting], list[str]]:
     """The settings without the listeners of a KRaft controller, and a warning for each of these."""
+    # A file for KRaft in combined mode names the controller's listeners beside those of the broker.
     names = kraft.controllers_listeners({setting.name: setting.text for setting in settings})
     kept = list(settings)
     warnings = []
@@ -418,6 +436,7 @@ def _set_both_ids(layer: dict[str, Anything]) -> None:
     """Set both `broker.id` and `node.id`, which are the same setting, if one of them is set."""
     for name, other in (("broker.id", "node.id"), ("node.id", "broker.id")):
         if name in layer:
+            # If both are set, each keeps its own value, and a rule compares them.
             layer.setdefault(other, layer[name])
 
 
@@ -467,6 +486,8 @@ def _topic_default(row: Property, values: Mapping[str, Value]) -> Value:
         value = values[synonym]
         if isinstance(value, int) and factor != 1:
             return value * factor
+        # Kafka's synonyms go from the exact unit to coarser ones: `log.retention.ms`, minutes,
+        # hours. The first that is set applies.
         if value is not None:
             return value
     return row.default
