@@ -47,6 +47,7 @@ OURS = {
     "log.dirs",
     "zookeeper.connect",
 }
+# All brokers share one thread, so a test with more of them would mostly wait.
 SIZE_MAX = 100
 GROUP = 0
 TRANSACTION = 1
@@ -89,6 +90,8 @@ class LocalCluster(LocalKafka):
         self._topics = _sizes(topics, size)
         directory = None if data_dir is None else Path(fspath(data_dir)).absolute()
         self._secured = secured_listeners(security, mechanism, client_certificate, properties, "LocalCluster")
+        # Nothing runs before `start`: a cluster that is only constructed needs no thread, and no
+        # end.
         self._loop = ClusterLoop(size, properties, directory, self._secured)
         if http:
             for broker in self._loop.brokers.values():
@@ -134,6 +137,8 @@ class LocalCluster(LocalKafka):
                 self.coordinator(transactional_id="")
                 self._await_topic(GROUP_TOPIC, [0])
                 self._await_topic(TRANSACTION_TOPIC, [0])
+            # The topics come last: creating them needs the controller, and waiting for their
+            # replicas needs all brokers.
             self._add_user()
             for name, (partitions, replicas) in self._topics.items():
                 try:
@@ -149,6 +154,8 @@ class LocalCluster(LocalKafka):
     def close(self) -> None:
         """End all brokers, and drop data that are not in `data_dir` (the end of `with` does this)."""
         if not self._closed:
+            # The mark is set first, so that a second `close`, after an error in this one, does
+            # nothing.
             self._closed = True
             try:
                 self._loop.close()
@@ -176,11 +183,15 @@ class LocalCluster(LocalKafka):
             found[:] = [each for each in [self._leader(topic, partition)] if each is not None]
             return bool(found)
 
+        # One look may fall between two leaders, when no broker can be named, so this looks until
+        # the time is over.
         wait_until(look, seconds, f"no broker leads partition {partition} of {topic!r}")
         return found[0]
 
     def isr(self, topic: str, partition: int = 0, *, seconds: float = SECONDS) -> set[int]:
         """The in-sync replicas of a partition, as its leader has them."""
+        # The leader may resign before the next line. Then it has no in-sync replicas to show, and
+        # the set is empty.
         leader = self.leader(topic, partition, seconds=seconds)
         return self._loop.call(lambda: self._isr_at(leader, topic, partition))
 
@@ -213,6 +224,7 @@ class LocalCluster(LocalKafka):
         state: dict[tuple[str, int], object] = {}
 
         def look() -> bool:
+            # The error message describes the last look alone.
             state.clear()
             for key, wanted in leaders.items():
                 found = self._leader(*key)
@@ -243,8 +255,12 @@ class LocalCluster(LocalKafka):
         if failover not in {"now", "session"}:
             raise LocalBrokerError(f"failover: 'now' or 'session', not {failover!r}")
         self._is_changed = True
+        # The store must know before the broker dies, because it ends the session of a broker that
+        # is gone at once.
         if failover == "session":
             self._loop.call(lambda: self._loop.store.linger(broker_id))
+        # The broker dies on its own loop, between two steps of its tasks, as a signal would stop a
+        # process between two instructions.
         self._loop.call(broker.life.die)
         broker.await_end()
 
@@ -252,6 +268,8 @@ class LocalCluster(LocalKafka):
         """Stop a broker cleanly: it hands its partitions over before."""
         broker = self._running(broker_id)
         self._is_changed = True
+        # A clean stop waits for other brokers with timeouts of virtual time, so a stopped clock
+        # would never let it end.
         with self.clock.running():
             self._loop.call(broker.life.stop)
             broker.await_end()
@@ -309,11 +327,15 @@ class LocalCluster(LocalKafka):
         """Undo cuts, frozen brokers, harmed disks and a stopped clock, and wait until all run and are in sync."""
         self._check_open()
         self.clock.resume()
+        # Most tests of a shared cluster change nothing, and `recover` after each of them must cost
+        # nothing.
         if not self._is_changed and all(broker.is_running for broker in self.brokers.values()):
             return
         for broker in self.brokers.values():
             if broker.is_frozen:
                 self.thaw(broker.id)
+        # The links are mended before brokers start, because a broker that cannot reach the store
+        # does not become ready.
         self.heal()
         for broker in self.brokers.values():
             if self._loop.is_in_memory:
@@ -324,6 +346,7 @@ class LocalCluster(LocalKafka):
         view = self._reachable().parts.metadata
         keys = self._loop.call(lambda: [(key.topic, key.partition) for key in view.partitions()])
         self.wait_for(isr={key: self._replicas(*key) for key in keys}, seconds=seconds)
+        # The mark stays if the wait above fails, so that the next call tries again.
         self._is_changed = False
 
     def lose(self, broker_id: int, topic: str, partition: int = 0, *, records: int) -> int:
@@ -338,6 +361,8 @@ class LocalCluster(LocalKafka):
         if ran:
             self.kill(broker_id)
         try:
+            # The broker starts again even if its log has too few records, so that an error of the
+            # test leaves the cluster whole.
             return broker.lose(topic, partition, records)
         finally:
             if ran:
@@ -350,7 +375,10 @@ class LocalCluster(LocalKafka):
         if to not in replicas:
             raise LocalBrokerError(f"broker {to} has no replica of {topic}-{partition}, only {sorted(replicas)} have")
         in_sync = f"broker {to} is not in sync with {topic}-{partition}"
+        # The election below would be refused for a broker that is not in sync, so this waits for it
+        # first.
         wait_until(lambda: to in self.isr(topic, partition, seconds=seconds), seconds, in_sync)
+        # The first replica of the list is the preferred leader, and the rest keeps its order.
         order = [to, *(each for each in replicas if each != to)]
         self._demand(lambda port: prefer(port, topic, partition, order), f"{topic}-{partition} keeps its replicas")
         wait_until(lambda: self._replicas(topic, partition) == order, seconds, f"broker {to} is not preferred")
@@ -367,6 +395,7 @@ class LocalCluster(LocalKafka):
     ) -> None:
         """Make another broker the coordinator of a group, or of the transactions of an id."""
         key, key_type = _one_of(group, transactional_id)
+        # The first question creates the internal topic, whose partitions the next lines need.
         self.coordinator(group, transactional_id=transactional_id, seconds=seconds)
         parts = self._reachable().parts
         placement = parts.groups.placement if key_type == GROUP else parts.transactions.placement
@@ -380,6 +409,7 @@ class LocalCluster(LocalKafka):
     def look(self, function: "Callable[[Mapping[int, Broker]], Seen]") -> Seen:
         """What the function makes of the live parts of all brokers that run, by their ids, at one moment."""
         self._check_open()
+        # The parts of a broker that has ended do not change any more, and would show an old state.
         running = [each for each in self._loop.brokers.values() if each.is_running]
         return self._loop.call(lambda: function({each.id: each.parts for each in running}))
 
@@ -412,6 +442,8 @@ class LocalCluster(LocalKafka):
         """The leader on which all brokers that can be reached agree, if it runs."""
         brokers = self._whole()
         seen = self._loop.call(lambda: {each.parts.metadata.leader_of(topic, partition) for each in brokers})
+        # During an election some brokers know the old leader and some the new one. Only one answer
+        # of all is stable.
         if len(seen) != 1:
             return None
         (leader,) = seen
@@ -474,6 +506,7 @@ class LocalCluster(LocalKafka):
 
     def _at_controller(self, act: Callable[[int], None]) -> None:
         """Call this with the port of the controller; again if there is another one meanwhile."""
+        # This is the time of the operating system: the clock of the brokers may stand still.
         deadline = time.monotonic() + SECONDS
         while True:
             reachable = self._reachable()

@@ -59,6 +59,7 @@ class Fault:
         self._is_reported = False  # by `check`: one complaint is enough
         self.requests = requests
         self.may_miss = bool(matchers.get("may_miss"))
+        # Requests that the fault holds back wait for this, each on the loop of its broker.
         self.removed = Removal()
         self.fired = 0  # how many requests it has hit
         self.seen: list[Entry] = []  # those requests
@@ -87,6 +88,8 @@ class Fault:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.remove()
+        # An error of the test itself is the one to be shown: a fault that did not fire is then a
+        # consequence.
         if error is None:
             self.check()
 
@@ -105,6 +108,8 @@ class Fault:
 
     def takes(self) -> bool:
         """Whether it hits this request, which matches."""
+        # Requests that match are counted even if chance or `times` spares them, because `nth`
+        # counts requests.
         self._matched += 1
         if self._matched < self._nth or self.is_spent:
             return False
@@ -242,6 +247,7 @@ class Faults:
             self._arm([])
             self._sightings.clear()
         for fault in known:
+            # The requests are released outside of the lock, which their loops need to go on.
             fault.removed.set()
 
     def check(self) -> None:
@@ -263,6 +269,8 @@ class Faults:
 
     def close(self) -> None:
         """The broker is closed: no further fault can be made, and no thread waits for one any more."""
+        # New faults are refused before the others are cleared, so that none is left that holds a
+        # request back for ever.
         self._is_closed = True
         self.clear()
         with self._changed:
@@ -304,6 +312,7 @@ class Faults:
             if any(fault.requests.api_key in (None, call.api_key) for fault in self._armed):
                 about = subjects_text(call.api_key, request)
             text = f"{APIS[call.api_key].name} v{call.version}{about} of {call.client_id!r}"
+            # A client may have a new id at each start, so the number of texts is bounded.
             if text in self._sightings or len(self._sightings) < SIGHTINGS_MAX:
                 self._sightings[text] += 1
             for fault in self._armed:
@@ -317,6 +326,8 @@ class Faults:
         """A fault shows its effect."""
         with self._changed:
             fault.fired += 1
+            # This is not counted in `choose`, because a request may be chosen and then wait long
+            # for its effect.
             fault.seen.append(entry)
             self._changed.notify_all()
 

@@ -125,6 +125,8 @@ class Relay:
             if frame is not None:
                 await self._handle(frame)
                 continue
+            # One request is finished before the next one is read, so responses keep the order of
+            # the requests.
             data = await self._client.receive_some(RECEIVE_BYTES)
             if not data:
                 return
@@ -152,6 +154,8 @@ class Relay:
         except Dropped as dropped:
             if dropped.response is not None:
                 whole = exchange.framed(dropped.response)
+                # The client gets a length and too few bytes behind it, and then the end of the
+                # connection.
                 await self._client.send_all(whole[: len(whole) // 2])
             _end(entry, "dropped")
             raise ConnectionLost("a fault has closed it") from None
@@ -205,6 +209,7 @@ class _Exchange:
             response = await self._ask(self._request)
         # The usual way: nothing is encoded, and the response is not even decoded.
         else:
+            # The frame has the client's own correlation id, so the response fits without a change.
             length = len(frame).to_bytes(4, "big")
             answered = await self._exchanged(length + bytes(frame), self._request)
             return None if answered is None else [len(answered).to_bytes(4, "big") + bytes(answered)]
@@ -260,6 +265,8 @@ class _Exchange:
             versions = read_versions(answered, question)
             # What the upstream does not know either is answered in version 0.
             if versions.error_code == ErrorCode.UNSUPPORTED_VERSION:
+                # The response of version 0 has no tagged fields, which every client can read
+                # (KIP-511).
                 call.version = 0
             return _limited(versions)
         response = read_response(answered, question)
@@ -270,6 +277,8 @@ class _Exchange:
 
     async def _exchanged(self, frame: bytes, request: m.Message) -> memoryview | None:
         await self._upstream.stream.send_all(frame)
+        # A broker sends nothing for such a request, and waiting for it would take the response of
+        # the next one.
         if isinstance(request, m.ProduceRequest) and request.acks == 0:
             return None
         return await self._upstream.receive_frame()

@@ -80,8 +80,10 @@ class ThreadHost:
         self._thread = BrokerThread(
             config, self._machine, interceptor, loop=self.loop, clock=self.clock, page=self.page
         )
+        # A broker cannot become ready while its time stands still.
         with self.clock.running():
             port, *others = self._thread.start()
+        # With TLS or a login this package uses a listener of its own; else there is only one.
         self._control_port = others[0] if others else port
         return port
 
@@ -119,6 +121,7 @@ class ThreadHost:
         assert isinstance(self._machine, MemoryMachine)
         try:
             return self.loop.call(self._machine.snapshot)
+        # The loop has ended with the broker, so nothing else uses the machine.
         except NoLoop:
             return self._machine.snapshot()
 
@@ -163,6 +166,8 @@ class ThreadHost:
         """What is between clients and each broker."""
         from barnabas.testing.faults.interceptor import Interceptor
 
+        # One interceptor serves all lives of the broker, so that faults and the log outlive a
+        # restart.
         if self._interceptor is None:
             self._interceptor = Interceptor()
         return self._interceptor
@@ -186,6 +191,8 @@ class ChildHost:
         self._child = BrokerChild(data_dir or scratch / "data", properties, scratch / "broker.log")
 
     def start(self, port: int) -> int:
+        # A restart gets the port that the first start has chosen, so that clients find the broker
+        # again.
         self._child.port = port
         self._child.start()
         return self._child.port

@@ -47,6 +47,7 @@ class Secured:
         self.protocol = protocol
         self.mechanism = mechanism if protocol.startswith("SASL") else None
         self.user = USER
+        # A password of each run cannot end up in a configuration that is used elsewhere.
         self.password = os.urandom(PASSWORD_BYTES).hex()
         self._directory: TemporaryDirectory[str] | None = None
         self._stores: Mapping[str, str] = {}
@@ -79,6 +80,7 @@ class Secured:
             **self._stores,
         }
         if self.mechanism is not None:
+            # The login is a property of the listener for clients alone. The other one needs none.
             prefix = f"listener.name.{self.protocol.lower()}"
             users = f' user_{self.user}="{self.password}"' if self.mechanism == PLAIN else ""
             login = f"{JAAS[self.mechanism]} required{users};"
@@ -94,6 +96,8 @@ class Secured:
         from barnabas.security.sasl.scram import ITERATIONS_MIN, MECHANISMS, salted_password
 
         salt = os.urandom(SALT_BYTES)
+        # Kafka's request has the salted password, so the broker never sees the password itself
+        # (KIP-554).
         salted = salted_password(self.password.encode(), salt, ITERATIONS_MIN, MECHANISMS[number])
         row = m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
             name=self.user,

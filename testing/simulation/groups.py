@@ -89,12 +89,14 @@ class Member:
     async def _live_one_generation(self) -> None:
         await self._join()
         await self._resume()
+        # The join counts as a sign of life, so the first heartbeat is due one interval later.
         beaten = trio.current_time()
         while not self._stopping:
             await self._read()
             await self._commit()
             if self._begins_again:
                 await self._leave()
+                # A new member asks for a new id, so the group counts it as another one.
                 self._begins_again = False
                 self._member_id = ""
                 raise Rejoin
@@ -110,6 +112,7 @@ class Member:
             brokers = sorted(self.party.view.brokers)
             if not brokers:
                 raise Lost("no broker is known")
+            # Any broker may be asked, and the choice is drawn so that each of them is.
             link = await self.party.broker(self.party.rng.choice(brokers))
             found = await link.ask(
                 m.FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group]), m.FindCoordinatorResponse
@@ -118,6 +121,7 @@ class Member:
             if row.error_code:
                 raise Lost(f"the coordinator is not known: {row.error_code}")
             self._coordinator_id = row.node_id
+            # The metadata of this client may not have the coordinator yet.
             self.party.view.brokers[row.node_id] = (row.host, row.port)
 
         try:
@@ -139,11 +143,13 @@ class Member:
         )
         joined = await self._asked(request, m.JoinGroupResponse, JOIN_SECONDS)
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            # The first join gets an id and the demand to come again with it (KIP-394).
             self._member_id = joined.member_id
             raise Rejoin
         self._judge(joined.error_code)
         self._member_id = joined.member_id
         assignments = []
+        # The leader divides the partitions for all members, and the others send an empty list.
         if joined.leader == joined.member_id:
             await self.party.refresh(self.topic)
             if not self.party.view.partitions_of(self.topic):
@@ -179,6 +185,8 @@ class Member:
         self.generation = generation
         self.owned = owned
         self.progress_at = trio.current_time()
+        # Positions are those of the last generation. The committed offsets are read again before
+        # the first fetch.
         self._positions = {}
         self._committed = {}
         self._ownership(self.group, generation, self.party.name, self.topic, owned)
@@ -203,6 +211,7 @@ class Member:
         """Go on if there is no error; else this generation is over, and perhaps more than that."""
         if code == ErrorCode.NONE:
             return
+        # The coordinator has dropped this member, so its id is worth nothing any more.
         if code == ErrorCode.UNKNOWN_MEMBER_ID:
             self._member_id = ""
         if code in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE):
@@ -224,6 +233,8 @@ class Member:
         """Ask where the group is."""
         if not self.owned:
             return
+        # The time before the request counts: a commit that was acknowledged before it must be in
+        # the answer.
         asked_ms = self._history.now_ms()
         topics = [m.OffsetFetchRequest.OffsetFetchRequestTopics(name=self.topic, partition_indexes=self.owned)]
         group = m.OffsetFetchRequest.OffsetFetchRequestGroup(
@@ -259,6 +270,7 @@ class Member:
         try:
             answer = await self._asked(request, m.OffsetCommitResponse)
         except Lost:
+            # The coordinator may have written these offsets all the same. The rules allow both.
             for partition, offset in asked.items():
                 self._note(UNANSWERED, partition, offset, asked_ms)
             raise

@@ -82,13 +82,17 @@ class VirtualClock(trio.abc.Clock):
         """Jump to what comes next; trio asks when nothing can run, and never sleeps."""
         timers = self._timers
         if timers and timers[0][0] <= deadline:
+            # A timer that was set for the past is due now: time never goes back.
             self.now = due = max(self.now, timers[0][0])
+            # A callback may set another timer for the same moment, which then runs in this loop as
+            # well.
             while timers and timers[0][0] <= due:
                 _, _, callback, args = heapq.heappop(timers)
                 callback(*args)
             self._polls = 0
         elif deadline == math.inf:
             self._polls += 1  # trio wakes itself by a socket now and then, and has to look
+            # A single poll without an event proves nothing, but so many in a row do.
             if self._polls == POLLS_MAX:
                 self.stalled.cancel()
         elif deadline > self.now:
@@ -112,6 +116,8 @@ class Process:
 
     async def run(self, function: Callable[[*Arguments], Awaitable[object]], *args: *Arguments) -> None:
         """`await function(*args)` as the first task of this process."""
+        # Trio copies the context of a task to the tasks that it starts, so the whole tree belongs
+        # to this process.
         token = _process.set(self)
         try:
             async with trio.open_nursery() as nursery:
@@ -132,6 +138,7 @@ class Process:
         self._held = []
         later = self._later
         self._later = []
+        # Callbacks change what the tasks will see at their next step, so they run first.
         for callback in later:
             callback()
         for task in held:
@@ -177,6 +184,8 @@ class _Stoppable(Coroutine[object, object, object]):
 
     def send(self, value: object) -> object:
         if self._process.is_paused:
+            # Only the first wake has a value. Trio wakes this task again when the process is
+            # resumed, and that value means nothing.
             if not self._holding:
                 self._holding = True
                 self._kept = value
@@ -210,6 +219,7 @@ class _Stoppable(Coroutine[object, object, object]):
 def _wait_message() -> object:
     """What a coroutine yields to wait for `reschedule`, and for nothing else."""
     waiting = trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
+    # Trio's own message for this is private. The first step of the public function yields one.
     message: object = waiting.send(None)
     waiting.close()
     return message
@@ -277,6 +287,7 @@ class Simulation(trio.abc.Instrument):
         """For trio."""
         process = task.context.get(_process)
         where = "" if process is None else process.name
+        # The count tells tasks of one name apart, in the order in which they began.
         self._spawned[where, task.name] += 1
         setattr(task, NUMBER, _drawn(f"{self.seed} {where} {task.name} {self._spawned[where, task.name]}"))
         if process is not None:
@@ -309,6 +320,8 @@ def simulate(
 def seeded_scheduler(rng: random.Random) -> Iterator[None]:
     """Let trio sort each batch of tasks by their numbers, and reverse it by this source of chance."""
     before = getattr(trio_run, SWITCH), getattr(trio_run, CHANCE)
+    # These checks refuse a version of trio that works in another way, before a seed means something
+    # else.
     has_number = NUMBER in trio.lowlevel.Task.__slots__
     if not isinstance(before[0], bool) or not isinstance(before[1], random.Random) or not has_number:
         raise TypeError(
