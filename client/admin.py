@@ -13,6 +13,7 @@ BROKER_RESOURCE = 4
 SET = 0  # the operations of IncrementalAlterConfigs
 DELETE = 1
 BROKERS_CHOICE = -1  # of the number of partitions, or of replicas
+# An older broker leaves the state out, and the field keeps its empty default.
 STATES_VERSION = 4  # of ListGroups: the groups' states are in the answer
 
 
@@ -46,6 +47,8 @@ async def create_topic(
                 ],
             )
         ],
+        # The controller waits so long for the brokers to hear of the topic. Its timeout does not
+        # take the creation back.
         timeout_ms=round(cluster.timeout_seconds * 1000),
         validate_only=validate_only,
     )
@@ -137,6 +140,7 @@ async def describe_group(cluster: Cluster, group_id: str) -> m.DescribeGroupsRes
     while True:
         response = await cluster.ask_coordinator(group_id, request)
         assert isinstance(response, m.DescribeGroupsResponse)
+        # One group is asked for, because each group may have another coordinator.
         (row,) = response.groups
         if not await cluster.is_other_coordinator(group_id, row.error_code, retry):
             break
@@ -147,6 +151,7 @@ async def describe_group(cluster: Cluster, group_id: str) -> m.DescribeGroupsRes
 
 async def delete_groups(cluster: Cluster, group_ids: Iterable[str]) -> None:
     """Delete groups without members, with their committed offsets."""
+    # A request for each group goes to the coordinator of that group alone.
     for group_id in group_ids:
         response = await cluster.ask_coordinator(group_id, m.DeleteGroupsRequest(groups_names=[group_id]))
         assert isinstance(response, m.DeleteGroupsResponse)

@@ -100,6 +100,7 @@ class Cluster:
         self._net = net
         self._access = access
         self._in_thread = in_thread
+        # The ids of brokers are not negative, so these numbers are never those of a broker.
         bootstrap_ids = range(BOOTSTRAP_ID, BOOTSTRAP_ID - len(bootstrap), -1)
         self._bootstrap = dict(zip(bootstrap_ids, (Place(*each) for each in bootstrap), strict=True))
         self._places: dict[int, Place] = {}
@@ -142,6 +143,7 @@ class Cluster:
 
         for name in wanted:
             code = found[name].error_code if name in found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            # The second request, for the nearest name, is only sent in this case.
             if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise Refused(f"topic {name!r}", code, await self._why_unknown(name))
             if code != ErrorCode.LEADER_NOT_AVAILABLE:
@@ -174,6 +176,7 @@ class Cluster:
         """The partitions that each broker leads. Refused, Unreachable."""
         led: dict[int, list[TopicPartition]] = {}
         for key in partitions:
+            # After the first partition of a topic the others are found without a request.
             led.setdefault(await self.leader_of(*key), []).append(key)
         return led
 
@@ -224,6 +227,7 @@ class Cluster:
             if found.error_code not in OUTDATED or not await retry.pause():
                 break
         check(f"{KEY_TYPES[key_type]} {key!r}", found.error_code, found.error_message)
+        # The last metadata may be older than this broker, so its address is taken from here.
         self._places[found.node_id] = Place(found.host, found.port)
         self._coordinators[key_type, key] = found.node_id
         return found.node_id
@@ -261,6 +265,7 @@ class Cluster:
         request = m.MetadataRequest(topics=topics, allow_auto_topic_creation=False)
         response = await self.ask_any(request)
         assert isinstance(response, m.MetadataResponse)
+        # Brokers that are gone must not be asked, so the addresses are replaced and not added to.
         self._places = {row.node_id: Place(row.host, row.port) for row in response.brokers}
         self._controller_id = response.controller_id
         self._topics |= {topic.name: topic for topic in response.topics if topic.name and not topic.error_code}
@@ -271,6 +276,7 @@ class Cluster:
         for broker_id, peer in self._peers.items():
             if peer.is_connected:
                 return broker_id
+        # The bootstrap addresses stay in the list: all brokers that are known may have moved.
         known = [*self._places, *self._bootstrap]
         self._asked += 1
         return known[self._asked % len(known)]
@@ -308,6 +314,7 @@ class Retry:
 
     async def pause(self) -> bool:
         """Wait for the next attempt; False, at once, if there is no time for one."""
+        # A pause that ends after the deadline would only make the caller wait for the same error.
         if trio.current_time() + self._seconds > self._deadline:
             return False
         await trio.sleep(self._seconds)

@@ -38,8 +38,12 @@ async def list_offsets(
     """The first offset whose record is at least so young; or EARLIEST, LATEST, MAX_TIMESTAMP. Refused, Unreachable."""
     found: dict[TopicPartition, Found] = {}
     retry = cluster.retry()
+    # An older broker would take -3 for a time and answer with some offset, so the version is
+    # demanded.
     version_min = MAX_TIMESTAMP_VERSION if MAX_TIMESTAMP in wanted.values() else 0
     while len(found) < len(wanted):
+        # Partitions that are answered keep their answer, though it is of an earlier moment than the
+        # others'.
         left = [key for key in wanted if key not in found]
         outdated: Refused | None = None
         for leader, keys in (await cluster.by_leader(left)).items():
@@ -98,6 +102,7 @@ async def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPar
         )
         topics.setdefault(topic, []).append(row)
     rows = [m.OffsetCommitRequest.OffsetCommitRequestTopic(name=name, partitions=rows) for name, rows in topics.items()]
+    # Without a generation the coordinator accepts offsets only while the group has no members.
     request = m.OffsetCommitRequest(
         group_id=group, generation_id_or_member_epoch=NO_GENERATION, member_id="", retention_time_ms=-1, topics=rows
     )
@@ -110,6 +115,7 @@ async def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPar
             for topic in response.topics
             for row in topic.partitions
         ]
+        # The response has no error of its own: each partition has the one of the coordinator.
         moved = next((code for _, code in errors if code in OUTDATED), ErrorCode.NONE)
         if not await cluster.is_other_coordinator(group, moved, retry):
             break
@@ -131,6 +137,7 @@ async def delete_offsets(cluster: Cluster, group: str, partitions: Iterable[Topi
     ]
     response = await cluster.ask_coordinator(group, m.OffsetDeleteRequest(group_id=group, topics=rows))
     assert isinstance(response, m.OffsetDeleteResponse)
+    # The group as a whole may be refused, and then no partition has a row.
     check(f"group {group!r}", response.error_code)
     for answered in response.topics:
         for row in answered.partitions:

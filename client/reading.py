@@ -19,6 +19,7 @@ PARTITION_BYTES = 4 << 20
 WAIT_MS = 500
 CONSUMER = -1
 NO_EPOCH = -1
+# A full request each time is simple, and a reader of a few partitions loses nothing by it.
 NO_SESSION = -1
 BATCH_MAGIC = 2  # older formats have messages without a header in common
 
@@ -48,6 +49,8 @@ class Reader:
         retry = self._cluster.retry()
         while True:
             taken, outdated = await self._round()
+            # What the other leaders have sent is given first. The outdated one is asked in the next
+            # round.
             if taken or outdated is None:
                 return taken
             if not await retry.pause():
@@ -72,6 +75,8 @@ class Reader:
                         continue
                     check(f"partition {key}, offset {positions[key]}", row.error_code)
                     taken = _taken(key, row, positions[key], committed=self._committed)
+                    # The position goes on even if no record is shown: a batch may hold nothing but
+                    # markers.
                     self.positions[key] = taken.next_offset
                     if taken.next_offset > positions[key]:
                         found.append(taken)
@@ -138,6 +143,8 @@ def _walked(
         while aborted and aborted[0][0] <= record.offset:
             open_aborted.add(aborted.pop(0)[1])
         if header.is_control:
+            # The marker ends the transaction, and the same producer may begin another one behind
+            # it.
             if read_control_record(record).type == ABORT:
                 open_aborted.discard(header.producer_id)
             yield record, False

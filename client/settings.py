@@ -55,6 +55,7 @@ def security_of(properties: Mapping[str, str]) -> Security:
     protocol = properties.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
         raise SettingsError(f"security.protocol is {protocol!r}, and has to be one of {', '.join(PROTOCOLS)}")
+    # The default is Kafka's, which is refused below with the mechanisms that there are.
     mechanism = properties.get("sasl.mechanism", "GSSAPI").upper()
     return Security(protocol, mechanism, properties)
 
@@ -84,6 +85,7 @@ def _tls_context(properties: Mapping[str, str]) -> "ssl.SSLContext":
     from barnabas.security.tls.stores import KeyStoreSettings, StoreError, TrustStoreSettings
 
     get = properties.get
+    # The defaults are those of Kafka's client, so that a file for its tools means the same here.
     key_store = KeyStoreSettings(
         type=get("ssl.keystore.type", "JKS"),
         location=get("ssl.keystore.location"),
@@ -115,6 +117,7 @@ def _login_of(security: Security, world: World) -> "OwnLogin":
     if security.mechanism not in LOGIN_MODULES:
         raise SettingsError(f"sasl.mechanism is {security.mechanism}, and has to be one of {', '.join(LOGIN_MODULES)}")
     text = security.properties.get("sasl.jaas.config")
+    # A login without this property comes from Java's system properties, which do not exist here.
     if text is None:
         raise SettingsError("sasl.jaas.config is not set: it has the username and the password")
     try:

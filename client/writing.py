@@ -71,6 +71,8 @@ class Writer:
     ) -> None:
         """Take one record; sends all batches when one is full. Refused, Unreachable."""
         if partition is None:
+            # A record without a key stays with the others of its batch, so that batches are few and
+            # large.
             partition = self._round % self._count if key is None else partition_of(key, self._count)
         pending = self._pending.setdefault(partition, _Pending())
         pending.records.append(Record(0, timestamp_ms, key, value, list(headers)))
@@ -86,6 +88,8 @@ class Writer:
         waiting = {partition: pending for partition, pending in self._pending.items() if pending.records}
         if not waiting:
             return
+        # A producer id is asked for when there is something to write, since each one is kept by the
+        # brokers for a while.
         if self._is_idempotent and self._producer[0] == NO_PRODUCER:
             self._producer = await self._init_producer_id()
         # Each batch is made once: a repetition has the same bytes, and so the same sequence numbers.
@@ -99,6 +103,8 @@ class Writer:
 
         for pending in waiting.values():
             self.written += len(pending.records)
+            # The numbers go on only after an acknowledgement of all, because a batch that is sent
+            # again must keep its numbers.
             pending.sequence = (pending.sequence + len(pending.records)) % SEQUENCES
             pending.records = []
             pending.size_bytes = 0
@@ -133,8 +139,12 @@ class Writer:
                         del batches[row.index]
                         continue
                     failure = Refused(f"partition {self._topic}-{row.index}", row.error_code, row.error_message)
+                    # Batches of other leaders may be written or not. The caller cannot go on after
+                    # this error.
                     if not error_of(row.error_code).retriable:
                         raise failure
+                    # Other retriable errors, such as too few in-sync replicas, come from the right
+                    # leader.
                     if row.error_code in OUTDATED:
                         self._cluster.forget(self._topic)
                     failed = failure
