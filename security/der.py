@@ -54,6 +54,7 @@ def expected(found: Iterator[Element], tag: int) -> Element:
 
 def oid_text(content: bytes) -> str:
     """An object identifier with dots."""
+    # The last octet of a number has no high bit, so this one would go on behind the end.
     if not content or content[-1] & 0x80 or len(content) > OID_OCTETS_MAX:
         raise DerError("an object identifier is too long, or ends in the middle of a number")
     numbers = []
@@ -63,6 +64,8 @@ def oid_text(content: bytes) -> str:
         if not octet & 0x80:
             numbers.append(value)
             value = 0
+    # The first number holds two: 40 times the first component, which is at most 2, plus the second
+    # one.
     first = min(numbers[0] // 40, 2)
     return ".".join(map(str, [first, numbers[0] - 40 * first, *numbers[1:]]))
 
@@ -103,6 +106,8 @@ def valid_until(certificate: bytes) -> tuple[int, str]:
     times = list(elements(_fields(certificate).validity))
     digits = times[1].content if len(times) == 2 else b""
     if len(times) == 2 and times[1].tag == UTC_TIME:
+        # UTCTime has two digits of the year. RFC 5280 puts those from 50 on into the twentieth
+        # century.
         digits = (b"20" if digits < b"50" else b"19") + digits
     if not re.fullmatch(rb"[0-9]{14}Z", digits):
         raise DerError("a certificate without a time of its end")
@@ -132,6 +137,7 @@ def _element_at(data: bytes, position: int) -> Element:
     tag = data[position]
     length = data[position + 1]
     start = position + 2
+    # No certificate has such a tag in the fields that are read here.
     if tag & 0x1F == 0x1F:
         raise DerError("a tag of several octets")
     if length >= 0x80:
@@ -140,6 +146,8 @@ def _element_at(data: bytes, position: int) -> Element:
             raise DerError("an element has no usable length")
         length = int.from_bytes(data[start : start + octets])
         start += octets
+        # DER has one encoding of each length. A second one could make two parsers see different
+        # certificates.
         if length < 0x80 or length >> 8 * (octets - 1) == 0:
             raise DerError("a length with more octets than it needs")
 

@@ -66,6 +66,8 @@ def parse_jaas_config(text: str, mechanism: str) -> LoginModule:
 
 def check_module(entry: LoginModule, mechanism: str) -> None:
     """JaasError unless this module is the one that serves the mechanism."""
+    # These modules would be refused below as well. This message is Kafka's, which programs may look
+    # for.
     if entry.module in DISALLOWED:
         raise JaasError(f"{entry.module} is not allowed.")
     if entry.module != LOGIN_MODULES.get(mechanism):
@@ -195,6 +197,7 @@ class _Tokens:
     def __init__(self, text: str) -> None:
         self._text = text
         self._position = 0
+        # One token is read ahead, so that `peek` can tell an option from the end of an entry.
         self._next = self._read()
 
     @property
@@ -230,6 +233,8 @@ class _Tokens:
             match match.lastgroup:
                 case "word":
                     return _Token(WORD, match["word"], "", start)
+                # The pattern accepts a text whose closing quote is missing, because Java's
+                # tokenizer does.
                 case "double" | "single" as quote:
                     return _Token(QUOTED, _ESCAPE.sub(_unescaped, match[quote]), "", start)
                 case "number":

@@ -80,6 +80,8 @@ def security_of(
 
 
 def _tls_of(settings: ListenerSettings, problems: list[Problem]) -> TlsSettings | None:
+    # All problems of the listener are collected before it is given up, so that an operator sees
+    # them at once.
     before = len(problems)
     key_store = KeyStoreSettings(
         type=settings.text("ssl.keystore.type") or "",
@@ -97,6 +99,7 @@ def _tls_of(settings: ListenerSettings, problems: list[Problem]) -> TlsSettings 
         certificates=settings.text("ssl.truststore.certificates"),
         prefix=_prefix(settings, TRUST_STORE),
     )
+    # Each store has one problem at most, so that one missing file does not make several messages.
     for names, problem in (
         (KEY_STORE, key_store_problem(key_store) or _missing_key(settings, key_store)),
         (TRUST_STORE, trust_store_problem(trust_store)),
@@ -180,6 +183,7 @@ def _login_of(
 
 
 def _from_file(settings: ListenerSettings, mechanism: str, contexts: Contexts) -> LoginModule:
+    # What is set for one listener wins over what is set for all.
     names = (f"{settings.listener.lower()}.{SERVER_CONTEXT}", SERVER_CONTEXT)
     entries = next((contexts[name] for name in names if name in contexts), ())
     for entry in entries:
