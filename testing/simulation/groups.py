@@ -87,13 +87,15 @@ class Member:
     # -- membership
 
     async def _live_one_generation(self) -> None:
-        await self._join()
-        await self._resume()
+        link = await self._coordinator()
+        await self._join(link)
+        await self._resume(link)
+
         # The join counts as a sign of life, so the first heartbeat is due one interval later.
         beaten = trio.current_time()
         while not self._stopping:
             await self._read()
-            await self._commit()
+            await self._commit(link)
             if self._begins_again:
                 await self._leave()
                 # A new member asks for a new id, so the group counts it as another one.
@@ -102,7 +104,7 @@ class Member:
                 raise Rejoin
             if trio.current_time() - beaten >= HEARTBEAT_SECONDS:
                 beaten = trio.current_time()
-                await self._beat()
+                await self._beat(link)
             await trio.sleep(self.party.rng.uniform(0.3, 0.9))
 
     async def _coordinator(self) -> Link:
@@ -130,7 +132,7 @@ class Member:
             self._coordinator_id = None
             raise
 
-    async def _join(self) -> None:
+    async def _join(self, link: Link) -> None:
         subscription = m.encode(m.ConsumerProtocolSubscription(topics=[self.topic]), PROTOCOL_VERSION)
         metadata = PROTOCOL_VERSION.to_bytes(2) + subscription
         request = m.JoinGroupRequest(
@@ -141,7 +143,7 @@ class Member:
             protocol_type=PROTOCOL_TYPE,
             protocols=[m.JoinGroupRequest.JoinGroupRequestProtocol(name=ASSIGNOR, metadata=metadata)],
         )
-        joined = await self._asked(request, m.JoinGroupResponse, JOIN_SECONDS)
+        joined = await self._asked(link, request, m.JoinGroupResponse, JOIN_SECONDS)
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             # The first join gets an id and the demand to come again with it (KIP-394).
             self._member_id = joined.member_id
@@ -164,7 +166,7 @@ class Member:
             protocol_name=ASSIGNOR,
             assignments=assignments,
         )
-        synced = await self._asked(sync, m.SyncGroupResponse, JOIN_SECONDS)
+        synced = await self._asked(link, sync, m.SyncGroupResponse, JOIN_SECONDS)
         self._judge(synced.error_code)
         self._take_assignment(joined.generation_id, synced.assignment)
 
@@ -191,11 +193,11 @@ class Member:
         self._committed = {}
         self._ownership(self.group, generation, self.party.name, self.topic, owned)
 
-    async def _beat(self) -> None:
+    async def _beat(self, link: Link) -> None:
         request = m.HeartbeatRequest(
             group_id=self.group, generation_id=self.generation, member_id=self._member_id, group_instance_id=None
         )
-        self._judge((await self._asked(request, m.HeartbeatResponse)).error_code)
+        self._judge((await self._asked(link, request, m.HeartbeatResponse)).error_code)
 
     async def _leave(self) -> None:
         if self._coordinator_id is None or not self._member_id:
@@ -218,10 +220,12 @@ class Member:
             self._coordinator_id = None
         raise Rejoin
 
-    async def _asked(self, request: m.Message, kind: type[Answer], seconds: float = ANSWER_SECONDS) -> Answer:
-        """The coordinator's answer. The connection is looked for each time, as its session may have to be renewed."""
-        link = await self._coordinator()
+    async def _asked(
+        self, link: Link, request: m.Message, kind: type[Answer], seconds: float = ANSWER_SECONDS
+    ) -> Answer:
+        """What the broker answers that was the coordinator when this generation began."""
         try:
+            await self.party.renew(link)
             return await link.ask(request, kind, seconds)
         except Lost:
             self._coordinator_id = None
@@ -229,7 +233,7 @@ class Member:
 
     # -- offsets
 
-    async def _resume(self) -> None:
+    async def _resume(self, link: Link) -> None:
         """Ask where the group is."""
         if not self.owned:
             return
@@ -241,7 +245,7 @@ class Member:
             group_id=self.group, member_id=None, member_epoch=-1, topics=topics
         )
         request = m.OffsetFetchRequest(groups=[group], require_stable=True)
-        answer = (await self._asked(request, m.OffsetFetchResponse)).groups[0]
+        answer = (await self._asked(link, request, m.OffsetFetchResponse)).groups[0]
         self._judge(answer.error_code)
         for row in answer.topics[0].partitions:
             self._judge(row.error_code)
@@ -249,7 +253,7 @@ class Member:
             self._committed[row.partition_index] = self._positions[row.partition_index]
             self._note(RESUMED, row.partition_index, row.committed_offset, asked_ms)
 
-    async def _commit(self) -> None:
+    async def _commit(self, link: Link) -> None:
         rows = [
             m.OffsetCommitRequest.OffsetCommitRequestPartition(
                 partition_index=partition, committed_offset=position, committed_metadata=""
@@ -268,7 +272,7 @@ class Member:
         asked_ms = self._history.now_ms()
         asked = {row.partition_index: row.committed_offset for row in rows}
         try:
-            answer = await self._asked(request, m.OffsetCommitResponse)
+            answer = await self._asked(link, request, m.OffsetCommitResponse)
         except Lost:
             # The coordinator may have written these offsets all the same. The rules allow both.
             for partition, offset in asked.items():

@@ -317,12 +317,21 @@ class Party:
         # A lost connection stays in the table until its address is asked for again.
         if link is None or link.is_closed:
             link = self._links[host, port] = await self._connect(host, port)
-        if link.must_log_in:
-            # No other task of this client may use the connection meanwhile.
-            self._links.pop((host, port), None)
-            await link.log_in(self.rng)
-            self._links[host, port] = link
+        await self.renew(link)
         return link
+
+    async def renew(self, link: Link) -> None:
+        """Log in, or again, on a connection of this client whose session ends soon. Lost."""
+        if not link.must_log_in:
+            return
+        is_kept = self._links.get(link.address) is link
+
+        # No other task of this client may use the connection meanwhile.
+        if is_kept:
+            del self._links[link.address]
+        await link.log_in(self.rng)
+        if is_kept:
+            self._links[link.address] = link
 
     async def another_link(self, host: str, port: int) -> Link:
         """A connection of its own, which the caller closes."""

@@ -16,7 +16,7 @@ import trio
 from barnabas.testing.simulation.committed_readers import TellRead, filter_batches
 from barnabas.testing.simulation.groups import Member, Rejoin, TellOwner
 from barnabas.testing.simulation.history import RESUMED, History
-from barnabas.testing.simulation.party import Lost, Party
+from barnabas.testing.simulation.party import Link, Lost, Party
 from barnabas.testing.simulation.transaction_rules import Attempt
 from barnabas.testing.simulation.transactional import FENCED, RETRIABLE, Abortable, Fenced, TransactionalWriter
 from barnabas.wire import messages as m
@@ -81,10 +81,10 @@ class Processor(Member):
             self._writer.forget_producer()
             raise
 
-    async def _resume(self) -> None:
+    async def _resume(self, link: Link) -> None:
         for _ in range(STABLE_TRIES):
             try:
-                await super()._resume()
+                await super()._resume(link)
             except Unstable:
                 await self.party.pause(STABLE_PAUSE_SECONDS)
             else:
@@ -107,7 +107,7 @@ class Processor(Member):
 
     # -- a transaction
 
-    async def _commit(self) -> None:
+    async def _commit(self, link: Link) -> None:
         """Write what follows from the input, and commit it together with the offsets of the input."""
         read = {
             partition: (self._committed[partition], position)
@@ -134,7 +134,7 @@ class Processor(Member):
             self._committed |= {partition: end for partition, (_, end) in read.items()}
             self.progress_at = trio.current_time()
         else:
-            await self._resume()
+            await self._resume(link)
 
     async def _process(self, attempt: Attempt, read: Mapping[int, Range]) -> None:
         output = self.party.rng.choice(list(self._writer.plan.partitions))
