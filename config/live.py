@@ -67,7 +67,7 @@ class BrokerConfig(BrokerAttributes):
 
     def __init__(self, values: Mapping[str, str] | Iterable[Setting] = ()) -> None:
         settings = settings_of(values) if isinstance(values, Mapping) else list(values)
-        # Of several settings of one name the last one wins, here and in the values alike.
+        # The last one of several settings with one name wins, here and in the values alike.
         self._origins = {setting.name: setting.origin for setting in settings}
         settings, left_out = _without_controllers_listeners(settings)
         self._static, unknown = parse_settings(settings)
@@ -97,7 +97,7 @@ class BrokerConfig(BrokerAttributes):
     @property
     def log_directories(self) -> tuple[str, ...]:
         """The data directories: `log.dirs`, or `log.dir`."""
-        # As in Kafka, `log.dirs` wins if both are set.
+        # `log.dirs` wins if both are set, as in Kafka.
         text = self.log_dir if self.log_dirs is None else self.log_dirs
         return tuple(part.strip() for part in text.split(",") if part.strip())
 

@@ -146,7 +146,8 @@ class SegmentsReader(DataSourceReader):
                 return
             raise
         try:
-            # Only the last segment of a log grows. A batch cut short in any other one is damage.
+            # The last segment of a log is the only one that grows. A batch cut short in any other
+            # one is damage.
             is_growing = self._is_live and part.is_log_end
             yield from _tables(part, scan(file, part.start, part.end, is_growing=is_growing), self._columns)
         finally:

@@ -325,7 +325,7 @@ def move_coordinator(lab: Lab, given: Given) -> Json:
 
 
 def create_topic(lab: Lab, given: Given) -> Json:
-    # Without a number of replicas the default of the brokers holds.
+    # The default of the brokers holds if no number of replicas is given.
     replicas = _int(given, "replicas") if "replicas" in given else None
     name, partitions = _text(given, "name"), _int(given, "partitions", 1)
     config = cast("dict[str, str]", given.get("config", {}))

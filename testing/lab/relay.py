@@ -225,7 +225,7 @@ class _Exchange:
 
     async def _intercepted(self, entry: Entry) -> m.Message | None:
         faults, call, request = self._engine.faults, self._call, self._request
-        # As in a broker: while a fault names fetched topics, a Fetch names all that it asks for.
+        # While a fault names fetched topics, a Fetch names all that it asks for, as in a broker.
         of_broker = is_of_broker(FETCH, request)
         if isinstance(request, m.FetchRequest) and faults.names_fetched_rows(of_broker=of_broker):
             changed = sessionless(request, call.version)
@@ -233,7 +233,7 @@ class _Exchange:
                 return changed
             request = changed
         choice = faults.choose(call, request, self._engine.topic_name)
-        # Only the first fault that matches hits a request.
+        # The first fault that matches a request is the only one that hits it.
         if choice is None:
             return await self._ask(request)
         entry.fault = str(choice.fault)
@@ -309,7 +309,7 @@ async def _with_local_addresses(response: m.Message, local_address: LocalAddress
         for member in response.brokers:
             member.host, member.port = await local_address(member.broker_id, member.host, member.port)
     elif isinstance(response, m.FindCoordinatorResponse):
-        # Before version 4 one coordinator stands at the top. An error has no broker.
+        # A response below version 4 has one coordinator, at its top. An error has no broker.
         if response.node_id >= 0 and response.host:
             response.host, response.port = await local_address(response.node_id, response.host, response.port)
         for found in response.coordinators:

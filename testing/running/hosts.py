@@ -83,7 +83,7 @@ class ThreadHost:
         # A broker cannot become ready while its time stands still.
         with self.clock.running():
             port, *others = self._thread.start()
-        # With TLS or a login this package uses a listener of its own; else there is only one.
+        # This package uses a listener of its own if the other one has TLS or a login.
         self._control_port = others[0] if others else port
         return port
 

@@ -270,7 +270,7 @@ def _error_in_a_cut(harm: Harm, fault: Fault) -> Undo | None:
     clock = harm.cluster.simulation.clock
     if not node.is_ready:
         return None
-    # As a leader the broker still appends what clients send with acks=1. The others elect a leader
+    # The broker is still a leader, and appends what clients send with acks=1. The others elect one
     # without those records when the session has ended.
     mend = cut_off(harm.cluster.net, node.name, other_brokers(harm, node))
     disk = node.disk

@@ -455,8 +455,8 @@ def _whole_chunk_index() -> list[Replacement]:
         for number in range(max(first - index.saved_count, 0), index.count - index.saved_count):
             version, producer_id, first_offset, last_offset, _ = ROW.unpack_from(index.unsaved, number * ROW.size)
             opened = self.producers._open_transactions.items()
-            # At this point the producers stand at the end of the whole response. The right code
-            # takes the transactions that were open behind each marker.
+            # The producers stand at the end of the whole response by now. The right code takes the
+            # transactions that were open behind each marker.
             stable = min((at for at, who in opened if who != producer_id), default=last_offset + 1)
             ROW.pack_into(index.unsaved, number * ROW.size, version, producer_id, first_offset, last_offset, stable)
         return appended

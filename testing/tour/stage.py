@@ -269,8 +269,8 @@ class Stage:
 
     def let_one_pass(self, follower: int) -> None:
         """Let the fetch that is held back be answered, and hold back the next one."""
-        # Of two faults the older one hits a request. So the new one begins when the old one is removed, and
-        # nothing passes between them.
+        # The older one of two faults hits a request. So the new one begins when the old one is
+        # removed, and nothing passes between them.
         before = self.holds[follower]
         self.holds[follower] = self._hang(follower)
         before.remove()
@@ -302,7 +302,7 @@ class Stage:
 
     def kill(self, broker_id: int) -> None:
         """End a broker as `kill -9` does, and remember its logs."""
-        # In memory a killed broker loses nothing, so the picture stays true.
+        # A killed broker loses nothing in memory, so the picture stays true.
         for topic in self.topics:
             replica = self.partition(topic.name).replicas[broker_id]
             self.killed[topic.name, broker_id] = replica._replace(is_running=False)

@@ -147,8 +147,8 @@ def page(history: Mapping[str, object], parts: Mapping[str, str]) -> str:
     """The page with this history in it. `parts` are the contents of PARTS, by name."""
     text = json.dumps(history, separators=(",", ":"), ensure_ascii=False)
 
-    # Without a time in it, a seed makes the same file each time. Base64 has no letter that means something in HTML, so
-    # a text of the history cannot become markup.
+    # The file has no time in it, so a seed makes the same file each time. Base64 has no letter that
+    # means something in HTML, so a text of the history cannot become markup.
     packed = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
     whole = parts["page.html"]
     for mark, content in (
