@@ -2,16 +2,20 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
+from barnabas.broker.call import ANONYMOUS
 from barnabas.broker.life import Life
 from barnabas.config.checks import parse_host_port
 from barnabas.config.listeners import host_port
-from barnabas.console.exchange import Route
+from barnabas.console.exchange import Answer, HttpRequest, Route, error_answer
 from barnabas.console.guard import is_loopback
 from barnabas.console.health import health_routes
 from barnabas.console.metrics import metrics_routes
+from barnabas.console.pages import page_routes
 from barnabas.console.server import HttpServer
 from barnabas.console.static import static_routes
+from barnabas.console.story import Story
 from barnabas.world.containment import contained
 from barnabas.world.net import Net, machine_host_name
 
@@ -30,8 +34,9 @@ class Console:
         if parsed is None:
             raise ValueError(f"{address!r} is no host:port")
         self.host, self.port = parsed
+        self._story = Story()
         # The names of the machine are read now: a request of a stranger must not make this process look up anything.
-        self._server = HttpServer(net, routes_of(life), _names(self.host))
+        self._server = HttpServer(net, routes_of(life, self._story), _names(self.host), admit=partial(caller_of, life))
 
     async def open(self) -> None:
         """Listen; then `port` is the one that was bound. OSError with the reason when that fails."""
@@ -49,13 +54,26 @@ class Console:
     async def run(self) -> None:
         """Serve until cancelled."""
         # The broker goes on without its page.
-        with contained(logger, "HTTP is not served any more"):
+        with contained(logger, "HTTP is not served any more"), self._story.listening():
             await self._server.run()
 
 
-def routes_of(life: Life) -> Sequence[Route]:
+def routes_of(life: Life, story: Story) -> Sequence[Route]:
     """All that is answered over HTTP."""
-    return [*health_routes(life), *metrics_routes(life), *static_routes()]
+    return [*health_routes(life), *metrics_routes(life), *page_routes(life, story), *static_routes()]
+
+
+async def caller_of(life: Life, request: HttpRequest) -> str | Answer:
+    """The principal of a caller; an answer if it may not ask, or while the broker starts."""
+    broker = life.broker
+    if broker is None:
+        return error_answer(503, "the broker starts", [("retry-after", "1")])
+    # Every listener is of PLAINTEXT. The modules of logins are not imported for it.
+    if broker.secured is None:
+        return ANONYMOUS
+    from barnabas.console.login import admit
+
+    return await admit(broker, request)
 
 
 def _names(host: str) -> list[str]:

@@ -22,6 +22,7 @@ class HttpRequest(NamedTuple):
     body: bytes
     peer_address: str
     params: Mapping[str, str] = {}  # what stands in the route's braces
+    principal: str = ""  # who asks, as the broker knows its clients; empty on a route that is open
 
     def is_same_site(self) -> bool:
         """Whether no page of another site has caused this request."""

@@ -41,4 +41,4 @@ class _Scrapes:
 
 def metrics_routes(life: Life) -> Sequence[Route]:
     """The route of the metrics. They name topics and groups, so they are for those who may log in."""
-    return [Route("GET", "/metrics", _Scrapes(life).answer)]
+    return [Route("GET", "/metrics", _Scrapes(life).answer, is_open=True)]

@@ -6,7 +6,7 @@ hears 503. Clients of Kafka notice nothing.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 
 import trio
@@ -26,12 +26,30 @@ BUSY_ANSWER = (
     b"connection: close\r\n\r\ntoo many connections\n"
 )
 
+Admit = Callable[[HttpRequest], Awaitable[str | Answer]]  # the principal of a caller, or why there is no answer
+
+
+async def admit_all(request: HttpRequest) -> str:
+    """No login is asked for."""
+    return ""
+
 
 class HttpServer:
-    """Answers HTTP at one address. `names` are host names under which it is reached, beside localhost and addresses."""
+    """Answers HTTP at one address. `names` are host names under which it is reached, beside localhost and addresses.
 
-    def __init__(self, net: Net, routes: Sequence[Route], names: Sequence[str] = (), bounds: Bounds = BOUNDS) -> None:
+    `admit` is asked before each route that is not open.
+    """
+
+    def __init__(
+        self,
+        net: Net,
+        routes: Sequence[Route],
+        names: Sequence[str] = (),
+        bounds: Bounds = BOUNDS,
+        admit: Admit = admit_all,
+    ) -> None:
         self._net = net
+        self._admit = admit
         self._routes = routes
         self._names = frozenset(name.lower() for name in names)
         self._bounds = bounds
@@ -105,7 +123,10 @@ class HttpServer:
         if isinstance(found, Answer):
             return found
         route, params = found
+        principal = "" if route.is_open else await self._admit(request)
+        if isinstance(principal, Answer):
+            return principal
         try:
-            return await route.handle(request._replace(params=params))
+            return await route.handle(request._replace(params=params, principal=principal))
         except BadRequest as error:
             return error_answer(error.status, str(error))

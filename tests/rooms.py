@@ -27,7 +27,7 @@ PACKAGES = {
     },
     "console": {
         *("wire", "storage", "controller", "config", "world"),
-        *("replication", "coordinators", "broker"),
+        *("security", "replication", "coordinators", "broker"),
     },
     "cli": {
         *("wire", "storage", "controller", "config", "world"),
