@@ -145,7 +145,7 @@ class Replicas:
         """Add the counts of topics without a partition here to `past_tally`. The caller shows each topic's counts."""
         # Nothing is done when a partition leaves: a topic that comes back goes on with its counts, and
         # `past_tally` is needed only when the sums are read.
-        gone = self.tallies.keys() - {key.topic for key in self._partitions}
+        gone = [topic for topic, tally in self.tallies.items() if not tally.partitions]
         for topic in gone:
             self.past_tally.add(self.tallies.pop(topic))
 
@@ -299,7 +299,7 @@ class Replicas:
             if partition.log is not None and partition.log.topic_id is not None:
                 self._names.pop(partition.log.topic_id, None)
             self._resign(partition)
-            del self._partitions[partition.topic_partition]
+            self._unhost(partition)
 
     async def forget_topics(self, topics: Iterable["TopicInfo"], hosted: Mapping[Partition, PartitionLog]) -> None:
         """Remove topics that were deleted while this broker had no session: no request reports them."""
@@ -518,8 +518,14 @@ class Replicas:
             self._watch,
             self.tallies.setdefault(key.topic, TopicTally()),
         )
+        partition.tally.partitions += 1
         partition.high_watermark = self.logs.checkpoints.loaded_high_watermark(key)
         return partition
+
+    def _unhost(self, partition: Partition) -> None:
+        """Remove a partition that is hosted."""
+        del self._partitions[partition.topic_partition]
+        partition.tally.partitions -= 1
 
     def _tell_coordinator(self, partition: Partition, led: bool) -> None:
         coordinator = self.coordinators.get(partition.topic_partition.topic)
@@ -553,7 +559,7 @@ class Replicas:
         # is removed, or clients would go on using it.
         if partition is not None and (delete or partition.is_leader):
             self._resign(partition)
-            del self._partitions[key]
+            self._unhost(partition)
         if delete and log is not None and log.topic_id is not None:
             self._names.pop(log.topic_id, None)
         if delete:

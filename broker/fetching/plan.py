@@ -327,6 +327,19 @@ class FetchPlan:
         self.throttled[wanted] = None
         return self.replica_id not in partition.in_sync_replicas and throttle.throttle_seconds() > 0
 
+    def count_sent_of_one(self) -> bool:
+        """As `count_sent`, of a response with the records of one partition or none; False of others."""
+        carrying = self._carrying
+        if len(carrying) > 1:
+            return False
+        for wanted in carrying:
+            tally = self.partitions[wanted].tally
+            if self.replica_id >= 0:
+                tally.replication_bytes_out += self.planned_bytes
+            else:
+                tally.bytes_out += self.planned_bytes
+        return True
+
     def count_sent(self) -> Iterator[None]:
         """Count the records that the response carries; yields now and then, if there are many partitions."""
         is_follower = self.replica_id >= 0

@@ -82,8 +82,9 @@ async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchR
             plan.note_throttled()
         throttled_ms = await _note_fetched(plan, response) if plan.is_under_quota else 0
         if not throttled_ms:
-            for _ in plan.count_sent():
-                await trio.lowlevel.checkpoint()
+            if not plan.count_sent_of_one():
+                for _ in plan.count_sent():
+                    await trio.lowlevel.checkpoint()
             return response
 
         # Its records stay due in the session, so the next request gets them. A client that asked for a new session

@@ -4,6 +4,7 @@ The port stays the same over restarts. Standard error goes to a file; if the bro
 since the start is the text of the error.
 """
 
+import os
 import select
 import signal
 import subprocess
@@ -18,6 +19,8 @@ from barnabas.testing.errors import LocalBrokerError
 READY_SECONDS = 30.0
 END_SECONDS = 60.0
 REASON_CHARACTERS = 4000
+CHUNK_BYTES = 4096
+PAGE = "page "  # begins the line about the HTTP listener, which comes first if it was asked for
 
 
 class BrokerChild:
@@ -107,10 +110,19 @@ class BrokerChild:
         assert process.stdout is not None
         # A plain `readline` would wait for ever if the broker hangs before it is ready.
         deadline = time.monotonic() + READY_SECONDS
+        said = ""
         while time.monotonic() < deadline:
             readable, _, _ = select.select([process.stdout], [], [], 0.1)
-            if readable:
-                return process.stdout.readline().strip()  # empty when it ended
+            if not readable:
+                continue
+            # The descriptor is read, as a line that a buffer holds already would make nothing readable.
+            chunk = os.read(process.stdout.fileno(), CHUNK_BYTES)
+            if not chunk:
+                return ""  # it ended
+            said += chunk.decode()
+            lines = [each for each in said.split("\n")[:-1] if not each.startswith(PAGE)]
+            if lines:
+                return lines[0].strip()
         return ""
 
     def _end(self, with_signal: signal.Signals) -> int:

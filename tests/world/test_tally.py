@@ -89,3 +89,16 @@ def test_the_counts_of_a_topic_are_added():
     one.messages_in, other.messages_in, other.isr_shrinks = 2, 3, 1
     one.add(other)
     assert (one.messages_in, one.isr_shrinks, one.bytes_in) == (5, 1, 0)
+
+
+# At a bound itself the rounding of floats decides, so the durations lie between two microseconds.
+@given(st.lists(st.integers(0, 10_000_000_000).map(lambda value: (value + 0.5) / 1_000_000), max_size=300))
+def test_durations_that_are_put_away_together_lie_in_the_buckets_of_each(durations):
+    together = Histogram()
+    one_by_one = Histogram()
+    together.latest.extend(durations)
+    for each in durations:
+        one_by_one.observe(each)
+    assert together.counts == one_by_one.counts
+    assert together.total == pytest.approx(one_by_one.total)
+    assert together.latest == []
