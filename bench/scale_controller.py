@@ -120,7 +120,7 @@ class CountingSession(StoreSession):
 
     async def _ask(self, *calls: object) -> None:
         for call in calls:
-            if call.request.is_write:  # type: ignore[attr-defined]  # a call of the simulated session
+            if call.request.item is not None:  # type: ignore[attr-defined]  # a call of the simulated session
                 self.meter.phase.writes += 1
             else:
                 self.meter.phase.reads += 1

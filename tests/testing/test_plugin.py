@@ -122,7 +122,7 @@ def test_before():
 def test_with(barnabas_broker):
     assert "trio" in sys.modules
 """
-    assert "2 passed" in run_pytest(source, "-p", "no:trio")
+    assert "2 passed" in run_pytest(source, "-p", "no:trio", "-p", "no:anyio")
 
 
 def test_pytest_leaves_the_modules_of_the_broker_as_they_were_installed(run_pytest):
