@@ -69,7 +69,7 @@ def test_a_compacted_log_keeps_the_last_value_and_no_value_that_was_deleted():
 # Seeds whose histories show the bug; when a change of the code makes other histories of them, look for new ones with
 # python -m barnabas.testing.crashes --bug NAME.
 BITES = {
-    "early_marker": 1135,
+    "early_marker": 8148,
     "forgotten_name": 352,
     "eager_compaction": 75,
     "trusted_sync": 2985,
