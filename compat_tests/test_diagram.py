@@ -241,7 +241,8 @@ def test_texts_have_contrast_in_light_and_dark(scheme, browser, broken):
 def test_the_page_is_as_wide_as_the_window(width, browser, broken):
     page = opened(browser, broken)
     page.set_viewport_size({"width": width, "height": 700})
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    # The page draws again when it hears of its new size, a moment later.
+    page.wait_for_function("width => document.documentElement.scrollWidth <= width", arg=width, timeout=10_000)
 
 
 def test_a_history_that_cannot_be_read_says_so(browser, broken, tmp_path):

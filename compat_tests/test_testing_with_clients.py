@@ -92,7 +92,8 @@ def reading(client: str, servers: str, topic: str) -> Iterator[list[bytes]]:
         yield values
     finally:
         over.set()
-        thread.join(SECONDS)
+        # A consumer that ends says so to its coordinator, which is new on a busy machine.
+        thread.join(3 * SECONDS)
         assert not thread.is_alive()
 
 
