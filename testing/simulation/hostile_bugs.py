@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import trio
+
 from barnabas.broker.server import connections, decoding, dispatch
 from barnabas.coordinators.groups.memory import GroupMemory
 from barnabas.world import memory, resting, turns
@@ -34,6 +36,7 @@ def _shared_turns() -> list[Replacement]:
         self._asker = resting.asker.get()
         if self._asker is not None:
             self._asker.rests += 1
+            self._began = trio.current_time()
 
     @asynccontextmanager
     async def decoded(
