@@ -8,7 +8,7 @@ import click
 
 from barnabas.cli.cluster import STATUS_FAILED, Target, for_a_cluster, run_with
 from barnabas.cli.output import Row, as_json, show
-from barnabas.cli.topics import dry_run, must_confirm, yes
+from barnabas.cli.topics import dry_run, each_of, must_confirm, yes
 
 if TYPE_CHECKING:
     from barnabas.client.cluster import Cluster
@@ -80,7 +80,8 @@ def _lag_of(text: str | None) -> int:
 
 async def _lags(cluster: "Cluster", group: str) -> tuple[str, list[Row]]:
     from barnabas.client.admin import describe_group
-    from barnabas.client.offsets import LATEST, committed_offsets, list_offsets
+    from barnabas.client.offsets import committed_offsets, list_offsets
+    from barnabas.wire.sentinels import LATEST
 
     # The three answers are of three moments, as in Kafka's own tool: the group may go on meanwhile.
     described = await describe_group(cluster, group)
@@ -246,21 +247,10 @@ def delete(target: Target, names: Sequence[str], yes: bool, dry_run: bool) -> No
     if not yes:
         must_confirm(f"delete the groups {', '.join(names)}")
 
-    async def delete_all(cluster: "Cluster") -> bool:
+    async def delete_one(cluster: "Cluster", name: str) -> str:
         from barnabas.client.admin import delete_groups
-        from barnabas.client.errors import ClientError
 
-        # One group that is refused, because it has members, does not keep the others from being
-        # deleted.
-        failed = False
-        for name in names:
-            try:
-                await delete_groups(cluster, [name])
-                click.echo(f"{name}: deleted")
-            except ClientError as error:
-                click.echo(f"barnabas: {error}", err=True)
-                failed = True
-        return failed
+        await delete_groups(cluster, [name])
+        return "deleted"
 
-    if run_with(target, delete_all):
-        sys.exit(STATUS_FAILED)
+    each_of(target, names, delete_one)

@@ -245,7 +245,8 @@ async def offsets_at(cluster: "Cluster", keys: "Sequence[TopicPartition]", text:
     """The offset of this place in each partition, within the partition's present bounds."""
     from barnabas.cli.when import BeforeEnd, Offset, parse_place
     from barnabas.client.errors import ClientError
-    from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
+    from barnabas.client.offsets import list_offsets
+    from barnabas.wire.sentinels import EARLIEST, LATEST
 
     try:
         place = parse_place(text, time.time_ns() // 1_000_000)

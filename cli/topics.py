@@ -79,7 +79,8 @@ def show_topic(target: Target, name: str, as_json: bool) -> None:
 
 
 async def _partitions(cluster: "Cluster", name: str) -> list[Row]:
-    from barnabas.client.offsets import EARLIEST, LATEST, list_offsets
+    from barnabas.client.offsets import list_offsets
+    from barnabas.wire.sentinels import EARLIEST, LATEST
     from barnabas.wire.topics import TopicPartition
 
     topic = (await cluster.topics([name]))[name]
@@ -153,7 +154,7 @@ def create(
             raise
         return "could be created" if dry_run else "created"
 
-    _each(target, names, create_one)
+    each_of(target, names, create_one)
 
 
 @topics.command("grow")
@@ -171,7 +172,7 @@ def grow(target: Target, name: str, partitions: int, dry_run: bool) -> None:
         await grow_topic(cluster, name, partitions, validate_only=dry_run)
         return f"{'could have' if dry_run else 'has'} {partitions} partitions"
 
-    _each(target, [name], grow_one)
+    each_of(target, [name], grow_one)
 
 
 @topics.command("set")
@@ -188,7 +189,7 @@ def set_properties(target: Target, name: str, assignments: Sequence[str], dry_ru
         await set_topic_configs(cluster, name, _assigned(assignments), validate_only=dry_run)
         return "could be changed" if dry_run else "changed"
 
-    _each(target, [name], set_one)
+    each_of(target, [name], set_one)
 
 
 @topics.command("delete")
@@ -212,7 +213,7 @@ def delete(target: Target, names: Sequence[str], yes: bool, dry_run: bool) -> No
     # The question comes once for all topics, before the first one is deleted.
     if not dry_run and not yes:
         must_confirm(f"delete {', '.join(names)} with all records")
-    _each(target, names, delete_one)
+    each_of(target, names, delete_one)
 
 
 def must_confirm(what: str) -> None:
@@ -225,7 +226,7 @@ def must_confirm(what: str) -> None:
         sys.exit(STATUS_FAILED)
 
 
-def _each(target: Target, names: Sequence[str], work: "Callable[[Cluster, str], Awaitable[str]]") -> None:
+def each_of(target: Target, names: Sequence[str], work: "Callable[[Cluster, str], Awaitable[str]]") -> None:
     """Do it for each name, and say what became of it. Status 1 if any one failed; the others are done."""
 
     async def do_all(cluster: "Cluster") -> bool:

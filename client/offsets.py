@@ -11,16 +11,13 @@ from barnabas.client.cluster import OUTDATED, Cluster
 from barnabas.client.errors import Refused, check
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 
-EARLIEST = -2
-LATEST = -1
 MAX_TIMESTAMP = -3  # the record with the highest timestamp; since ListOffsets 7 (Kafka 3.0)
 MAX_TIMESTAMP_VERSION = 7
 CONSUMER = -1  # in place of a replica's id
 NO_EPOCH = -1
-NO_OFFSET = -1
-READ_COMMITTED = 1
 READ_UNCOMMITTED = 0
 NO_GENERATION = -1
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from barnabas.client.cluster import OUTDATED, Cluster
 from barnabas.client.errors import Refused, check
+from barnabas.client.offsets import CONSUMER, NO_EPOCH
 from barnabas.wire import messages as m
 from barnabas.wire.record_batch import read_batch_header, walk_entries
 from barnabas.wire.record_reader import ABORT, Record, read_all_records, read_control_record
@@ -17,8 +18,6 @@ from barnabas.wire.topics import TopicPartition
 FETCH_BYTES = 16 << 20
 PARTITION_BYTES = 4 << 20
 WAIT_MS = 500
-CONSUMER = -1
-NO_EPOCH = -1
 # A full request each time is simple, and a reader of a few partitions loses nothing by it.
 NO_SESSION = -1
 BATCH_MAGIC = 2  # older formats have messages without a header in common

@@ -243,6 +243,7 @@ def test_the_page_is_as_wide_as_the_window(width, browser, broken):
     page.set_viewport_size({"width": width, "height": 700})
     # The page draws again when it hears of its new size, a moment later.
     page.wait_for_function("width => document.documentElement.scrollWidth <= width", arg=width, timeout=10_000)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_a_history_that_cannot_be_read_says_so(browser, broken, tmp_path):

@@ -6,15 +6,7 @@ import trio
 from barnabas.client import admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import Refused, Unreachable
-from barnabas.client.offsets import (
-    EARLIEST,
-    LATEST,
-    MAX_TIMESTAMP,
-    commit_offsets,
-    committed_offsets,
-    delete_offsets,
-    list_offsets,
-)
+from barnabas.client.offsets import MAX_TIMESTAMP, commit_offsets, committed_offsets, delete_offsets, list_offsets
 from barnabas.client.partitioner import murmur2, partition_of
 from barnabas.client.reading import Reader
 from barnabas.client.settings import SettingsError, bootstrap_of, security_of
@@ -22,6 +14,7 @@ from barnabas.client.writing import Writer
 from barnabas.testing import LocalBroker, LocalCluster
 from barnabas.wire.compression import Codec
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.sentinels import EARLIEST, LATEST
 from barnabas.wire.topics import TopicPartition
 from barnabas.world.net import OsNet
 
