@@ -261,12 +261,13 @@ def test_every_index_is_sane_and_points_at_what_it_says(data: Path, kind: str) -
     assert complaints(dump("--verify-index-only", files=files)) == []
 
 
-def test_every_snapshot_tells_its_producers(data: Path) -> None:
+def test_every_snapshot_tells_its_producers(data: Path, lived: Lived) -> None:
     written = [path for path in data.glob("*/*.snapshot") if path.stat().st_size]  # one was made when the copy was
     lines = dump(files=written)
     assert complaints(lines) == []
     producers = {match[1] for line in lines if (match := re.match(r"producerId: (\d+) producerEpoch: 0 ", line))}
-    assert len(producers) >= 3
+    # After SIGKILL a snapshot has the producers that had written before the last new segment, be it one.
+    assert len(producers) >= (3 if data == lived.data else 1)
 
 
 def test_groups_and_commits_are_decoded(lived: Lived) -> None:

@@ -73,6 +73,10 @@ def with_aiokafka(servers: str, topic: str, read: Read, is_over: IsOver) -> None
             for messages in (await consumer.getmany(timeout_ms=100)).values():
                 for message in messages:
                     read(message.value)
+
+        # While aiokafka looks for its coordinator, `stop` never ends. Reading a committed offset waits until it is found.
+        for partition in consumer.assignment():
+            await consumer.committed(partition)
         await consumer.stop()
 
     asyncio.run(run())
