@@ -84,6 +84,7 @@ class Serving(NamedTuple):
 
     ready_line: str
     load: Callable[[], int]  # connections, members, partitions here, in fetch sessions, metadata and the controller
+    held_bytes: Callable[[], int]  # by the requests and responses of clients
     broker_id: int
     advertised: tuple[Endpoint, ...]
 
@@ -468,7 +469,8 @@ async def _serve_connections(
             with trio.move_on_after(SETTLE_SECONDS):
                 await broker.metadata.is_complete.wait()
             life.state = BrokerState.RUNNING
-            task_status.started(Serving(_ready_line(broker, advertised), load, broker.broker_id, advertised))
+            ready_line = _ready_line(broker, advertised)
+            task_status.started(Serving(ready_line, load, connections.held_bytes, broker.broker_id, advertised))
             with _watched(broker.tally) if broker.world.watches_steps else nullcontext():
                 await stop.wait()
                 life.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN

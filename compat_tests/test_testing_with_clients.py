@@ -74,7 +74,8 @@ def with_aiokafka(servers: str, topic: str, read: Read, is_over: IsOver) -> None
                 for message in messages:
                     read(message.value)
 
-        # While aiokafka looks for its coordinator, `stop` never ends. Reading a committed offset waits until it is found.
+        # While aiokafka looks for its coordinator, `stop` never ends. Reading a committed offset waits
+        # until it is found.
         for partition in consumer.assignment():
             await consumer.committed(partition)
         await consumer.stop()

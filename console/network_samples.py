@@ -79,9 +79,9 @@ async def add_network(broker: Broker, rates: Rates, samples: Samples) -> None:
         samples.add("kafka_server_delayedoperationpurgatory_purgatorysize", seen.waiting[operation], labels)
 
     if connections is not None:
-        held_bytes, limit_bytes = connections.memory_bytes()
+        held_bytes = connections.held_bytes()
         samples.add("kafka_network_socketserver_memorypoolused", held_bytes)
-        samples.add("kafka_network_socketserver_memorypoolavailable", max(0, limit_bytes - held_bytes))
+        samples.add("kafka_network_socketserver_memorypoolavailable", max(0, connections.limit_bytes() - held_bytes))
 
     sessions = broker.fetch_sessions
     samples.add("kafka_server_fetchsessioncache_numincrementalfetchsessions", len(sessions))

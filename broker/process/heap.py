@@ -1,8 +1,9 @@
 """Garbage collection and heap of the process (edge): full collections are rare, and freed memory is returned.
 
 A collection of the oldest generation visits every object that is not frozen, while the event loop and all threads wait:
-28 ms while one large request is in memory, and a request that is being decoded would start several. So it runs only
-every five minutes. Long-lived objects are frozen (`gc.freeze`) from time to time, so the collector skips them.
+28 ms while one large request is in memory, 200 ms while there are many, and a request that is being decoded would start
+several. So it runs only every five minutes, when clients' requests hold little. Long-lived objects are frozen
+(`gc.freeze`) from time to time, so the collector skips them.
 
 After large requests the C library keeps the freed memory. `malloc_trim` (glibc only) returns it to the system whenever
 the size of the process has changed, and after each full collection.
@@ -21,6 +22,8 @@ from barnabas.world.world import in_worker_thread
 
 LOOK_SECONDS = 10.0
 LOOKS_A_COLLECTION = 30  # five minutes
+LOOKS_TO_QUIET_MAX = 330  # a further 55 minutes: a broker that is never quiet collects once an hour
+HELD_BYTES_MAX = 1 << 20  # of clients' requests and responses; a decoded request has up to a million objects
 FREEZE_LOAD_MIN = 500  # below it the collector has few objects to visit
 FREEZE_COLLECTION_SECONDS = 0.01  # a collection that takes longer has visited many long-lived objects
 YOUNG_A_MIDDLE_COLLECTION = 4  # with the usual ten, one of 7,000 objects takes up to 5 ms
@@ -64,15 +67,18 @@ def freeze_heap() -> None:
     gc.enable()  # the command line switches it off while everything is imported
 
 
-async def keep_small(load: Callable[[], int]) -> None:
+async def keep_small(load: Callable[[], int], held_bytes: Callable[[], int]) -> None:
     """Until cancelled: freeze whenever the load has doubled, collect every five minutes, and return freed memory.
 
-    `load()` is a measure of the long-lived objects: connections, partitions and members of groups.
+    `load()` is a measure of the long-lived objects: connections, partitions and members of groups. `held_bytes()` is
+    what the requests and responses of clients hold: the collection waits until it is little.
     """
     frozen_at = max(FREEZE_LOAD_MIN, load())
     trimmed_at_bytes = resident_bytes()
     while True:
-        for _ in range(LOOKS_A_COLLECTION):
+        for look in range(LOOKS_A_COLLECTION + LOOKS_TO_QUIET_MAX):
+            if look >= LOOKS_A_COLLECTION and held_bytes() <= HELD_BYTES_MAX:
+                break
             await trio.sleep(LOOK_SECONDS)
             if load() > 2 * frozen_at:
                 # There is no collection before, which would take up to 300 ms; existing garbage is

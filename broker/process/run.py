@@ -69,7 +69,7 @@ class ReadyReport:
         freeze_heap()
         # This is a system task, because it belongs to the process: it ends with Trio, not with the
         # broker's nurseries.
-        trio.lowlevel.spawn_system_task(keep_small, value.load)
+        trio.lowlevel.spawn_system_task(keep_small, value.load, value.held_bytes)
         self.begin()
 
 

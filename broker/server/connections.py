@@ -186,9 +186,13 @@ class Connections:
     def __iter__(self) -> Iterator[Connection]:
         return iter(list(self._open))
 
-    def memory_bytes(self) -> tuple[int, int]:
-        """(what the requests and responses of clients hold, the limit for that)."""
-        return self._clients.held_bytes, self._clients.limit_bytes
+    def held_bytes(self) -> int:
+        """What the requests and responses of clients hold."""
+        return self._clients.held_bytes
+
+    def limit_bytes(self) -> int:
+        """The limit for `held_bytes`."""
+        return self._clients.limit_bytes
 
     async def admit(self, stream: Stream, listener: str) -> Connection | str:
         """Count a new connection, or say why it is refused. Waits while `max.connections` are open."""

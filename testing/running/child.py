@@ -46,7 +46,7 @@ class BrokerChild:
     def arguments(self) -> list[str]:
         """The options of `serve`."""
         given = ["--listen", f"127.0.0.1:{self.port}"]
-        # Several brokers would want the one address that the page has when nobody names another.
+        # Without this every broker would open its page, and all pages have the same default address.
         properties = {"log.dirs": str(self.data_dir.absolute()), "barnabas.http.listener": "", **self.properties}
         for name, value in properties.items():
             given += ["--set", f"{name}={value}"]

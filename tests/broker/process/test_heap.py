@@ -24,7 +24,7 @@ async def test_what_lives_is_frozen_when_it_has_doubled_and_collected_now_and_th
     monkeypatch.setattr(gc, "freeze", lambda: done.append("frozen"))
     monkeypatch.setattr(gc, "collect", lambda: done.append("collected"))
     monkeypatch.setattr(heap, "resident_bytes", lambda: 0)
-    nursery.start_soon(heap.keep_small, lambda: load)
+    nursery.start_soon(heap.keep_small, lambda: load, lambda: 0)
     await trio.sleep(2.5 * heap.LOOK_SECONDS)
     assert done == []
     load = 2 * heap.FREEZE_LOAD_MIN + 1
@@ -34,6 +34,23 @@ async def test_what_lives_is_frozen_when_it_has_doubled_and_collected_now_and_th
     assert done == ["frozen", "collected"]
 
 
+async def test_a_collection_waits_until_requests_hold_little_but_not_for_ever(nursery, autojump_clock, monkeypatch):
+    collected_at, held_bytes = [], heap.HELD_BYTES_MAX + 1
+    monkeypatch.setattr(gc, "collect", lambda: collected_at.append(trio.current_time() - began))
+    monkeypatch.setattr(heap, "resident_bytes", lambda: 0)
+    monkeypatch.setattr(heap, "trim_heap", lambda: None)
+    began = trio.current_time()
+    nursery.start_soon(heap.keep_small, lambda: 0, lambda: held_bytes)
+    await trio.sleep(1000)
+    assert collected_at == []
+    held_bytes = heap.HELD_BYTES_MAX
+    await trio.sleep(heap.LOOK_SECONDS)
+    assert len(collected_at) == 1
+    held_bytes += 1
+    await trio.sleep(3600 + heap.LOOK_SECONDS)
+    assert len(collected_at) == 2
+
+
 @pytest.mark.parametrize(("seconds", "expected"), [(0.001, []), (0.1, ["frozen"])])
 async def test_what_made_a_collection_long_is_frozen_after_it(nursery, autojump_clock, monkeypatch, seconds, expected):
     done, clock = [], itertools.count()
@@ -41,7 +58,7 @@ async def test_what_made_a_collection_long_is_frozen_after_it(nursery, autojump_
     monkeypatch.setattr(gc, "collect", lambda: None)
     monkeypatch.setattr(heap, "resident_bytes", lambda: 0)
     monkeypatch.setattr(heap, "time", SimpleNamespace(perf_counter=lambda: seconds * next(clock)))
-    nursery.start_soon(heap.keep_small, lambda: 0)
+    nursery.start_soon(heap.keep_small, lambda: 0, lambda: 0)
     await trio.sleep((heap.LOOKS_A_COLLECTION + 0.5) * heap.LOOK_SECONDS)
     assert done == expected
 
@@ -52,7 +69,7 @@ async def test_free_memory_is_given_back_when_the_process_has_changed(nursery, a
     monkeypatch.setattr(heap, "trim_heap", lambda: (trimmed.append(resident), was_trimmed.set()))
     monkeypatch.setattr(heap, "resident_bytes", lambda: resident)
     monkeypatch.setattr(gc, "collect", lambda: None)
-    nursery.start_soon(heap.keep_small, lambda: 0)
+    nursery.start_soon(heap.keep_small, lambda: 0, lambda: 0)
     await trio.sleep(2.5 * heap.LOOK_SECONDS)
     assert trimmed == []
     resident += sign * (heap.TRIM_CHANGED_BYTES + 1)
@@ -66,7 +83,7 @@ async def test_free_memory_is_given_back_after_a_full_collection(nursery, autoju
     monkeypatch.setattr(heap, "trim_heap", lambda: (done.append("trimmed"), was_trimmed.set()))
     monkeypatch.setattr(heap, "resident_bytes", lambda: 100 << 20)
     monkeypatch.setattr(gc, "collect", lambda: done.append("collected"))
-    nursery.start_soon(heap.keep_small, lambda: 0)
+    nursery.start_soon(heap.keep_small, lambda: 0, lambda: 0)
     assert await trio.to_thread.run_sync(was_trimmed.wait, REAL_SECONDS_MAX)
     assert done[:2] == ["collected", "trimmed"]
 
@@ -105,7 +122,7 @@ async def test_a_system_that_starts_no_thread_does_not_end_the_broker(nursery, a
     monkeypatch.setattr(heap, "trim_heap", was_trimmed.set)
     monkeypatch.setattr(heap, "resident_bytes", lambda: 100 << 20)
     monkeypatch.setattr(gc, "collect", lambda: None)
-    nursery.start_soon(heap.keep_small, lambda: 0)
+    nursery.start_soon(heap.keep_small, lambda: 0, lambda: 0)
     await trio.sleep((heap.LOOKS_A_COLLECTION + 1) * heap.LOOK_SECONDS)
     assert refused
     assert await run_sync(was_trimmed.wait, REAL_SECONDS_MAX)
