@@ -1,16 +1,11 @@
 """Every message and version against kio 0.5.0, an independent codec generated from Kafka 3.9's own definitions.
 
 Both directions: what Barnabas encodes, kio decodes to the same values and encodes to the same bytes; what kio makes up
-and encodes, Barnabas decodes to the same values and encodes to the same bytes. kio needs its own environment (its
-newer versions, which other tests may use, have the same import name): BARNABAS_KIO_PYTHON names the interpreter.
+and encodes, Barnabas decodes to the same values and encodes to the same bytes.
 """
 
-import json
-import os
 import random
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,8 +14,8 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.schema import Field, Schema
 from tests.wire.kafka_apis import KAFKA_APIS
+from tests.wire.kio_process import answers_of_kio
 
-HERE = Path(__file__).parent
 STRINGS = ("", "a", "topic-1", "Sordini \u010d \U0001f4ef", "s" * 126, "s" * 127)
 BLOBS = (b"", b"\x00", bytes(range(256)))
 SEEDS = range(4)
@@ -109,33 +104,13 @@ def questions() -> Iterator[dict[str, Any]]:
             yield {"message": name, "version": version, "seed": seed}
 
 
-def interpreter() -> str:
-    """The Python that has kio; without one the test is skipped on a user's machine and fails where all must run."""
-    python = os.environ.get("BARNABAS_KIO_PYTHON") or str(HERE.parents[1] / ".venv-kio" / "bin" / "python")
-    if Path(python).exists():
-        return python
-    reason = f"kio 0.5.0 is not installed: no {python} (make .venv-kio, or set BARNABAS_KIO_PYTHON)"
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
 @pytest.fixture(scope="module")
 def answers() -> dict[tuple[str, int], list[tuple[dict[str, Any], dict[str, Any]]]]:
     """All questions with kio's answers, by message and version; one run of the oracle."""
     asked = list(questions())
-    run = subprocess.run(
-        [interpreter(), str(HERE / "kio_oracle.py")],
-        input="".join(json.dumps(question) + "\n" for question in asked),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
     found: dict[tuple[str, int], list[tuple[dict[str, Any], dict[str, Any]]]] = {}
-    for question, line in zip(asked, run.stdout.splitlines(), strict=True):
-        found.setdefault((question["message"], question["version"]), []).append((question, json.loads(line)))
+    for question, answer in zip(asked, answers_of_kio(asked), strict=True):
+        found.setdefault((question["message"], question["version"]), []).append((question, answer))
     return found
 
 

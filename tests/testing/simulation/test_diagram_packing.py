@@ -1,23 +1,19 @@
 """A run becomes the data of a page, and the page one file: nothing is lost on the way, and nothing runs in it."""
 
-import base64
-import gzip
 import json
 import re
-from importlib.resources import files
 
 import pytest
 
 from barnabas.testing.simulation.diagram.frames import Row, Summary
-from barnabas.testing.simulation.diagram.packing import AFFECTED, PARTS, history, page
+from barnabas.testing.simulation.diagram.packing import AFFECTED, history, page
 from barnabas.testing.simulation.diagram.recording import NO_REQUEST, Cut, Held, InSync, Recording, Sent, Trouble
 from barnabas.testing.simulation.faults import KINDS
 from barnabas.testing.simulation.harm import Fault
 from barnabas.testing.simulation.invariants import Violation
 from barnabas.testing.simulation.run import Report
+from tests.testing.simulation.diagram_pages import SOURCES, unpacked
 
-DIAGRAM = files("barnabas.testing.simulation.diagram")
-SOURCES = {name: (DIAGRAM / name).read_text(encoding="utf-8") for name in PARTS}
 REPLAY = "python -m barnabas.testing.simulation --seed 7"
 
 
@@ -34,12 +30,6 @@ def recording_of(*messages, **more):
     held = {("orders", 0): {"broker-1": [Held(0.5, 0, True, 3, 1), Held(1.0, 0, True, 5, 5), Held(2.0, None)]}}
     states = {"broker-1": [(0.0, "up")], "broker-2": [(0.0, "down")]}
     return Recording(messages=list(messages), replicas=held, states=states, end=9.0, **more)
-
-
-def unpacked(html):
-    """The history in a page, as its script reads it."""
-    packed = re.search(r'id="history">([^<]*)</script>', html).group(1)
-    return json.loads(gzip.decompress(base64.b64decode(packed)))
 
 
 def packed(shown):

@@ -19,7 +19,7 @@ from barnabas.testing.simulation.links import Wire
 from barnabas.testing.simulation.net import SimStream
 from barnabas.testing.simulation.run import run_seed
 from barnabas.testing.simulation.trace import Trace
-from tests.testing.simulation.test_diagram_packing import SOURCES, unpacked
+from tests.testing.simulation.diagram_pages import SOURCES, unpacked
 
 BITES = Path(__file__).parents[1] / "bites.json"
 PAGE_BYTES_MAX = 3_000_000
