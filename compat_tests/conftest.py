@@ -1,13 +1,19 @@
 """Fixtures for tests against a running broker."""
 
 import pathlib
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from compat_tests.brokers import BrokerProcess
 from compat_tests.secured import Certificates
+from compat_tests.tools import give_up, require_tool
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # The files that need Python alone and are quick. `make test` runs them, `make test-all` everything.
 QUICK = {
@@ -59,6 +65,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    """Debian's Chromium. The module imports playwright with `importorskip`."""
+    from playwright.sync_api import Error, sync_playwright
+
+    require_tool("chromium")
+    with sync_playwright() as started:
+        try:
+            # A container's root has no sandbox.
+            opened = started.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        except Error as error:
+            give_up(f"chromium does not start: {error}")
+        yield opened
+        opened.close()
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """Takes the pictures of docs/console.md: `python -m compat_tests.pictures`, with Debian's Chromium.
 
+With the argument `lab` it takes that of docs/lab.md alone.
+
 Three brokers in one process are under load from producers, two groups and a transactional producer. For the picture of
 a topic broker 3 is killed.
 """
@@ -8,6 +10,7 @@ import json
 import logging
 import random
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,7 +19,8 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer
 from playwright.sync_api import Page, sync_playwright
 
-from tests.console.live_cluster import PagedCluster, paged_cluster
+from barnabas.testing import Laboratory, LocalCluster
+from tests.console.live_cluster import paged_cluster
 
 FOLDER = Path(__file__).parent.parent / "docs" / "console"
 TOPICS = {"orders": (4, 3), "letters": (3, 2), "payments": (2, 3)}
@@ -40,7 +44,7 @@ SETTLE_SECONDS = 2.5
 class Load:
     """Clients on threads, until `end`."""
 
-    def __init__(self, cluster: PagedCluster) -> None:
+    def __init__(self, cluster: LocalCluster) -> None:
         self._servers = cluster.bootstrap_servers
         self._has_ended = threading.Event()
         runs = [self._produce, self._pay, *(lambda: self._consume("billing", 500) for _ in range(2))]
@@ -130,5 +134,26 @@ def main() -> None:
             browser.close()
 
 
+def main_of_lab() -> None:
+    """The view of the laboratory: broker 3 was killed, and an acknowledgement was lost."""
+    with LocalCluster(3, topics=TOPICS, http=True) as cluster, Laboratory(cluster), sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        cluster.faults.drop("Produce", "after", topic="orders", times=1)
+        cluster.faults.fail("Heartbeat", "REBALANCE_IN_PROGRESS", group="billing", nth=3, times=1)
+        load = Load(cluster)
+        load.start()
+        try:
+            page = browser.new_page(viewport=SIZE)
+            page.goto(f"{cluster.brokers[1].page_url}#/lab")
+            page.get_by_role("button", name="kill broker 3", exact=True).click()
+            page.get_by_text("-> dropped").wait_for()
+            time.sleep(SETTLE_SECONDS)
+            page.screenshot(path=FOLDER / "lab.png", full_page=True)
+        finally:
+            load.end()
+            browser.close()
+
+
 if __name__ == "__main__":
-    main()
+    # The first argument may be the name of the one picture that is not of `barnabas serve`.
+    main_of_lab() if sys.argv[1:] == ["lab"] else main()

@@ -6,16 +6,13 @@ and keys.
 
 import json
 import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from barnabas.testing.simulation.bugs import BUGS, KIND_OF
-from compat_tests.tools import give_up, require_tool
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the extra `dev` installs it")
 
@@ -33,19 +30,6 @@ def drawn(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """`--html path` with these options."""
     command = [sys.executable, "-m", "barnabas.testing.simulation", *options, "--html", str(path), "--lines", "0"]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[playwright.Browser]:
-    require_tool("chromium")
-    with playwright.sync_playwright() as started:
-        try:
-            # A container's root has no sandbox.
-            opened = started.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        except playwright.Error as error:
-            give_up(f"chromium does not start: {error}")
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import time
 from collections.abc import Iterator
 
@@ -10,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
-from compat_tests.tools import give_up, require_tool
+from compat_tests.readable import PHONE, poor_contrasts
 from tests.console.live_cluster import PagedCluster, paged_cluster
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the extra `dev` installs it")
@@ -21,45 +20,6 @@ RECORDS = 400
 TAILED = 100_000
 HOSTILE = '<script>document.title = "taken"</script><img src=x onerror="document.title=1">'
 LEADER_SECONDS_MAX = 0.5  # 200 ms after the broker knows, and what the test takes to look
-CONTRAST_MIN = 4.5
-PHONE = {"width": 375, "height": 700}
-
-# The contrast of each text with its ground, as WCAG defines it.
-CONTRASTS = """() => {
-  const parse = (text) => (text.match(/[\\d.]+/g) ?? [0, 0, 0, 0]).map(Number);
-  const lum = ([r, g, b]) => [r, g, b].map((v) => v / 255)
-    .map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
-    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
-  const ground = (node) => {
-    for (let each = node; each; each = each.parentElement) {
-      const colour = parse(getComputedStyle(each).backgroundColor);
-      if (colour.length < 4 || colour[3] === 1) return colour;
-    }
-    return [255, 255, 255];
-  };
-  const found = [];
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  while (walker.nextNode()) {
-    const node = walker.currentNode.parentElement;
-    if (!walker.currentNode.data.trim() || !node.checkVisibility()) continue;
-    const [a, b] = [lum(parse(getComputedStyle(node).color)), lum(ground(node))];
-    found.push([(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), walker.currentNode.data.trim().slice(0, 40)]);
-  }
-  return found;
-}"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator["playwright.Browser"]:
-    require_tool("chromium")
-    with playwright.sync_playwright() as started:
-        try:
-            # A container's root has no sandbox.
-            opened = started.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        except playwright.Error as error:
-            give_up(f"chromium does not start: {error}")
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")
@@ -197,8 +157,7 @@ def test_every_text_can_be_read_and_a_phone_shows_all(browser, cluster, scheme):
         page.locator("main h1").wait_for()
         page.locator(".quiet, table, section").first.wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], view
-        poor = [each for each in page.evaluate(CONTRASTS) if each[0] < CONTRAST_MIN]
-        assert poor == [], view
+        assert poor_contrasts(page) == [], view
     page.close()
 
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from barnabas.broker.call import ANONYMOUS
-from barnabas.broker.life import Life
+from barnabas.broker.life import BrokerState, Life
 from barnabas.config.checks import parse_host_port
 from barnabas.config.listeners import host_port
 from barnabas.console.exchange import Answer, HttpRequest, Route, error_answer
@@ -51,6 +51,14 @@ class Console:
         """Where a browser on this machine finds the page."""
         return f"http://{host_port(self.host or '127.0.0.1', self.port)}/"
 
+    def mount(self, routes: Sequence[Route]) -> None:
+        """Answer these as well, before all others. A served broker has none: the laboratory mounts its own."""
+        self._server.mount(routes)
+
+    def end_answers(self) -> None:
+        """End what the broker of this life was answering; what is mounted goes on."""
+        self._server.end_answers()
+
     async def run(self) -> None:
         """Serve until cancelled."""
         # The broker goes on without its page.
@@ -64,10 +72,11 @@ def routes_of(life: Life, story: Story) -> Sequence[Route]:
 
 
 async def caller_of(life: Life, request: HttpRequest) -> str | Answer:
-    """The principal of a caller; an answer if it may not ask, or while the broker starts."""
+    """The principal of a caller; an answer if it may not ask, or while there is no broker."""
     broker = life.broker
     if broker is None:
-        return error_answer(503, "the broker starts", [("retry-after", "1")])
+        why = "the broker does not run" if life.state is BrokerState.NOT_RUNNING else "the broker starts"
+        return error_answer(503, why, [("retry-after", "1")])
     # Every listener is of PLAINTEXT. The modules of logins are not imported for it.
     if broker.secured is None:
         return ANONYMOUS

@@ -50,12 +50,14 @@ class HttpServer:
     ) -> None:
         self._net = net
         self._admit = admit
-        self._routes = routes
+        self._routes = tuple(routes)
+        self._mounted: tuple[Route, ...] = ()
         self._names = frozenset(name.lower() for name in names)
         self._bounds = bounds
         self._listener: Listener | None = None
         self._waiting: dict[Stream, None] = {}  # for the next request; the one that has waited longest is first
-        self._answering: dict[Stream, None] = {}
+        self._answering: dict[Stream, Route | None] = {}  # None: its route is not known yet
+        self._scopes: dict[Stream, trio.CancelScope] = {}
 
     async def open(self, host: str, port: int) -> int:
         """Listen; the port that was bound. OSError when the address is taken or is not this machine's."""
@@ -71,6 +73,17 @@ class HttpServer:
             async with trio.open_nursery() as nursery:
                 await listener.serve(self._serve, nursery)
 
+    def mount(self, routes: Sequence[Route]) -> None:
+        """Answer these as well, before all others, in place of what was mounted earlier. From any thread."""
+        # One assignment: a request finds either all of them or none.
+        self._mounted = tuple(routes)
+
+    def end_answers(self) -> None:
+        """End the answers that are under way, but those of mounted routes: the broker that gives them is gone."""
+        for stream, route in list(self._answering.items()):
+            if not any(route is each for each in self._mounted):
+                self._scopes[stream].cancel()
+
     @property
     def connection_count(self) -> int:
         """The connections that are open."""
@@ -83,11 +96,14 @@ class HttpServer:
                 stream.send_now(BUSY_ANSWER)
                 return
             self._waiting[stream] = None
+            self._scopes[stream] = trio.CancelScope()
             try:
-                await serve_http(stream, lambda request: self._answer(stream, request), self._bounds)
+                with self._scopes[stream]:
+                    await serve_http(stream, lambda request: self._answer(stream, request), self._bounds)
             finally:
                 self._waiting.pop(stream, None)
                 self._answering.pop(stream, None)
+                del self._scopes[stream]
 
     def _close_one_that_waits(self) -> bool:
         longest = next(iter(self._waiting), None)
@@ -106,7 +122,7 @@ class HttpServer:
         answer = error_answer(500, "the broker could not answer; its log says why")
         try:
             with contained(logger, "%s %s", request.method, request.path):
-                answer = await self._answer_within_rules(request)
+                answer = await self._answer_within_rules(stream, request)
         finally:
             # A body that is written in pieces is sent after this; its connection closes then.
             if isinstance(answer.body, bytes):
@@ -114,15 +130,16 @@ class HttpServer:
                 self._waiting[stream] = None
         return answer
 
-    async def _answer_within_rules(self, request: HttpRequest) -> Answer:
+    async def _answer_within_rules(self, stream: Stream, request: HttpRequest) -> Answer:
         # This comes first, so that a page of another site does not even learn what is here.
         refused = refusal(request, self._names)
         if refused is not None:
             return refused
-        found = routed(self._routes, request.method, request.path)
+        found = routed(self._mounted + self._routes, request.method, request.path)
         if isinstance(found, Answer):
             return found
         route, params = found
+        self._answering[stream] = route
         principal = "" if route.is_open else await self._admit(request)
         if isinstance(principal, Answer):
             return principal

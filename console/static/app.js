@@ -4,6 +4,7 @@ import { html, render, useEffect, useState } from "./htm-preact.js";
 import { Cluster, Broker } from "./cluster.js";
 import { Group, Groups } from "./groups.js";
 import { Access, Transactions } from "./access.js";
+import { extras } from "./extras.js";
 import { useFeed, usePlace } from "./live.js";
 import { Story, Store } from "./story.js";
 import { Topic, Topics } from "./topics.js";
@@ -15,6 +16,7 @@ const VIEWS = [
   ["access", "Access"],
   ["story", "Story"],
   ["store", "Store"],
+  ...extras.views.map((each) => [each.key, each.title]),
 ];
 
 function App() {
@@ -38,6 +40,7 @@ function App() {
       <span class="state" role="status">${feed.isOpen ? "" : "not connected"}</span>
       <${Theme} />
     </header>
+    ${extras.bars.map((Bar) => html`<${Bar} place=${place} />`)}
     <main id="main" tabindex="-1">${shown(place, feed)}</main>
   `;
 }
@@ -65,8 +68,11 @@ function shown([view, name, part], feed) {
       return html`<${Story} feed=${feed} />`;
     case "store":
       return html`<${Store} path=${name || "/"} />`;
-    default:
+    default: {
+      const added = extras.views.find((each) => each.key === view);
+      if (added) return html`<${added.view} />`;
       return html`<p class="problem">There is no view “${view}”. <a href="#/">To the cluster</a></p>`;
+    }
   }
 }
 

@@ -318,6 +318,16 @@ class LocalCluster(LocalKafka):
 
         self._loop.call(cut)
 
+    @property
+    def cuts(self) -> list[tuple[Party, Party]]:
+        """Sender and receiver of each link that `cut` has cut."""
+        return self._loop.call(lambda: self._loop.links.cuts)
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether the data are in memory, on disks that can be harmed."""
+        return self._loop.is_in_memory
+
     def heal(self) -> None:
         """Undo every `cut`."""
         self._check_open()

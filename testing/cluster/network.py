@@ -50,6 +50,11 @@ class Links:
         while not self.is_open(sender, receiver) and not is_over():
             await self._changed.wait()
 
+    @property
+    def cuts(self) -> list[tuple[Party, Party]]:
+        """Sender and receiver of each link that is cut."""
+        return list(self._cut)
+
     def cut(self, sender: Party, receiver: Party) -> None:
         """Nothing arrives from now on."""
         self._cut[sender, receiver] = None

@@ -14,6 +14,11 @@ class Removal:
         self._is_set = False
         self._waiting: dict[trio.Event, trio.lowlevel.TrioToken] = {}
 
+    @property
+    def is_set(self) -> bool:
+        """Whether the fault is removed."""
+        return self._is_set
+
     def set(self) -> None:
         """Let all who wait go on, and those who come later."""
         with self._lock:

@@ -177,10 +177,11 @@ def brokers(lab: Lab, given: Given) -> Json:
             "is_running": broker.is_running,
             "is_frozen": broker.is_frozen,
             "page_url": None if broker.page is None else broker.page_url,
+            "disk": broker.disk.harms() if lab.cluster.is_in_memory else None,
         }
         for broker in lab.cluster.brokers.values()
     ]
-    return {"bootstrap_servers": lab.cluster.bootstrap_servers, "brokers": rows}
+    return {"bootstrap_servers": lab.cluster.bootstrap_servers, "brokers": rows, "cuts": lab.cluster.cuts}
 
 
 def at_broker(act: Callable[[LocalCluster, int], object]) -> Run:

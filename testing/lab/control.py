@@ -7,8 +7,10 @@ same call raises in Python.
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
+from typing import TypeVar, TypeVarTuple
 
 import trio
 
@@ -18,14 +20,19 @@ from barnabas.console.exchange import Answer, BadRequest, HttpRequest, Route, js
 from barnabas.console.guard import is_loopback
 from barnabas.console.server import CONNECTIONS_MAX, HttpServer
 from barnabas.storage.disk import InThread
+from barnabas.testing.cluster.cluster import LocalCluster
 from barnabas.testing.errors import FaultError, FaultMissed, LocalBrokerError, NotThere
 from barnabas.testing.lab.actions import Intercepted, Lab
+from barnabas.testing.lab.mounted import mounted_routes
 from barnabas.testing.lab.schema import schema
 from barnabas.testing.lab.table import ACTIONS, Action
 from barnabas.testing.lab.values import Json
 from barnabas.testing.lab.words import check_words, from_text
 from barnabas.testing.running.machine import in_threads
 from barnabas.world.net import OsNet, SocketBuffers
+
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
 
 START_SECONDS = 10.0
 ANY_PORT = "127.0.0.1:0"
@@ -82,6 +89,29 @@ def _given(action: Action, request: HttpRequest) -> dict[str, Json]:
     return given
 
 
+def in_abandoned_threads(threads: ThreadPoolExecutor) -> InThread:
+    """Runs functions in these threads; who waits for one may be cancelled, and the function goes on.
+
+    A loop of brokers that ends while an action waits for one of them must not wait for that action.
+    """
+
+    async def in_thread(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
+        token = trio.lowlevel.current_trio_token()
+        ended = trio.Event()
+
+        def tell(_: Future[Result]) -> None:
+            # The loop of the brokers may have ended.
+            with suppress(trio.RunFinishedError):
+                token.run_sync_soon(ended.set)
+
+        future = threads.submit(function, *args)
+        future.add_done_callback(tell)
+        await ended.wait()
+        return future.result()
+
+    return in_thread
+
+
 class Laboratory:
     """Faults, the request log and the brokers of a `LocalCluster` over HTTP, for programs in every language.
 
@@ -108,6 +138,9 @@ class Laboratory:
         self._ready = threading.Event()
         self._failure: OSError | None = None
         self._end: Callable[[], None] = lambda: None
+        # There may be as many threads as connections, so that a request which waits delays no other one.
+        # A thread is made when it is needed.
+        self._threads = ThreadPoolExecutor(CONNECTIONS_MAX, thread_name_prefix="barnabas laboratory")
         self._thread = threading.Thread(target=self._run, name="barnabas laboratory", daemon=True)
 
     def start(self) -> "Laboratory":
@@ -121,15 +154,25 @@ class Laboratory:
             where = host_port(self._host, self._port)
             why = self._failure.strerror or str(self._failure)
             raise LocalBrokerError(f"the laboratory cannot listen on {where}: {why}")
+        self._mount(mounted_routes(control_routes(self._lab, in_abandoned_threads(self._threads))))
         return self
 
     def close(self) -> None:
         """End it, and what still waits for it (the end of `with` does this)."""
         # What waits in a thread looks at this; the loop ends when those threads have.
         self._lab.is_closing = True
-        # The listener and its connections end first, and then the loop.
+        self._mount(())
+        # The listener and its connections end first, then the loop, and then the threads.
         self._end()
         self._thread.join()
+        self._threads.shutdown()
+
+    def _mount(self, routes: Sequence[Route]) -> None:
+        """Have the pages of all brokers answer this as well, and show the buttons for it."""
+        if isinstance(self._kafka, LocalCluster):
+            for broker in self._kafka.brokers.values():
+                if broker.page is not None:
+                    broker.page.mount(routes)
 
     @property
     def url(self) -> str:
@@ -143,13 +186,10 @@ class Laboratory:
         self.close()
 
     def _run(self) -> None:
-        # There may be as many threads as connections, so that a request which waits delays no other one.
-        # A thread is made when it is needed.
-        with ThreadPoolExecutor(CONNECTIONS_MAX, thread_name_prefix="barnabas laboratory") as threads:
-            trio.run(self._serve, threads)
+        trio.run(self._serve)
 
-    async def _serve(self, threads: ThreadPoolExecutor) -> None:
-        routes = [*control_routes(self._lab, in_threads(threads)), *self._more_routes]
+    async def _serve(self) -> None:
+        routes = [*control_routes(self._lab, in_threads(self._threads)), *self._more_routes]
         server = HttpServer(OsNet(SocketBuffers(-1, -1)), routes, [self._host])
         # The error is raised in the thread that has started the laboratory.
         try:

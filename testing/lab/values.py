@@ -86,8 +86,8 @@ def of_entry(entry: Entry) -> dict[str, Json]:
 
 
 def of_fault(fault_id: str, fault: Fault) -> dict[str, Json]:
-    """A fault: what it is, and how often it fired."""
-    return {"id": fault_id, "fault": str(fault), "fired": fault.fired}
+    """A fault: what it is, how often it fired, and whether it is removed."""
+    return {"id": fault_id, "fault": str(fault), "fired": fault.fired, "is_removed": fault.removed.is_set}
 
 
 def of_record(record: StoredRecord) -> dict[str, Json]:

@@ -103,11 +103,24 @@ class LiveDisk:
 
         self._change(heal)
 
-    def _change(self, change: Callable[[HarmedDisk], None]) -> None:
+    def harms(self) -> list[str]:
+        """What was done to it and not undone: "fill", "slow", "fail"."""
+
+        def look(disk: HarmedDisk) -> list[str]:
+            is_so = {
+                "fill": disk.capacity_bytes != UNLIMITED_BYTES,
+                "slow": disk.slow_seconds > 0,
+                "fail": disk.is_failing,
+            }
+            return [name for name, holds in is_so.items() if holds]
+
+        return self._change(look)
+
+    def _change(self, change: Callable[[HarmedDisk], Result]) -> Result:
         try:
-            self._loop.call(lambda: change(self._disk()))
+            return self._loop.call(lambda: change(self._disk()))
         except NoLoop:
-            change(self._disk())
+            return change(self._disk())
 
     def _disk(self) -> HarmedDisk:
         disk = self._present()

@@ -76,9 +76,9 @@ class BrokerLife:
             return
         for warning in self._config.warnings():
             logger.warning("%s", warning)
-        life = Life()
+        life = Life() if self._page is None else self._page.life
         with self._scope:
-            async with nullcontext() if self._page is None else self._page.served(life):
+            async with nullcontext() if self._page is None else self._page.served():
                 await serve(
                     self._config,
                     world=world,
