@@ -39,12 +39,12 @@ class WaitingTally:
 class ApiTally:
     """The requests of one API. What most APIs never need is made when it is needed."""
 
-    __slots__ = ("direct", "errors", "request_bytes", "sending", "throttle", "versions", "waiting")
+    __slots__ = ("direct", "errors", "sending", "sizes", "throttle", "versions", "waiting")
 
     def __init__(self, version_max: int) -> None:
         self.versions = [0] * (version_max + 1)  # requests by version
         self.errors: dict[int, int] = defaultdict(int)  # error code -> how often a response had it
-        self.request_bytes = 0
+        self.sizes = Histogram(scale=1)  # of requests, in bytes
         self.direct = Histogram()  # requests that waited for nothing, in s
         self.waiting: WaitingTally | None = None
         self.sending: Histogram | None = None  # of responses that the network did not take at once, in s
@@ -58,14 +58,15 @@ class ApiTally:
     def answered(self, version: int, size_bytes: int, total_seconds: float, waited_seconds: float) -> None:
         """Count a request whose response has been handed to the network."""
         self.versions[version] += 1
-        self.request_bytes += size_bytes
+        sizes = self.sizes.latest
+        sizes.append(size_bytes)
         if waited_seconds:
             self._waited(total_seconds, waited_seconds)
-            return
-        # To put each into its bucket at once would take three times as long.
-        latest = self.direct.latest
-        latest.append(total_seconds)
-        if len(latest) >= LATEST_MAX:
+        else:
+            self.direct.latest.append(total_seconds)
+        # To put each into its bucket at once would take three times as long. Every request has a size.
+        if len(sizes) >= LATEST_MAX:
+            self.sizes.put_away()
             self.direct.put_away()
 
     def _waited(self, total_seconds: float, waited_seconds: float) -> None:

@@ -10,6 +10,7 @@ from barnabas.console.lags import GroupLags
 from barnabas.console.request_samples import MS
 from barnabas.console.samples import Samples, labels_of
 from barnabas.controller.controller import Controller
+from barnabas.controller.events import IDLE
 from barnabas.coordinators.groups.classic.state import Group, GroupState
 from barnabas.coordinators.transactions.state import AT_REST, STATUS_NAMES
 from barnabas.wire.sentinels import NO_LEADER
@@ -33,6 +34,8 @@ async def add_controller(broker: Broker, state: int, samples: Samples) -> None:
     counts = Counter[str]() if controller is None else await _cluster(controller, samples)
     queued = 0 if controller is None else controller.queued_events
     samples.add("kafka_controller_kafkacontroller_activecontrollercount", int(controller is not None))
+    doing = IDLE if controller is None else controller.state
+    samples.add("kafka_controller_kafkacontroller_controllerstate", doing)
     for name in (
         *("offlinepartitionscount", "preferredreplicaimbalancecount", "globaltopiccount"),
         *("globalpartitioncount", "activebrokercount", "topicstodeletecount"),

@@ -4,7 +4,8 @@
 scrapes nothing runs. All loops give way within a millisecond, so a scrape of thousands of partitions delays no client.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 import trio
@@ -24,6 +25,7 @@ TEXT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 LINES_AT_A_TIME = 250  # of one piece, at about a microsecond each
 _TOTAL = "_total"
+NO_OTHER_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Metrics:
@@ -54,7 +56,7 @@ class Metrics:
             await add_network(broker, self._rates, samples)
             await pause_after()
             left_out = await add_partitions(broker, partitions_max, samples)
-            left_out += await add_fetchers(broker, partitions_max, samples)
+            left_out += await add_fetchers(broker, self._rates, partitions_max, samples)
             await add_directories(broker, samples)
             await pause_after()
             await add_controller(broker, self._state(), samples)
@@ -74,20 +76,29 @@ def wants_openmetrics(accept: str) -> bool:
     return "application/openmetrics-text" in accept
 
 
-async def exposition(metrics: Metrics, *, openmetrics: bool = False) -> AsyncIterator[bytes]:
-    """The pieces of the document, whose type is TEXT_TYPE or OPENMETRICS_TYPE."""
+async def exposition(
+    metrics: Metrics, *, openmetrics: bool = False, names: Mapping[str, str] = NO_OTHER_NAMES
+) -> AsyncIterator[bytes]:
+    """The pieces of the document, whose type is TEXT_TYPE or OPENMETRICS_TYPE.
+
+    `names` has other names for some metrics; in OpenMetrics a counter has to keep its own.
+    """
     samples = await metrics.samples()
     for metric in METRICS:
         lines = samples.lines[metric.name]
         if not lines:
             continue
         # A family without samples is left out with its head: it has nothing to describe.
-        yield _head(metric, openmetrics).encode()
+        own = metric.name
+        name = names.get(own, own)
+        yield _head(metric._replace(name=name), openmetrics).encode()
         # Each portion is freed when it is written: to free all lines of thousands of partitions at the end
         # would take milliseconds.
         while lines:
             some = lines[:LINES_AT_A_TIME]
             del lines[:LINES_AT_A_TIME]
+            if name != own:
+                some = [name + line[len(own) :] for line in some]
             yield ("\n".join(some) + "\n").encode()
             await pause_after(len(some) // 2)
     if openmetrics:

@@ -121,9 +121,8 @@ REQUESTS = (
         "kafka.network:type=RequestMetrics,name=ResponseSendTimeMs"),
     row("kafka_network_requestmetrics_throttletimems", SUMMARY, BY_REQUEST,
         "For how long the client was throttled. In ms.", "kafka.network:type=RequestMetrics,name=ThrottleTimeMs"),
-    row("kafka_network_requestmetrics_requestbytes", SUMMARY, ("request",),
-        "The size of requests: sum and count, without quantiles.",
-        "kafka.network:type=RequestMetrics,name=RequestBytes"),
+    row("kafka_network_requestmetrics_requestbytes", SUMMARY, BY_REQUEST,
+        "The size of requests, in bytes.", "kafka.network:type=RequestMetrics,name=RequestBytes"),
     row("barnabas_request_seconds", HISTOGRAM, ("request", "le"),
         "As totaltimems, in seconds: a histogram, which can be added over brokers."),
     row("barnabas_throttled_requests_total", COUNTER, ("request",),
@@ -236,6 +235,9 @@ REPLICAS = (
     row("kafka_server_replicafetchermanager_maxlag", GAUGE, ("clientId",),
         "The largest lag of a replica here behind its leader's high watermark, in records.",
         "kafka.server:type=ReplicaFetcherManager,name=MaxLag"),
+    row("kafka_server_replicafetchermanager_minfetchrate", GAUGE, ("clientId",),
+        "Fetch requests a second of the fetcher here that sends fewest, in the last minute; 0 without fetchers.",
+        "kafka.server:type=ReplicaFetcherManager,name=MinFetchRate"),
     row("kafka_server_replicafetchermanager_failedpartitionscount", GAUGE, ("clientId",),
         "Replicas that are not fetched after an error until their next role.",
         "kafka.server:type=ReplicaFetcherManager,name=FailedPartitionsCount"),
@@ -292,6 +294,9 @@ CONTROLLER = (
         "kafka.controller:type=KafkaController,name=ActiveBrokerCount"),
     row("kafka_controller_kafkacontroller_topicstodeletecount", GAUGE, NONE,
         "Topics whose deletion is not complete.", "kafka.controller:type=KafkaController,name=TopicsToDeleteCount"),
+    row("kafka_controller_kafkacontroller_controllerstate", GAUGE, NONE,
+        "What the controller does, by Kafka's numbers: 0 nothing, 1 begins its term, 2 to 15 a kind of event.",
+        "kafka.controller:type=KafkaController,name=ControllerState"),
     row("kafka_controller_controllerstats_uncleanleaderelections_total", COUNTER, NONE,
         "Partitions for which a replica outside the ISR was elected, by this broker.",
         "kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec"),
@@ -397,3 +402,7 @@ METRICS = (
     *TOPICS_AND_GROUPS,
     *PROCESSES,
 )
+# For `GET /metrics?names=confluent`: Confluent's rules for the JMX exporter keep the whole name of an MBean.
+CONFLUENT_NAMES = {
+    metric.name: metric.name.removesuffix("_total") + "persec" for metric in METRICS if metric.mbean.endswith("PerSec")
+}

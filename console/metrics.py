@@ -3,8 +3,19 @@
 from collections.abc import Sequence
 
 from barnabas.broker.life import BrokerState, Life
-from barnabas.console.exchange import Answer, HttpRequest, Route, Send, error_answer
-from barnabas.console.exposition import OPENMETRICS_TYPE, TEXT_TYPE, Metrics, exposition, wants_openmetrics
+from barnabas.console.exchange import Answer, BadRequest, HttpRequest, Route, Send, error_answer
+from barnabas.console.exposition import (
+    NO_OTHER_NAMES,
+    OPENMETRICS_TYPE,
+    TEXT_TYPE,
+    Metrics,
+    exposition,
+    wants_openmetrics,
+)
+from barnabas.console.metric_table import CONFLUENT_NAMES
+
+KAFKA = "kafka"
+DIALECTS = {KAFKA: NO_OTHER_NAMES, "confluent": CONFLUENT_NAMES}
 
 
 class _Scrapes:
@@ -24,13 +35,16 @@ class _Scrapes:
         if self._metrics is None or self._metrics.broker is not broker:
             self._metrics = Metrics(broker, self._state)
         metrics = self._metrics
-        # Prometheus asks for OpenMetrics first and takes either.
-        openmetrics = wants_openmetrics(request.headers.get("accept", ""))
+        # Prometheus asks for OpenMetrics first and takes either. Names of another dialect are no counters there.
+        names = DIALECTS.get(request.query.get("names", KAFKA))
+        if names is None:
+            raise BadRequest(f"names: one of {', '.join(DIALECTS)}, not {request.query['names']!r}")
+        openmetrics = not names and wants_openmetrics(request.headers.get("accept", ""))
 
         # The pieces go out as they are made: the document of thousands of partitions is never in memory
         # as a whole.
         async def write(send: Send) -> None:
-            async for piece in exposition(metrics, openmetrics=openmetrics):
+            async for piece in exposition(metrics, openmetrics=openmetrics, names=names):
                 await send(piece)
 
         return Answer(200, OPENMETRICS_TYPE if openmetrics else TEXT_TYPE, write)

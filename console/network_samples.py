@@ -1,7 +1,7 @@
 """Samples of connections, of the event loop and of the process."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import trio
@@ -11,6 +11,7 @@ from barnabas.broker.call import Broker
 from barnabas.broker.tally import ListenerTally, OpenConnections
 from barnabas.console.process_facts import ProcessFacts
 from barnabas.console.samples import Samples, labels_of
+from barnabas.replication.fetcher import Fetcher
 from barnabas.world.pacing import paced
 from barnabas.world.tally import RecentRate
 
@@ -25,7 +26,7 @@ DELAYED_OPERATIONS = {
 
 
 class Rates:
-    """How fast the counters of connections and of the event loop have grown, from scrape to scrape."""
+    """How fast the counters of connections, fetchers and the event loop have grown, from scrape to scrape."""
 
     def __init__(self, now: float, busy_seconds: float) -> None:
         self.began = now
@@ -33,6 +34,7 @@ class Rates:
         self._busy = RecentRate(now, busy_seconds)
         self._accepted: dict[str, RecentRate] = {}
         self._closed: dict[str, RecentRate] = {}
+        self._fetches: dict[Fetcher, RecentRate] = {}
 
     def busy_share(self, now: float, busy_seconds: float) -> float:
         """The share of the last one to two minutes in which the loop's thread had the processor, 0 to 1."""
@@ -40,9 +42,16 @@ class Rates:
 
     def of_listener(self, name: str, counted: ListenerTally, now: float) -> tuple[float, float]:
         """(new connections a second, ended ones a second)."""
-        accepted = self._accepted.setdefault(name, RecentRate(self.began))
-        closed = self._closed.setdefault(name, RecentRate(self.began))
+        # What came before the first scrape came in a time that is not known.
+        accepted = self._accepted.setdefault(name, RecentRate(now, counted.accepted))
+        closed = self._closed.setdefault(name, RecentRate(now, counted.closed))
         return accepted.per_second(now, counted.accepted), closed.per_second(now, counted.closed)
+
+    def of_fetchers(self, fetchers: Iterable[Fetcher], now: float) -> list[float]:
+        """Requests a second of each fetcher."""
+        # One that has ended is forgotten; its successor begins at the scrape that finds it.
+        self._fetches = {each: self._fetches.get(each) or RecentRate(now, each.fetches) for each in fetchers}
+        return [rate.per_second(now, each.fetches) for each, rate in self._fetches.items()]
 
 
 class _Seen(NamedTuple):

@@ -3,7 +3,10 @@
 from collections import Counter
 from typing import NamedTuple
 
+import trio
+
 from barnabas.broker.call import Broker
+from barnabas.console.network_samples import Rates
 from barnabas.console.samples import Samples, labels_of
 from barnabas.replication.partition import Partition
 from barnabas.world.pacing import paced, pause_after
@@ -165,8 +168,8 @@ def _add_each(samples: Samples, names: tuple[str, ...], values: tuple[int, ...],
         lines[name].append(f"{name}{labels} {value}")
 
 
-async def add_fetchers(broker: Broker, partitions_max: int, samples: Samples) -> int:
-    """The lag of the replicas here. How many series were left out."""
+async def add_fetchers(broker: Broker, rates: Rates, partitions_max: int, samples: Samples) -> int:
+    """How often fetchers ask, and the lag of the replicas here. How many series were left out."""
     # The lag is that of the last response: a fetcher that gets none has a leader that does not answer,
     # which other metrics show.
     largest = 0
@@ -182,6 +185,8 @@ async def add_fetchers(broker: Broker, partitions_max: int, samples: Samples) ->
             samples.add("kafka_server_fetcherlagmetrics_consumerlag", followed.lag, labels)
 
     samples.add("kafka_server_replicafetchermanager_maxlag", largest, client)
+    slowest = min(rates.of_fetchers(broker.fetchers.running, trio.current_time()), default=0.0)
+    samples.add("kafka_server_replicafetchermanager_minfetchrate", round(slowest, 6), client)
     samples.add("kafka_server_replicafetchermanager_failedpartitionscount", failed, client)
     return max(0, number - partitions_max)
 

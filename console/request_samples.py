@@ -52,11 +52,12 @@ async def add_requests(broker: Broker, samples: Samples) -> None:
             samples.add_summary(f"kafka_network_requestmetrics_{part}", times.counts, times.recent, MS, request=name)
             await pause_after()
 
-        count = sum(each.count for each in tallies)
-        sizes = sum(each.request_bytes for each in tallies)
-        labels = labels_of(request=name)
-        sizes_name = "kafka_network_requestmetrics_requestbytes"
-        samples.lines[sizes_name] += (f"{sizes_name}_sum{labels} {sizes}", f"{sizes_name}_count{labels} {count}")
+        sizes = _sums([each.sizes for each in tallies], now)
+        name_of_sizes = "kafka_network_requestmetrics_requestbytes"
+        samples.add_summary(name_of_sizes, sizes.counts, sizes.recent, request=name)
+        total_bytes = int(sum(each.sizes.total for each in tallies))
+        samples.lines[name_of_sizes].append(f"{name_of_sizes}_sum{labels_of(request=name)} {total_bytes}")
+        await pause_after()
 
         whole = [tally.direct for tally in tallies]
         whole += [tally.waiting.total for tally in tallies if tally.waiting is not None]

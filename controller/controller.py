@@ -55,6 +55,7 @@ class Controller:
         self._queue_in, self._queue_out = trio.open_memory_channel[events.Event](math.inf)
         self._refusals: dict[Callable[[ErrorCode], None], None] = {}  # `answer` of each question still unanswered
         self._over = False
+        self.state = events.IDLE  # Kafka's number of what it does now
 
     @property
     def image(self) -> ClusterImage:
@@ -104,6 +105,7 @@ class Controller:
     async def _handle(self, event: events.Event) -> None:
         logger.debug("%s", event)
         changes = self._context.changes
+        self.state = events.STATES[type(event)]
         try:
             await HANDLERS[type(event)](self._context, event)
         except (ControllerMoved, StoreError, InvariantBroken):
@@ -129,6 +131,8 @@ class Controller:
             if not nothing_done:
                 raise
             logger.exception("the controller cannot handle %s and goes on", event)
+        finally:
+            self.state = events.IDLE
 
     async def _rebalance(self) -> None:
         """Queue `RebalanceDue` every `leader.imbalance.check.interval.seconds`, if rebalancing is enabled."""

@@ -222,6 +222,33 @@ class OngoingReassignmentsAsked(Asked[dict[TopicPartition, Assignment]]):
         self.topic_partitions = topic_partitions
 
 
+# Kafka's number of what its controller does meanwhile (`ControllerState`). Between two events it is IDLE.
+IDLE = 0
+STATES: Mapping[type[Event], int] = {
+    Startup: 1,
+    WorkLeftBehind: 1,
+    BrokerIdsTouched: 2,
+    RegistrationTouched: 2,
+    TopicsTouched: 3,
+    TopicTouched: 3,
+    DeletionMarksTouched: 4,
+    StopReplicaAnswered: 4,
+    ReassignmentsTouched: 5,
+    ReassignmentsAsked: 5,
+    RebalanceDue: 6,
+    PreferredElectionsTouched: 7,
+    ElectionAsked: 7,
+    ControlledShutdownAsked: 8,
+    IsrChangeNotificationsTouched: 9,
+    AlterPartitionAsked: 9,
+    LeaderAndIsrAnswered: 10,
+    LogDirEventsTouched: 11,
+    UncleanElectionAllowed: 14,
+    OngoingReassignmentsAsked: 15,
+    ProducerIdsAsked: IDLE,
+}
+
+
 def response_event(broker: LiveBroker, request: m.Message, response: m.Message) -> Event | None:
     """The event of a broker's response, or None: as in Kafka, a response to UpdateMetadata is ignored."""
     if isinstance(response, m.LeaderAndIsrResponse):

@@ -81,6 +81,7 @@ class Fetcher:
         self._count = deps.fetcher_count
         self._unsynced: dict[Followed, None] = {}  # their logs may wait for a demanded flush
         self._appended_bytes = 0  # since the last checkpoint
+        self.fetches = 0  # Fetch requests that it has sent
         self._extra = {"peer": f"broker {leader_id}"}  # marks log lines that are rate-limited per peer
 
     def find(self, key: TopicPartition) -> Followed | None:
@@ -199,6 +200,7 @@ class Fetcher:
         # accepts no ISR member by a Fetch of an earlier epoch (KIP-903).
         me = self._deps.broker_id, self._deps.broker_epoch()
         request = fetch_request(asked, limits, version, *me)
+        self.fetches += 1
         with trio.CancelScope() as self._polling:
             response = await self._ask(request, m.FetchResponse, version)
         interrupted = self._polling.cancelled_caught

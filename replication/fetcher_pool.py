@@ -60,6 +60,11 @@ class FetcherPool:
             if (followed := fetcher.find(key)) is not None:
                 yield followed
 
+    @property
+    def running(self) -> Iterable[Fetcher]:
+        """The fetchers at this moment."""
+        return list(self._fetchers.values())
+
     # -- the followed partitions
 
     def follow(self, partition: Followable) -> None:

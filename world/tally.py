@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 WINDOW_SECONDS = 60.0
-LATEST_MAX = 256  # durations that are not in their buckets yet: to sort them takes some 10 µs
+LATEST_MAX = 256  # values that are not in their buckets yet: to sort them takes some 10 µs
 MICROSECONDS = 1_000_000
 # Four buckets for each power of two: the bounds of a bucket differ by a quarter at most.
 SUB_BUCKETS = 4
@@ -26,14 +26,16 @@ class Histogram:
     Values are whole numbers: `observe` takes seconds and counts microseconds, `note` takes the number itself.
     """
 
-    __slots__ = ("_counts", "_newer", "_older", "_total", "_turned_at", "latest")
+    __slots__ = ("_counts", "_newer", "_older", "_scale", "_total", "_turned_at", "latest")
 
-    def __init__(self) -> None:
+    def __init__(self, scale: int = MICROSECONDS) -> None:
+        """`scale` is what one in `latest` counts for: of durations in s, MICROSECONDS; of sizes in bytes, 1."""
         self._counts = [0] * BUCKETS
         self._total = 0.0
+        self._scale = scale
 
-        # Durations in s that are in no bucket yet. Code that runs for each request appends here, and calls `put_away`
-        # at LATEST_MAX of them.
+        # Values that are in no bucket yet. Code that runs for each request appends here, and calls `put_away` at
+        # LATEST_MAX of them.
         self.latest: list[float] = []
 
         # Copies of `counts`, taken when a window ended: what has been counted since the older one is recent.
@@ -52,8 +54,9 @@ class Histogram:
         self._counts[bucket_of(value)] += 1
 
     def put_away(self) -> None:
-        """Count the latest durations."""
+        """Count the latest values."""
         latest = self.latest
+        scale = self._scale
         self._total += sum(latest)
         latest.sort()
 
@@ -61,8 +64,8 @@ class Histogram:
         # behind it.
         start = 0
         while start < len(latest):
-            bucket = bucket_of(int(latest[start] * MICROSECONDS))
-            end = max(start + 1, bisect_left(latest, bounds(bucket)[1] / MICROSECONDS, start))
+            bucket = bucket_of(int(latest[start] * scale))
+            end = max(start + 1, bisect_left(latest, bounds(bucket)[1] / scale, start))
             self._counts[bucket] += end - start
             start = end
         latest.clear()

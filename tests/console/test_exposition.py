@@ -8,10 +8,12 @@ from barnabas.console.metric_table import METRICS, Kind
 from barnabas.console.samples import labels_of
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.world.tally import LATEST_MAX
 from tests.broker.clusters import cluster, controller_of, create_topic, leader_of, until
 from tests.broker.harness import Machine, with_topic
 from tests.broker.requests import batch_of, fetch_request
-from tests.console.scraped import metrics_of, scrape
+from tests.console.page import Page
+from tests.console.scraped import metrics_of, parsed, scrape
 
 TOPIC_METRICS = "kafka_server_brokertopicmetrics_"
 REQUEST_METRICS = "kafka_network_requestmetrics_"
@@ -87,6 +89,54 @@ async def test_connections_and_their_software_are_counted_by_listener(nursery, a
     assert found.value(f"{prefix}connections_software", **software, **listener) == 1
     assert found.value("barnabas_connections_refused_total", listener="PLAINTEXT") == 0
     assert found.value("kafka_network_socketserver_memorypoolavailable") > 0
+
+
+async def test_the_sizes_of_requests_have_quantiles_a_sum_and_a_count(nursery, autojump_clock):
+    machine, client = await with_topic(nursery)
+    for _ in range(LATEST_MAX + 10):
+        await client.produce("t", batch_of(b"a"), version=9)
+    await client.produce("t", batch_of(bytes(10_000)), version=9)
+    found = await scrape(machine.broker)
+    sizes = f"{REQUEST_METRICS}requestbytes"
+    assert found.value(f"{sizes}_count", request="Produce") == LATEST_MAX + 11
+    smallest = found.value(sizes, request="Produce", quantile="0.50")
+    largest = found.value(sizes, request="Produce", quantile="0.999")
+    assert len(batch_of(b"a")) < smallest < 200
+    assert largest == pytest.approx(10_100, rel=0.25)
+    whole = found.value(f"{sizes}_sum", request="Produce")
+    assert whole == pytest.approx(smallest * (LATEST_MAX + 10) + largest, rel=0.25)
+
+
+async def test_rates_begin_with_the_first_scrape(nursery, autojump_clock):
+    machine = await Machine(nursery).start()
+    for _ in range(50):
+        await machine.connect()
+    counted = machine.broker.tally.listeners["PLAINTEXT"]
+    await until(lambda: counted.accepted == 50)
+    metrics = metrics_of(machine.broker)
+    listener = {"listener": "PLAINTEXT", "networkProcessor": "0"}
+    rate = "kafka_server_socket_server_metrics_connection_creation_rate"
+    assert (await scrape(metrics)).value(rate, **listener) == 0
+    await trio.sleep(1)
+    assert (await scrape(metrics)).value(rate, **listener) == 0, "the 50 came before"
+    await machine.connect()
+    await until(lambda: counted.accepted == 51)
+    assert (await scrape(metrics)).value(rate, **listener) == pytest.approx(1, rel=0.1)
+
+
+async def test_the_slowest_fetcher_shows_how_often_it_asks(nursery, autojump_clock):
+    async with cluster(nursery, 2, replica_fetch_wait_max_ms="500") as machines:
+        await create_topic(await machines[0].connect(), "t", [1, 2])
+        leader = await leader_of(machines, "t")
+        follower = next(machine for machine in machines if machine is not leader)
+        rate = "kafka_server_replicafetchermanager_minfetchrate"
+        metrics = metrics_of(follower.broker)
+        assert (await scrape(metrics)).value(rate, clientId="Replica") == 0
+        await trio.sleep(20)
+        # A Fetch that finds nothing waits for half a second.
+        assert (await scrape(metrics)).value(rate, clientId="Replica") == pytest.approx(2, rel=0.1)
+        lone = await scrape(metrics_of((await Machine(nursery, listeners="PLAINTEXT://127.0.0.1:9100").start()).broker))
+        assert lone.value(rate, clientId="Replica") == 0
 
 
 async def test_a_waiting_fetch_is_in_its_purgatory(nursery, autojump_clock):
@@ -221,6 +271,21 @@ async def test_openmetrics_names_a_counter_without_its_ending(nursery, autojump_
     assert all(metric.name.endswith("_total") for metric in counters)
     assert wants_openmetrics("application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5")
     assert not wants_openmetrics("*/*")
+
+
+async def test_confluents_names_are_those_of_the_mbeans(nursery, autojump_clock):
+    machine, client = await with_topic(nursery)
+    await client.produce("t", batch_of(b"a"))
+    page = await Page(machine).open(nursery)
+    _, headers, body = await page.ask("/metrics?names=confluent")
+    found = parsed(body.decode())
+    assert headers["content-type"].startswith("text/plain")
+    assert found.value(f"{TOPIC_METRICS}messagesinpersec", topic="t") == 1
+    assert found.value(f"{TOPIC_METRICS}messagesin_total", topic="t") is None
+    assert found.types[f"{TOPIC_METRICS}messagesinpersec"] == "counter"
+    own = parsed((await page.ask("/metrics"))[2].decode())
+    assert own.value(f"{TOPIC_METRICS}messagesin_total", topic="t") == 1
+    assert await page.refused("/metrics?names=burrow") == (400, "names: one of kafka, confluent, not 'burrow'")
 
 
 def test_labels_are_escaped():

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 import trio
 
+from barnabas.controller import events
+from barnabas.controller.controller import HANDLERS
 from barnabas.controller.image.transitions import PartitionStatus, ReplicaStatus
 from barnabas.controller.store import paths
 from barnabas.controller.store.paths import LogDirEvent, TopicAssignment
@@ -38,6 +40,23 @@ async def test_a_new_topic_gets_a_leader_that_everybody_learns(cluster):
     assert cluster.brokers[3].roles[ORDERS].leader == 2
     assert ORDERS not in cluster.brokers[1].roles
     assert {broker.metadata[ORDERS].leader for broker in cluster.brokers.values()} == {2}
+
+
+async def test_the_state_is_that_of_the_event_that_is_handled(cluster, monkeypatch):
+    assert events.STATES.keys() == HANDLERS.keys()
+    broker = await cluster.start(1)
+    controller = broker.candidate.controller
+    assert controller.state == events.IDLE
+    seen = []
+
+    async def look(context, event):
+        seen.append(controller.state)
+        event.answer({})
+
+    monkeypatch.setitem(HANDLERS, events.ElectionAsked, look)
+    await broker.candidate.ask(events.ElectionAsked([ORDERS], unclean=False))
+    assert seen == [7], "Kafka's ManualLeaderBalance"
+    assert controller.state == events.IDLE
 
 
 async def test_brokers_get_roles_before_metadata(cluster):
