@@ -17,6 +17,7 @@ from barnabas.world.tally import RecentRate
 
 NANOSECONDS = 1_000_000_000
 PROCESSOR = "0"  # Kafka's number of a network thread: there is one event loop
+UNKNOWN_SOFTWARE = ("unknown", "unknown")  # Kafka's words for a client that has not said
 STEP_WINDOW_SECONDS = 60.0
 # The requests that wait in Kafka's purgatories, by API key.
 DELAYED_OPERATIONS = {
@@ -124,8 +125,7 @@ async def _look(connections: OpenConnections | None) -> _Seen:
     # There may be tens of thousands of connections, and each look is a fraction of a microsecond.
     async for each in paced(list(connections or ())):
         seen.open[each.listener] += 1
-        if each.software is not None:
-            seen.software[*each.software, each.listener] += 1
+        seen.software[*(each.software or UNKNOWN_SOFTWARE), each.listener] += 1
         if each.pipelined_count:
             seen.waiting["Produce"] += each.pipelined_count
         if each.rests and each.api_key in DELAYED_OPERATIONS:

@@ -12,7 +12,8 @@ from barnabas.replication.partition import Partition
 from barnabas.world.pacing import paced, pause_after
 from barnabas.world.tally import TopicTally
 
-FETCHER_CLIENT = "Replica"  # Kafka's name of the fetchers of other brokers' partitions
+FETCHER_CLIENT = "Replica"  # Kafka's name of all fetchers of other brokers' partitions
+FETCHER_NAME = "ReplicaFetcherThread-{0.index}-{0.leader_id}"  # and of each of them
 # Part of the name -> attribute of TopicTally. Kafka has these for each topic and for all together ...
 OF_TOPICS = {
     "messagesin": "messages_in",
@@ -176,12 +177,13 @@ async def add_fetchers(broker: Broker, rates: Rates, partitions_max: int, sample
     failed = 0
     number = 0
     client = labels_of(clientId=FETCHER_CLIENT)
-    async for followed in paced(list(broker.fetchers)):
+    async for fetcher, followed in paced(list(broker.fetchers)):
         number += 1
         largest = max(largest, followed.lag)
         failed += followed.failed
         if number <= partitions_max:
-            labels = labels_of(clientId=FETCHER_CLIENT, topic=followed.key.topic, partition=followed.key.partition)
+            topic, index = followed.key
+            labels = labels_of(clientId=FETCHER_NAME.format(fetcher), topic=topic, partition=index)
             samples.add("kafka_server_fetcherlagmetrics_consumerlag", followed.lag, labels)
 
     samples.add("kafka_server_replicafetchermanager_maxlag", largest, client)

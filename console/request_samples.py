@@ -15,6 +15,8 @@ from barnabas.world.pacing import pause_after
 from barnabas.world.tally import BUCKETS, Histogram, sum_of
 
 MS = 0.001  # a microsecond, in ms
+FETCHES = "Fetch"
+FETCHES_BY_KIND = ("FetchConsumer", "FetchFollower")
 
 
 class _Times(NamedTuple):
@@ -32,11 +34,10 @@ def _kinds(broker: Broker) -> Iterator[tuple[str, list[ApiTally]]]:
     consumers = broker.tally.apis[FETCH]
     followers = broker.tally.follower_fetches
     if consumers.count or followers.count:
-        yield "Fetch", [consumers, followers]
-    if consumers.count:
-        yield "FetchConsumer", [consumers]
-    if followers.count:
-        yield "FetchFollower", [followers]
+        yield FETCHES, [consumers, followers]
+    for name, tally in zip(FETCHES_BY_KIND, (consumers, followers), strict=True):
+        if tally.count:
+            yield name, [tally]
 
 
 async def add_requests(broker: Broker, samples: Samples) -> None:
@@ -75,8 +76,9 @@ def _add_counts(samples: Samples, name: str, tallies: list[ApiTally]) -> None:
         if count:
             samples.add("kafka_network_requestmetrics_requests_total", count, labels_of(request=name, version=version))
 
+    # Kafka has the errors of all kinds of Fetch together, so that a sum over all requests has each error once.
     errors = Counter[int]()
-    for each in tallies:
+    for each in tallies if name not in FETCHES_BY_KIND else ():
         errors.update(each.errors)
     for code, count in sorted(errors.items()):
         samples.add("kafka_network_requestmetrics_errors_total", count, labels_of(request=name, error=error_name(code)))

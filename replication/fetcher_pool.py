@@ -54,11 +54,11 @@ class FetcherPool:
         """The number of followed partitions, including those whose leader is not alive."""
         return len(self._followed) + len(self._leaderless)
 
-    def __iter__(self) -> Iterator[Followed]:
-        """The followed partitions that have a fetcher."""
+    def __iter__(self) -> Iterator[tuple[Fetcher, Followed]]:
+        """The followed partitions that have a fetcher, each with it."""
         for key, fetcher in list(self._followed.items()):
             if (followed := fetcher.find(key)) is not None:
-                yield followed
+                yield fetcher, followed
 
     @property
     def running(self) -> Iterable[Fetcher]:

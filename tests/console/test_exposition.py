@@ -51,6 +51,8 @@ async def test_requests_are_counted_by_version_and_error_with_their_times(nurser
     assert unknown == 1
     assert found.value(f"{REQUEST_METRICS}totaltimems_count", request="Fetch") == 1
     assert found.value(f"{REQUEST_METRICS}totaltimems_count", request="FetchConsumer") == 1
+    assert found.value(f"{REQUEST_METRICS}errors_total", request="Fetch", error="NONE") == 2
+    assert found.value(f"{REQUEST_METRICS}errors_total", request="FetchConsumer", error="NONE") is None
     waited = found.value(f"{REQUEST_METRICS}remotetimems", request="Fetch", quantile="0.99")
     assert waited == pytest.approx(2000, rel=0.25)
     assert found.value(f"{REQUEST_METRICS}localtimems", request="Fetch", quantile="0.99") < 1
@@ -87,6 +89,11 @@ async def test_connections_and_their_software_are_counted_by_listener(nursery, a
     assert found.value(f"{prefix}connection_count", **listener) == 1
     assert found.value(f"{prefix}connection_creation_total", **listener) == 1
     assert found.value(f"{prefix}connections_software", **software, **listener) == 1
+
+    nameless = await machine.connect()
+    await nameless.ask(m.ApiVersionsRequest(), 0)
+    unknown = {"clientSoftwareName": "unknown", "clientSoftwareVersion": "unknown"}
+    assert (await scrape(machine.broker)).value(f"{prefix}connections_software", **unknown, **listener) == 1
     assert found.value("barnabas_connections_refused_total", listener="PLAINTEXT") == 0
     assert found.value("kafka_network_socketserver_memorypoolavailable") > 0
 
@@ -181,7 +188,10 @@ async def test_a_partition_shows_its_log_and_its_isr(nursery, autojump_clock):
         assert follower.value("kafka_server_replicamanager_leadercount") == 0
         assert follower.value("kafka_cluster_partition_insyncreplicascount", **place) == 0
         assert follower.value("kafka_topic_partition_leader", **place) is None, "the leader alone has it"
-        assert follower.value("kafka_server_fetcherlagmetrics_consumerlag", clientId="Replica", **place) == 0
+        assert (
+            follower.value("kafka_server_fetcherlagmetrics_consumerlag", clientId="ReplicaFetcherThread-0-3", **place)
+            == 0
+        )
 
 
 async def test_the_controller_alone_shows_the_cluster(nursery, autojump_clock):
