@@ -20,12 +20,12 @@ _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 
 def api_versions(broker: Broker, call: Call, request: m.ApiVersionsRequest) -> m.ApiVersionsResponse:
     """Every served API key with its version range. Raises Refuse(INVALID_REQUEST)."""
-    if call.version >= CLIENT_SOFTWARE_VERSION and not (
-        _SOFTWARE_NAME.match(request.client_software_name) and _SOFTWARE_NAME.match(request.client_software_version)
-    ):
-        raise Refuse(ErrorCode.INVALID_REQUEST)
-    if call.connection is not None:
-        call.connection.software = broker.tally.software(request.client_software_name, request.client_software_version)
+    if call.version >= CLIENT_SOFTWARE_VERSION:
+        name, version = request.client_software_name, request.client_software_version
+        if not (_SOFTWARE_NAME.match(name) and _SOFTWARE_NAME.match(version)):
+            raise Refuse(ErrorCode.INVALID_REQUEST)
+        if call.connection is not None:
+            call.connection.software = broker.tally.software(name, version)
     rows = [
         m.ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
         for api in served_apis()
