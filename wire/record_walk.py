@@ -8,7 +8,7 @@ A record (reference kafka-internals.md, D.3), all numbers zigzag varints:
 The broker needs four facts about the records of a producer: whether they fill the batch exactly, the smallest and the
 largest timestamp, whether the offset deltas are 0, 1, 2 …, and whether a key is missing. So the walk makes no object
 per record and skips keys and values. Records of equal shape are walked many at a time (`record_runs.py`), the others
-one by one (`_walk_singly`).
+one by one (`_walk_singly`). The compiled form has a quicker loop for all that are not unusual (`record_loop.py`).
 
 A few uncompressed records are walked in the request's own memory. All others arrive in chunks, and a record that is cut
 off at the end of a chunk is walked again together with the next chunk. A record that is longer than a chunk, or has
@@ -32,6 +32,7 @@ from barnabas.wire.record_cursor import (
     read_varint,
     too_many_headers,
 )
+from barnabas.wire.record_loop import ordinary_run
 from barnabas.wire.record_runs import ROWS_MIN, Run, find_run
 
 _VARINT_MAX_BYTES = 5
@@ -40,6 +41,9 @@ _HEADERS_AT_ONCE = 1000  # a record with more headers is read by a cursor, which
 # Deltas have 64 bits and are kept doubled.
 _BELOW_EVERY_DELTA = -(1 << 65)
 _ABOVE_EVERY_DELTA = 1 << 65
+# A function of machine code has no byte code. The compiled form walks by `record_loop.py`.
+IS_COMPILED = not hasattr(ordinary_run, "__code__")
+_LOOP_COST_SHIFT = 6  # the loop costs at most 4 ns a byte, if each byte is a field: a unit for 64 bytes
 _SINGLY_MAX = 512  # records that are walked singly, at most, before the next search for a run
 
 
@@ -154,6 +158,8 @@ def _walk_chunk(buffer: bytes | memoryview, position: int, walk: Walk) -> int:
 
     It stops at a record that is cut off or needs a cursor, and at the end of the step.
     """
+    if IS_COMPILED and isinstance(buffer, bytes):
+        return _walk_by_loop(buffer, position, walk)
     singly = 2
     # Runs are searched in bytes only: a slice with a step is several times as slow in a memoryview.
     while isinstance(buffer, bytes) and walk.count - walk.index >= ROWS_MIN:
@@ -173,6 +179,22 @@ def _walk_chunk(buffer: bytes | memoryview, position: int, walk: Walk) -> int:
             return position
     # A record costs 2 units, so this many records use up the credit of the step.
     return _walk_singly(buffer, position, walk, min(walk.count, walk.index + (walk.credit + 1 >> 1)))
+
+
+def _walk_by_loop(buffer: bytes, position: int, walk: Walk) -> int:
+    """`_walk_chunk` by the loop of ordinary records; the general walk judges what lies between them."""
+    while walk.index < walk.count and walk.credit > 0:
+        run = ordinary_run(buffer, position, walk.index, walk.count)
+        walk.credit -= run.end - position >> _LOOP_COST_SHIFT
+        if run.count:
+            walk.note_run(run)
+            position = run.end
+            continue
+        stop = walk.index + 1
+        position = _walk_singly(buffer, position, walk, stop)
+        if walk.index < stop:
+            break
+    return position
 
 
 # The hot loop of every produced batch that is not made of runs. One function on purpose: a call per field would double

