@@ -13,7 +13,7 @@ Only LeaderAndIsr gives roles (`replicas.py`). The rules for the ISR and the hig
 """
 
 import logging
-from collections.abc import Callable, Container
+from collections.abc import Awaitable, Callable, Container
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from barnabas.replication.confirmation import Confirmation, awaited_mark_of, confirm
@@ -39,7 +39,7 @@ from barnabas.wire.sentinels import ACKS_ALL, NO_LEADER, NO_LEADER_EPOCH, UNKNOW
 from barnabas.wire.topics import TopicPartition
 from barnabas.world.outstanding import Outstanding
 from barnabas.world.tally import TopicTally
-from barnabas.world.waiting import Waiter, await_decisions, wake
+from barnabas.world.waiting import Waiter, await_decision, wake
 
 if TYPE_CHECKING:
     from barnabas.config.live import TopicConfig
@@ -457,18 +457,18 @@ class Partition:
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return ErrorCode.NONE
 
-    async def await_high_watermark(self, end_offset: int, deadline: float) -> ErrorCode:
+    def await_high_watermark(self, end_offset: int, deadline: float) -> Awaitable[ErrorCode]:
         """Wait until everything below `end_offset` is committed. The caller must be the leader.
 
         Returns NONE, the errors of `outcome`, or REQUEST_TIMED_OUT at `deadline` (trio's clock, s).
         """
         since = self.leading_since
-        (outcome,) = await await_decisions([self], lambda _: self.outcome(end_offset, since, ACKS_ALL), deadline)
-        return ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome
+        timed_out = ErrorCode.REQUEST_TIMED_OUT
+        return await_decision(self, lambda _: self.outcome(end_offset, since, ACKS_ALL), deadline, timed_out)
 
-    async def confirm(self, deadline: float) -> ErrorCode:
+    def confirm(self, deadline: float) -> Awaitable[ErrorCode]:
         """Wait until it is certain that no other broker led this partition before the call (`confirmation.py`)."""
-        return await confirm(self, deadline)
+        return confirm(self, deadline)
 
     def mark(self) -> int:
         """A number above all that were given before, also for other partitions."""

@@ -92,6 +92,16 @@ def test_a_compiled_module_calls_nothing_within_the_bounds_of_a_slice():
     assert [found for name in MODULES for found in acting_slices(name)] == []
 
 
+def test_no_coroutine_is_compiled():
+    """Each call of a compiled coroutine makes a generator and an awaitable, and an `await` between the forms takes the
+    general way. So a coroutine is quicker as it is: it belongs into a module that is not listed."""
+    waiting = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
+
+    assert [
+        f"{name}:{found.lineno}" for name in MODULES for found in ast.walk(tree_of(name)) if isinstance(found, waiting)
+    ] == []
+
+
 @pytest.mark.parametrize("command", [["build_ext", "--inplace"], ["develop"], ["editable_wheel"]])
 def test_the_compiled_form_is_never_built_among_the_sources(command):
     environment = os.environ | {"BARNABAS_COMPILE": "1"}

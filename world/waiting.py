@@ -204,6 +204,14 @@ async def await_decisions(
     return decisions.decided
 
 
+async def await_decision(
+    watched: Watched, outcome_of: Callable[[int], Outcome | None], deadline: float, timed_out: Outcome
+) -> Outcome:
+    """The outcome of one, when it is decided; `timed_out` at `deadline`."""
+    (outcome,) = await await_decisions([watched], outcome_of, deadline)
+    return timed_out if outcome is None else outcome
+
+
 class DelayedResponse:
     """A response that waits for outcomes after its request has made all its changes.
 

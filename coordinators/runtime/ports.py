@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 from barnabas.world.waiting import Watched
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from barnabas.storage.disk import InThread, StorageError
     from barnabas.storage.log import Appended
     from barnabas.storage.producers import Origin
@@ -82,11 +84,11 @@ class ShardPartition(Watched, Protocol):
         # (`Runtime.step`).
         ...
 
-    async def await_high_watermark(self, end_offset: int, deadline: float) -> "ErrorCode":
+    def await_high_watermark(self, end_offset: int, deadline: float) -> "Awaitable[ErrorCode]":
         """Wait until everything below `end_offset` is committed: NONE, or an error. `deadline`: trio's clock, s."""
         ...
 
-    async def confirm(self, deadline: float) -> "ErrorCode":
+    def confirm(self, deadline: float) -> "Awaitable[ErrorCode]":
         """Wait until it is certain that no other broker led before the call: NONE, or an error."""
         ...
 
