@@ -12,7 +12,7 @@ shows whether it was cut. Reference security.md, S.4.
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import trio
 
@@ -20,6 +20,8 @@ from barnabas.world.net import ConnectionLost, Stream
 from barnabas.world.tls_records import HEAD_BYTES, ArrivedRecords
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from barnabas.storage.disk import FileSlice
 
 # OpenSSL's buffers keep the size they once had, so these are a part of the memory of an idle connection. Smaller pieces
@@ -29,6 +31,8 @@ RECEIVE_BYTES_MIN = 1 << 14
 RECORDS_A_STEP = 100  # about a millisecond, if they are key updates
 # Steps of so many records that gave no data. Then the peer wastes our time: key updates are for every 2^24 records.
 FRUITLESS_STEPS_MAX = 20
+# Decrypted in one call at most: it is copied out of one buffer. Beyond it a receive has more to give.
+DECRYPT_BYTES = 1 << 18
 # Of what is encrypted, with answers to the peer's key updates: a peer that reads is never that far behind.
 UNSENT_BYTES_MAX = 1 << 18
 HANDSHAKE_RECORD = 0x16
@@ -64,6 +68,19 @@ class _Handshakes:
                 yield
             finally:
                 await trio.lowlevel.cancel_shielded_checkpoint()
+
+
+_room: trio.lowlevel.RunVar[memoryview] = trio.lowlevel.RunVar("room")
+
+
+def _room_of_run() -> memoryview:
+    """Memory for what one step decrypts. OpenSSL would otherwise allocate as much as it may return, for each record."""
+    try:
+        return _room.get()
+    except LookupError:
+        made = memoryview(bytearray(DECRYPT_BYTES))
+        _room.set(made)
+        return made
 
 
 _handshakes: trio.lowlevel.RunVar[_Handshakes] = trio.lowlevel.RunVar("handshakes")
@@ -264,27 +281,27 @@ class TlsStream:
     def _decrypt(self, max_bytes: int) -> bytes | None:
         """At most `max_bytes` of the records that have arrived as a whole; b"" at the end, None after RECORDS_A_STEP
         records without data, or if more must arrive."""
-        parts: list[bytes] = []
-        left_bytes = self._read_records(max_bytes, parts)
+        room = _room_of_run()[:max_bytes]
+        size_bytes = self._read_records(room, 0)
         records_left = RECORDS_A_STEP
-        while left_bytes and records_left and self._arrived.has_portion:
+        while size_bytes < len(room) and records_left and self._arrived.has_portion:
             portion, records = self._arrived.take(records_left)
             records_left -= records
             self._feed(portion)
-            left_bytes = self._read_records(left_bytes, parts)
+            size_bytes = self._read_records(room, size_bytes)
 
-        if self._raw_ended and left_bytes and not self._arrived.has_portion:
+        if self._raw_ended and size_bytes < len(room) and not self._arrived.has_portion:
             self._raw_ended = False
             self._feed(self._arrived.take_left())
             self._incoming.write_eof()
-            self._read_records(left_bytes, parts)
+            size_bytes = self._read_records(room, size_bytes)
 
-        if parts:
+        if size_bytes:
             self._fruitless_steps = 0
         elif not records_left:
             self._note_fruitless()
 
-        return self._result(parts)
+        return self._result(room[:size_bytes])
 
     def _feed(self, portion: memoryview | bytes | bytearray) -> None:
         self._incoming.write(portion)
@@ -295,14 +312,14 @@ class TlsStream:
         if self._fruitless_steps >= FRUITLESS_STEPS_MAX:
             self._failure = ConnectionLost("the peer sends records of TLS without data")
 
-    def _read_records(self, max_bytes: int, parts: list[bytes]) -> int:
-        """Append what can be decrypted to `parts`; how much of `max_bytes` is left."""
+    def _read_records(self, room: memoryview, position: int) -> int:
+        """Decrypt into `room` from `position` on, until it is full or nothing is left; where that ends."""
+        read = cast("Callable[[int, memoryview], int]", self._tls.read)
         try:
-            while max_bytes and not self._decrypted_all:
-                part = self._tls.read(max_bytes)
-                if part:
-                    parts.append(part)
-                    max_bytes -= len(part)
+            while position < len(room) and not self._decrypted_all:
+                read_bytes = read(0, room[position:])
+                if read_bytes:
+                    position += read_bytes
 
                     # OpenSSL takes one record at a time: it holds no other whole one. To ask would cost an exception.
                     self._decrypted_all = not self._incoming.pending and not self._tls.pending()
@@ -316,12 +333,12 @@ class TlsStream:
             self._decrypted_all = True
             self._failure = self._failed(error, ConnectionLost)
 
-        return max_bytes
+        return position
 
-    def _result(self, parts: list[bytes]) -> bytes | None:
+    def _result(self, decrypted: memoryview) -> bytes | None:
         self._answer()
-        if parts:
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+        if decrypted:
+            return bytes(decrypted)
         if self._failure is not None:
             raise self._failure
         return b"" if self._ended else None
