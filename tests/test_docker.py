@@ -20,7 +20,7 @@ PATTERNS = [
     if line and not line.startswith("#")
 ]
 DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
-NEVER_SHIPPED = {".git", ".venv", ".venv-kio", ".venv-spark", ".venv-compiled", "build", "dist"}
+NEVER_SHIPPED = {".git", ".venv", ".venv-kio", ".venv-spark", ".venv-compiled", ".venv-site", "build", "dist"}
 
 
 def is_sent(path):
