@@ -6,12 +6,20 @@ The commands are found by their entry points. Nothing but click is imported befo
 import signal
 import sys
 import threading
-from typing import NoReturn
+from typing import NoReturn, TypedDict, Unpack
 
 import click
 
 STATUS_FAILED = 1
 CONTROL_ADDRESS = "127.0.0.1:9645"
+
+
+class TourOptions(TypedDict):
+    """The options of the tour; the scenes have brokers of their own, so others have no effect with them."""
+
+    is_tour: bool
+    scene: str | None
+    with_bug: bool
 
 
 @click.command()
@@ -30,15 +38,25 @@ CONTROL_ADDRESS = "127.0.0.1:9645"
     "--upstream", metavar="HOST:PORT", help="Run no brokers: be in front of those of this Kafka, with the same faults."
 )
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Set a property of all brokers.")
+@click.option("--tour", "is_tour", is_flag=True, help="Show scenes about replication and groups, step by step.")
+@click.option("--scene", metavar="N", help="Of the tour: play this one without waiting for a key; a number or a name.")
+@click.option("--with-bug", is_flag=True, help="Of the scene: plant its bug.")
+@click.pass_context
 def lab(
+    context: click.Context,
     brokers: int,
     data_dir: str | None,
     address: str,
     topics: tuple[str, ...],
     upstream: str | None,
     assignments: tuple[str, ...],
+    **tour: Unpack[TourOptions],
 ) -> None:
     """Run brokers that misbehave when they are asked to, over HTTP, until Ctrl-C."""
+    if any(tour.values()):
+        _check_tour_alone(context)
+        _tour(tour["scene"], with_bug=tour["with_bug"])
+        return
     from barnabas.testing.cluster.cluster import LocalCluster
     from barnabas.testing.errors import LocalBrokerError
     from barnabas.testing.lab.control import Laboratory
@@ -98,6 +116,46 @@ def monitor(upstream: str | None, url: str, api: str | None, as_json: bool) -> N
             print_requests(laboratory.url, api, ended, as_json=as_json)
     except (LocalBrokerError, OSError) as error:
         _fail(str(error))
+
+
+def _check_tour_alone(context: click.Context) -> None:
+    """Refuse other options beside those of the tour."""
+    default = click.core.ParameterSource.DEFAULT
+    given = [each for each in context.params if context.get_parameter_source(each) is not default]
+    others = [
+        each for each in context.command.params if each.name in given and each.name not in TourOptions.__annotations__
+    ]
+    if others:
+        _fail(f"{others[0].opts[0]}: the scenes of the tour have brokers of their own, so it has no effect")
+
+
+def _tour(scene: str | None, *, with_bug: bool) -> None:
+    from barnabas.testing.errors import LocalBrokerError
+    from barnabas.testing.tour.guide import guide, scene_of, scenes_list, show
+
+    try:
+        if scene is not None:
+            show(scene_of(scene), click.echo, with_bug=with_bug)
+        elif with_bug:
+            _fail("--with-bug: of which scene? Give --scene as well")
+        elif sys.stdin.isatty():
+            guide(click.echo, _answer)
+        else:
+            # Nobody can choose.
+            for line in scenes_list():
+                click.echo(line)
+            _fail("--tour: without a terminal, choose a scene by --scene N")
+    except LocalBrokerError as error:
+        _fail(str(error))
+
+
+def _answer(question: str) -> str | None:
+    """What a person types; None at the end of the input."""
+    try:
+        return input(question)
+    except (EOFError, KeyboardInterrupt):
+        click.echo("")
+        return None
 
 
 def _signals() -> threading.Event:

@@ -3,7 +3,7 @@
 Both are lazy: a step is done when its moment is asked for, so the front end decides when the next one comes.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from textwrap import wrap
 
@@ -24,7 +24,7 @@ CONFIG = {
 }
 
 
-def play(scene: Scene, *, with_bug: bool = False) -> Iterator[Moment | End]:
+def play(scene: Scene, *, with_bug: bool = False) -> Generator[Moment | End]:
     """A moment for each step, the first one before all of them, and then the end.
 
     LocalBrokerError if a step cannot be done, or if there is no bug to be planted.
