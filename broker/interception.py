@@ -4,7 +4,7 @@ A broker that `barnabas serve` runs has none. `barnabas.testing` hands one in; h
 other.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from typing import Protocol
 
 from barnabas.wire.messages import Message
@@ -60,9 +60,12 @@ class Interception(Protocol):
     """Asked about each request of a connection, in the task of that connection."""
 
     is_active: bool  # whether the next request is to be seen, or may be changed
-    is_armed: bool  # whether it, or its response, may be changed
 
-    def see(self, call: Caller, request: Message, frame: memoryview, body_start: int) -> Seen | None:
+    @property
+    def armed_keys(self) -> Container[int]:
+        """The APIs of which a request, or its response, may be changed."""
+
+    def see(self, call: Caller, request: Message, frame: memoryview, body_start: int, /) -> Seen | None:
         """A request that is about to be handled; None if it is not looked at. `frame` may change afterwards."""
 
     async def intercept(self, call: Caller, request: Message, handle: Handle) -> Message | None:

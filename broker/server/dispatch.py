@@ -210,10 +210,20 @@ async def _respond_to(
     broker: Broker, call: Call, header: RequestHeader, request: m.Message, frame: memoryview
 ) -> Pieces | DelayedResponse:
     interception = broker.interception
-    if interception is None or not interception.is_active:
-        response = await _handle(broker, call, request, len(frame))
+    if interception is not None and interception.is_active:
+        call.seen = interception.see(call, request, frame, header.position)
+        if call.api_key not in interception.armed_keys:
+            interception = None
     else:
-        response = await _intercepted(broker, interception, call, header, request, frame)
+        interception = None
+    try:
+        if interception is None:
+            response = await _handle(broker, call, request, len(frame))
+        else:
+            response = await _intercepted(broker, interception, call, header, request, frame)
+    except ProtocolViolation:
+        _end_unanswered(call, "refused")
+        raise
     if broker.quotas.is_active:
         response = _note_use(broker, call, response, len(frame))
     if isinstance(response, DelayedResponse):
@@ -225,6 +235,7 @@ async def _respond_to(
         response.handled_at = trio.current_time()
         return response
     if response is None:
+        _end_unanswered(call, "no response")
         return []
     return await _encode(broker, call, header.correlation_id, response)
 
@@ -237,26 +248,16 @@ async def _intercepted(
     request: m.Message,
     frame: memoryview,
 ) -> m.Message | Encoded | DelayedResponse | None:
-    """As `_handle`, of a broker in a test. Dropped if the connection is closed in place of the response."""
-    call.seen = interception.see(call, request, frame, header.position)
+    """As `_handle`, where a test may change it. Dropped if the connection is closed in place of the response."""
+    # A Produce is waited for, and none behind it is handled meanwhile: as in Kafka.
+    handle = partial(answer, broker, call, request_bytes=len(frame))
     try:
-        if not interception.is_armed:
-            response = await _handle(broker, call, request, len(frame))
-        # A Produce is waited for, and none behind it is handled meanwhile: as in Kafka.
-        else:
-            handle = partial(answer, broker, call, request_bytes=len(frame))
-            response = await interception.intercept(call, request, handle)
+        return await interception.intercept(call, request, handle)
     except Dropped as dropped:
         if dropped.response is not None:
             dropped.sent = _first_half(await _encode(broker, call, header.correlation_id, dropped.response))
         _end_unanswered(call, "dropped")
         raise
-    except ProtocolViolation:
-        _end_unanswered(call, "refused")
-        raise
-    if response is None:
-        _end_unanswered(call, "no response")
-    return response
 
 
 def _end_unanswered(call: Call, outcome: str) -> None:

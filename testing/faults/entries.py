@@ -5,11 +5,10 @@ the response nothing. Of long requests a copy without their records is kept, or 
 never kept. Who reads an entry gets sizes in place of records, of other long bytes and of secrets.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
-from barnabas.broker.interception import Caller
 from barnabas.storage.disk import FileSlice
 from barnabas.testing.faults.row_cuts import FIELDS
 from barnabas.testing.faults.rows import LAYOUTS
@@ -33,6 +32,8 @@ SECRETS = {"auth_bytes", "salted_password", "salt", "hmac"}
 NAMES_SHOWN = 3
 # SaslAuthenticate, CreateDelegationToken to DescribeDelegationToken, AlterUserScramCredentials
 SECRET_KEYS = frozenset({36, 38, 39, 40, 41, 51})
+# Longer requests are copied without their records; those with secrets always.
+KEPT_BYTES_MAX = {PRODUCE: RECORDS_BYTES_MAX, **dict.fromkeys(SECRET_KEYS, -1)}
 PREFIX_BYTES = 8  # of a response: its length and the correlation id
 
 
@@ -63,47 +64,40 @@ class Log(Protocol):
         """Its outcome is known, and so much of its response is kept."""
 
 
+# API, version, client id, number of the connection, number of the request, broker, and when it came (ms).
+Head = tuple[int, int, str | None, int, int, int, int]
+
+
 class Entry:
     """A request of a client and its response. The fields of the request can be read from the entry itself.
 
     `outcome` is "answered", "dropped" or "refused" (the connection was closed), "no response" (acks=0), or "waits".
     """
 
-    __slots__ = (
-        *("_request", "_response", "_response_version", "api_key", "broker_id", "client_id", "connection"),
-        *("fault", "log", "number", "outcome", "size_bytes", "software", "time_ms", "version"),
-    )
+    # What most entries have is said once, in the class: each attribute that is set costs a request.
+    outcome = "waits"
+    fault: str | None = None  # the fault that hit it
+    log: "Log | None"  # None if no log has it, or has forgotten it
+    _response: "_Kept | None" = None
+    _response_version: int | None = None  # if it is not that of the request
 
     def __init__(
         self,
-        call: Caller,
+        head: Head,
         request: m.Message,
         frame: memoryview,
         body_start: int,
         log: "Log | None",
-        number: int,
-        broker_id: int,
-        time_ms: int,
+        software: "Mapping[tuple[int, int], tuple[str, str]]",
     ) -> None:
-        self.api_key = api_key = call.api_key
-        self.version = self._response_version = call.version
-        self.client_id = call.client_id
-        self.connection = call.connection_number
-        self.number = number  # rises by one with each request that the log sees
-        self.broker_id = broker_id
-        self.time_ms = time_ms  # since 1970, by the broker's clock
-        self.software: tuple[str, str] | None = None  # name and version
-        self.outcome = "waits"
-        self.fault: str | None = None  # the fault that hit it
-        self.log = log  # None if no log has it, or has forgotten it
-        self._request: _Kept
-        self._response: _Kept | None = None
+        self._head = head
+        self._software = software  # broker and connection -> name and version
+        self.log = log
 
         # The leader writes into the records, so the frame is copied.
         size_bytes = len(frame)
-        if size_bytes <= (RECORDS_BYTES_MAX if api_key == PRODUCE else REQUEST_BYTES_MAX) and (
-            api_key not in SECRET_KEYS
-        ):
+        self._request: _Kept
+        if size_bytes <= KEPT_BYTES_MAX.get(head[0], REQUEST_BYTES_MAX):
             self._request = bytes(frame[body_start:])
             self.size_bytes = ENTRY_BYTES + size_bytes
         else:
@@ -112,10 +106,11 @@ class Entry:
 
     def answered(self, version: int, pieces: Pieces) -> None:
         """Its response is about to be sent: the pieces of the frame, in this version of the API."""
-        self._response_version = version
+        if version != self._head[1]:
+            self._response_version = version
         # The usual response is one piece that does not change: it is kept without a copy.
         kept: _Kept | None = pieces[0] if len(pieces) == 1 and isinstance(pieces[0], bytes) else _kept_pieces(pieces)
-        if kept is not None and self.api_key in SECRET_KEYS:
+        if kept is not None and self._head[0] in SECRET_KEYS:
             kept = self._read(kept, version, m.response_class(APIS[self.api_key]), self._response_start)
         # The size grows by the same bytes that the log adds, so that it is 0 again when all are forgotten.
         response_bytes = 0
@@ -134,6 +129,41 @@ class Entry:
             self.log.note_end(0)
 
     @property
+    def api_key(self) -> int:
+        """The key of the API."""
+        return self._head[0]
+
+    @property
+    def version(self) -> int:
+        """The version of the API."""
+        return self._head[1]
+
+    @property
+    def client_id(self) -> str | None:
+        """What the client calls itself."""
+        return self._head[2]
+
+    @property
+    def connection(self) -> int:
+        """The number of its connection."""
+        return self._head[3]
+
+    @property
+    def number(self) -> int:
+        """Rises by one with each request that the log sees."""
+        return self._head[4]
+
+    @property
+    def broker_id(self) -> int:
+        """The broker to which it was sent."""
+        return self._head[5]
+
+    @property
+    def time_ms(self) -> int:
+        """When it came: since 1970, by the broker's clock."""
+        return self._head[6]
+
+    @property
     def api(self) -> str:
         """The name of the API."""
         return APIS[self.api_key].name
@@ -149,17 +179,17 @@ class Entry:
         if self._response is None:
             return None
         cls = m.response_class(APIS[self.api_key])
-        return self._read(self._response, self._response_version, cls, self._response_start)
+        return self._read(self._response, self._version_of_response, cls, self._response_start)
 
     @property
     def software_name(self) -> str:
         """The name of the client's software, if the log has seen the beginning of its connection."""
-        return "" if self.software is None else self.software[0]
+        return self._software.get((self.broker_id, self.connection), ("", ""))[0]
 
     @property
     def software_version(self) -> str:
         """The version of that software."""
-        return "" if self.software is None else self.software[1]
+        return self._software.get((self.broker_id, self.connection), ("", ""))[1]
 
     @property
     def producer_id(self) -> int:
@@ -193,7 +223,11 @@ class Entry:
 
     @property
     def _response_start(self) -> int:
-        return PREFIX_BYTES + response_header_version(self.api_key, self._response_version)
+        return PREFIX_BYTES + response_header_version(self.api_key, self._version_of_response)
+
+    @property
+    def _version_of_response(self) -> int:
+        return self.version if self._response_version is None else self._response_version
 
     @staticmethod
     def _read(kept: "_Kept", version: int, cls: type[m.Message], body_start: int) -> m.Message:

@@ -39,6 +39,7 @@ SHOWN_MAX = 12
 
 AnyApi = ApiName | int | Api
 AnyError = ErrorName | int | ErrorCode
+Sighting = tuple[int, int, str | None, str]  # API, version, client id, and what a request is about
 Answer = Callable[[Caller, m.Message, Response], Response]
 
 
@@ -138,8 +139,9 @@ class Faults:
         self._changed = threading.Condition()
         self._all: list[Fault] = []
         self._armed: list[Fault] = []
-        self.on_change: list[Callable[[], None]] = []  # called when `is_armed` may have changed
-        self._sightings: Counter[str] = Counter()
+        self.armed_keys: frozenset[int] = frozenset()  # the APIs of which a request may be hit
+        self.on_change: list[Callable[[], None]] = []  # called when `armed_keys` may have changed
+        self._sightings: Counter[Sighting] = Counter()
         self._is_closed = False
 
     def __iter__(self) -> Iterator[Fault]:
@@ -288,16 +290,27 @@ class Faults:
             seen = list(self._sightings.items())
         if not seen:
             return "no request came while it was set"
-        lines = [f"    {count} x {text}" for text, count in seen[:SHOWN_MAX]]
+        lines = [f"    {count} x {_sighting_text(sighting)}" for sighting, count in seen[:SHOWN_MAX]]
         more = [f"    and {len(seen) - SHOWN_MAX} others"] if len(seen) > SHOWN_MAX else []
         return "\n".join(["requests that came while faults were set:", *lines, *more])
 
     # -- on the broker's thread
 
-    @property
-    def is_armed(self) -> bool:
-        """Whether a request may be hit."""
-        return bool(self._armed)
+    def may_hit(self, call: Caller) -> bool:
+        """Whether a fault is set for requests of this API; `choose` says whether it is for this one."""
+        if not self._armed:
+            return False
+        if call.api_key in self.armed_keys:
+            return True
+        # It takes no lock, and no look into the request: another API costs little more than without a fault.
+        self._sight((call.api_key, call.version, call.client_id, ""))
+        return False
+
+    def _sight(self, sighting: "Sighting") -> None:
+        # A client may have a new id at each start, so the number of different ones is bounded.
+        sightings = self._sightings
+        if sighting in sightings or len(sightings) < SIGHTINGS_MAX:
+            sightings[sighting] += 1
 
     def names_fetched_rows(self, *, of_broker: bool) -> bool:
         """Whether a Fetch of a client, or of another broker, has to name all of its partitions."""
@@ -307,14 +320,9 @@ class Faults:
     def choose(self, call: Caller, request: m.Message, topic_name: TopicName) -> Choice | None:
         """The fault that hits this request, if there is one."""
         with self._changed:
-            about = ""
-            # What a request is about matters where a fault might have been meant for it.
-            if any(fault.requests.api_key in (None, call.api_key) for fault in self._armed):
-                about = subjects_text(call.api_key, request)
-            text = f"{APIS[call.api_key].name} v{call.version}{about} of {call.client_id!r}"
-            # A client may have a new id at each start, so the number of texts is bounded.
-            if text in self._sightings or len(self._sightings) < SIGHTINGS_MAX:
-                self._sightings[text] += 1
+            # What it is about matters, because a fault might have been meant for it.
+            about = subjects_text(call.api_key, request)
+            self._sight((call.api_key, call.version, call.client_id, about))
             for fault in self._armed:
                 match = fault.requests.match(call, request, topic_name)
                 if match is not None and fault.takes():
@@ -342,6 +350,8 @@ class Faults:
 
     def _arm(self, faults: list[Fault]) -> None:
         self._armed = faults
+        keys = {fault.requests.api_key for fault in faults}
+        self.armed_keys = frozenset(APIS if None in keys else (each for each in keys if each is not None))
         for notify in self.on_change:
             notify()
 
@@ -351,6 +361,11 @@ def _one_of(kind: str, api: AnyApi, *keys: int) -> int:
     if key not in keys:
         raise FaultError(f"{kind}: of {' or '.join(APIS[each].name for each in keys)}, not {APIS[key].name}")
     return key
+
+
+def _sighting_text(sighting: Sighting) -> str:
+    api_key, version, client_id, about = sighting
+    return f"{APIS[api_key].name} v{version}{about} of {client_id!r}"
 
 
 def _text(matchers: Matchers) -> str:

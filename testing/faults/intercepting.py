@@ -4,6 +4,7 @@
 """
 
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -34,10 +35,14 @@ class Intercepting:
         """Brokers of one cluster share both."""
         self.faults = Faults() if faults is None else faults
         self.log = RequestLog() if log is None else log
+        self.is_logging = False  # whether the log is on: `Interceptor` keeps it up to date
         self._broker: Broker | None = None
         self._before: ClusterMetadata | None = None  # the picture of the cluster before its last change
         self._wants_pictures = False
         self._token: trio.lowlevel.TrioToken | None = None
+        # Of this life of the broker; each request needs both.
+        self._broker_id = -1
+        self._now_ms: Callable[[], int] = lambda: 0
 
     def want_pictures(self) -> None:
         """From now on the metadata of before their last change are kept, for stale responses."""
@@ -51,6 +56,8 @@ class Intercepting:
     def attach(self, broker: Broker, token: trio.lowlevel.TrioToken) -> None:
         """A broker runs, or is about to, on the loop of this token."""
         self._broker = broker
+        self._broker_id = broker.broker_id
+        self._now_ms = broker.world.now_ms
         self._before = None
         self._token = token
         if self._wants_pictures:
@@ -68,16 +75,16 @@ class Intercepting:
 
     def see(self, call: Caller, request: m.Message, frame: memoryview, body_start: int) -> Entry | None:
         """For the broker."""
-        broker = self._broker
         # Requests of this package, such as those of `create_topic`, are no client's.
-        if call.client_id == CLIENT_ID or broker is None:
+        if call.client_id == CLIENT_ID or self._broker is None:
             return None
-        is_kept = self.log.is_on and not (call.api_key in MAY_BE_OF_BROKERS and is_of_broker(call.api_key, request))
+        log, faults = self.log, self.faults
+        api_key = call.api_key
+        is_kept = self.is_logging and not (api_key in MAY_BE_OF_BROKERS and is_of_broker(api_key, request))
         # A fault may hit it, and then remembers it.
-        if not is_kept and not self.faults.is_armed:
-            return None
-        now_ms = broker.world.now_ms()
-        return self.log.begin(call, request, frame, body_start, broker.broker_id, now_ms, is_kept=is_kept)
+        if (faults.armed_keys and faults.may_hit(call)) or is_kept:
+            return log.begin(call, request, frame, body_start, self._broker_id, self._now_ms(), is_kept)
+        return None
 
     async def intercept(self, call: Caller, request: m.Message, handle: Handle) -> m.Message | None:
         """For the broker."""

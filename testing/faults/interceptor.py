@@ -4,6 +4,7 @@ It is idle until a test asks for the faults or the request log, and imports thei
 neither. A request costs the broker two comparisons meanwhile.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import trio
@@ -24,7 +25,7 @@ class Interceptor:
     def __init__(self, faults: "Faults | None" = None, log: "RequestLog | None" = None) -> None:
         """Brokers of one cluster share both."""
         self.is_active = False  # for the broker: these change when a fault or the log does
-        self.is_armed = False
+        self.armed_keys: frozenset[int] = frozenset()
         self._inner: Intercepting | None = None
         self._broker: tuple[Broker, trio.lowlevel.TrioToken] | None = None
         if faults is not None or log is not None:
@@ -55,9 +56,7 @@ class Interceptor:
         if self._inner is not None:
             self._inner.attach(*self._broker)
 
-    def see(self, call: Caller, request: Message, frame: memoryview, body_start: int) -> Seen | None:
-        """For the broker."""
-        return self.inner.see(call, request, frame, body_start)
+    see: Callable[[Caller, Message, memoryview, int], Seen | None]  # for the broker, while this is active
 
     async def intercept(self, call: Caller, request: Message, handle: Handle) -> Message | None:
         """For the broker."""
@@ -75,6 +74,8 @@ class Interceptor:
         if self._broker is not None:
             made.attach(*self._broker)
         self._inner = made
+        # Each request is seen: no call stands between.
+        self.see = made.see
         for each in (made.faults, made.log):
             each.on_change.append(self._note_change)
         self._note_change()
@@ -83,5 +84,6 @@ class Interceptor:
     def _note_change(self) -> None:
         # The broker reads two attributes for each request; a property would cost it several calls.
         faults, log = self.inner.faults, self.inner.log
-        self.is_armed = faults.is_armed
-        self.is_active = log.is_on or faults.is_armed
+        self.armed_keys = faults.armed_keys
+        self.inner.is_logging = log.is_on
+        self.is_active = log.is_on or bool(faults.armed_keys)

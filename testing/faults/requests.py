@@ -15,6 +15,7 @@ from barnabas.testing.faults.names import ApiName
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS, Api
 
+API_VERSIONS = 18
 ENTRIES_MAX = 10_000
 BYTES_MAX = 60 << 20
 CONNECTIONS_MAX = 10_000  # whose software is remembered
@@ -109,24 +110,27 @@ class RequestLog:
         body_start: int,
         broker_id: int,
         time_ms: int,
-        *,
         is_kept: bool = True,
     ) -> Entry:
-        """A request has come."""
-        if isinstance(request, m.ApiVersionsRequest) and request.client_software_name:
-            self._software[broker_id, call.connection_number] = (
-                request.client_software_name,
-                request.client_software_version,
-            )
-            if len(self._software) > CONNECTIONS_MAX:
-                self._software.popitem(last=False)
-        self._seen += 1
+        """A request has come; it is remembered here, or by a fault alone."""
+        self._seen = number = self._seen + 1
         page = self._page if is_kept else None
-        entry = Entry(call, request, frame, body_start, page, self._seen, broker_id, time_ms)
-        entry.software = self._software.get((broker_id, entry.connection))
+        api_key, connection = call.api_key, call.connection_number
+        head = api_key, call.version, call.client_id, connection, number, broker_id, time_ms
+        entry = Entry(head, request, frame, body_start, page, self._software)
+        if api_key == API_VERSIONS:
+            self._note_software(request, broker_id, connection)
         if page is not None:
             page.add(entry)
         return entry
+
+    def _note_software(self, request: m.Message, broker_id: int, connection: int) -> None:
+        assert isinstance(request, m.ApiVersionsRequest)
+        if request.client_software_name:
+            named = request.client_software_name, request.client_software_version
+            self._software[broker_id, connection] = named
+            if len(self._software) > CONNECTIONS_MAX:
+                self._software.popitem(last=False)
 
     def wake(self) -> None:
         """Have threads that wait look again."""

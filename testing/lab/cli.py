@@ -141,7 +141,7 @@ def _tour(scene: str | None, *, with_bug: bool) -> None:
         elif sys.stdin.isatty():
             guide(click.echo, _answer)
         else:
-            # Nobody can choose.
+            # There is no one to choose.
             for line in scenes_list():
                 click.echo(line)
             _fail("--tour: without a terminal, choose a scene by --scene N")

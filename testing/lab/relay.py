@@ -179,9 +179,10 @@ class Relay:
         engine = self._engine
         # Brokers reach each other directly, but a follower of another cluster may come through the proxy.
         is_kept = engine.log.is_on and not is_of_broker(call.api_key, request)
-        if not is_kept and not engine.faults.is_armed:
-            return None
-        return engine.log.begin(call, request, frame, body_start, self._broker_id, engine.now_ms(), is_kept=is_kept)
+        if engine.faults.may_hit(call) or is_kept:
+            now_ms = engine.now_ms()
+            return engine.log.begin(call, request, frame, body_start, self._broker_id, now_ms, is_kept)
+        return None
 
 
 def _end(entry: Entry | None, outcome: str) -> None:
@@ -203,7 +204,7 @@ class _Exchange:
 
     async def pieces(self, frame: memoryview, entry: Entry | None) -> Pieces | None:
         """The frame of the response; None if there is none (acks=0). Dropped, ConnectionLost, ProtocolViolation."""
-        if entry is not None and self._engine.faults.is_armed:
+        if entry is not None and self._call.api_key in self._engine.faults.armed_keys:
             response = await self._intercepted(entry)
         elif self._call.api_key in WITH_ADDRESSES:
             response = await self._ask(self._request)

@@ -60,11 +60,11 @@ def test_a_reader_chooses_a_scene_and_sees_it_with_its_bug_as_well(played):
     reader = Reader("2", *[""] * steps, "y", *[""] * steps, "q")
     guide(reader.say, reader.ask)
     assert played == [("acks", False), ("acks", True)]
-    told = "\n".join(reader.lines)
-    assert SCENES["acks"].text.rstrip() in told
-    assert f"At the end: {SCENES['acks'].ends}." in " ".join(told.split())
-    assert told.count("Enter: the next step") == 2 * steps
-    assert "With the planted bug early_ack" in told
+    shown = "\n".join(reader.lines)
+    assert SCENES["acks"].text.rstrip() in shown
+    assert f"At the end: {SCENES['acks'].ends}." in " ".join(shown.split())
+    assert shown.count("Enter: the next step") == 2 * steps
+    assert "With the planted bug early_ack" in shown
 
 
 def test_a_slip_is_told_and_the_reader_chooses_again(played):
@@ -121,7 +121,7 @@ def test_in_a_terminal_the_scenes_are_offered():
     with subprocess.Popen(command, stdin=terminal, stdout=subprocess.PIPE, text=True) as process:
         os.close(terminal)
         os.write(reader, b"q\n")
-        told, _ = process.communicate(timeout=60)
+        shown, _ = process.communicate(timeout=60)
     os.close(reader)
     assert process.returncode == 0
-    assert told.splitlines()[:8] == scenes_list()
+    assert shown.splitlines()[:8] == scenes_list()

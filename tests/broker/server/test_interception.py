@@ -19,7 +19,7 @@ class Seam:
 
     def __init__(self):
         self.is_active = True
-        self.is_armed = True
+        self.armed_keys = range(100)
         self.seen = []
 
         async def pass_on(call, request, handle):

@@ -16,7 +16,18 @@ from barnabas.wire import messages as m
 from tests.testing.client import Client
 from tests.testing.lab.http import ask, done
 
-NOT_KINDS = {"names_fetched_rows", "clear", "check", "remove", "close", "until", "sightings", "choose", "fire"}
+NOT_KINDS = {
+    "names_fetched_rows",
+    "clear",
+    "check",
+    "remove",
+    "close",
+    "until",
+    "sightings",
+    "choose",
+    "fire",
+    "may_hit",
+}
 
 
 @pytest.fixture(scope="module")
