@@ -67,7 +67,7 @@ def test_a_reader_chooses_a_scene_and_sees_it_with_its_bug_as_well(played):
     assert "With the planted bug early_ack" in shown
 
 
-def test_a_slip_is_told_and_the_reader_chooses_again(played):
+def test_a_slip_is_said_and_the_reader_chooses_again(played):
     reader = Reader("9", "six", "q")
     guide(reader.say, reader.ask)
     assert played == []
