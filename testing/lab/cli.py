@@ -37,6 +37,12 @@ class TourOptions(TypedDict):
 @click.option(
     "--upstream", metavar="HOST:PORT", help="Run no brokers: be in front of those of this Kafka, with the same faults."
 )
+@click.option(
+    "--command-config",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Of the upstream: properties of a client, as Kafka's tools take them: TLS, a login.",
+)
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Set a property of all brokers.")
 @click.option("--tour", "is_tour", is_flag=True, help="Show scenes about replication and groups, step by step.")
 @click.option("--scene", metavar="N", help="Of the tour: play this one without waiting for a key; a number or a name.")
@@ -49,6 +55,7 @@ def lab(
     address: str,
     topics: tuple[str, ...],
     upstream: str | None,
+    command_config: str | None,
     assignments: tuple[str, ...],
     **tour: Unpack[TourOptions],
 ) -> None:
@@ -64,6 +71,8 @@ def lab(
 
     # The handlers are set before the brokers start, so that Ctrl-C ends a start that takes long.
     ended = _signals()
+    if upstream is None and command_config is not None:
+        _fail("--command-config: it says how the brokers of --upstream are reached")
     if upstream is not None and (data_dir is not None or topics or assignments):
         _fail("--upstream: the brokers are others', so --data-dir, --topic and --set have no effect")
     try:
@@ -72,7 +81,7 @@ def lab(
             sizes = _topics(topics, min(brokers, 3))
             kafka = LocalCluster(brokers, data_dir=data_dir, config=_properties(assignments), topics=sizes, http=True)
         else:
-            kafka = UpstreamProxy(upstream)
+            kafka = UpstreamProxy(upstream, _client_properties(command_config))
         with kafka, Laboratory(kafka, address) as laboratory:
             click.echo(f"bootstrap {kafka.bootstrap_servers}")
             click.echo(f"control {laboratory.url}v1/")
@@ -96,9 +105,15 @@ def lab(
     show_default=True,
     help="The laboratory whose requests are printed.",
 )
+@click.option(
+    "--command-config",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Of the upstream: properties of a client, as Kafka's tools take them: TLS, a login.",
+)
 @click.option("--api", metavar="NAME", help="Only the requests of this API, such as Produce.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines, one request a line.")
-def monitor(upstream: str | None, url: str, api: str | None, as_json: bool) -> None:
+def monitor(*, upstream: str | None, command_config: str | None, url: str, api: str | None, as_json: bool) -> None:
     """Print each request of clients in one line, with what it was answered, until Ctrl-C."""
     from barnabas.testing.errors import LocalBrokerError
     from barnabas.testing.lab.control import Laboratory
@@ -108,9 +123,11 @@ def monitor(upstream: str | None, url: str, api: str | None, as_json: bool) -> N
     ended = _signals()
     try:
         if upstream is None:
+            if command_config is not None:
+                _fail("--command-config: it says how the brokers of --upstream are reached")
             print_requests(url, api, ended, as_json=as_json)
             return
-        with UpstreamProxy(upstream) as proxy, Laboratory(proxy) as laboratory:
+        with UpstreamProxy(upstream, _client_properties(command_config)) as proxy, Laboratory(proxy) as laboratory:
             # Standard output has requests only, so that it can be piped.
             click.echo(f"bootstrap {proxy.bootstrap_servers}", err=True)
             print_requests(laboratory.url, api, ended, as_json=as_json)
@@ -170,6 +187,19 @@ def _signals() -> threading.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
     return ended
+
+
+def _client_properties(file_name: str | None) -> dict[str, str]:
+    """The properties of a file; none without a file."""
+    if file_name is None:
+        return {}
+    from barnabas.config.parse import ConfigError, parse_properties
+
+    with open(file_name, encoding="latin-1") as file:  # as Java reads properties
+        try:
+            return {setting.name: setting.text for setting in parse_properties(file.read(), file_name)}
+        except ConfigError as error:
+            _fail(str(error))
 
 
 def _topics(given: tuple[str, ...], replicas: int) -> dict[str, tuple[int, int]]:

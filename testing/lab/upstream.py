@@ -10,14 +10,16 @@ so that clients find only these. The faults are pretended ones: they change mess
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
 from typing import Self
 
 import trio
 
+from barnabas.client.cluster import PLAIN_ACCESS
 from barnabas.client.connection import Connection
+from barnabas.client.settings import SettingsError, access_of, security_of
 from barnabas.config.checks import parse_host_port
 from barnabas.config.listeners import host_port
 from barnabas.testing.arguments import HOST
@@ -29,7 +31,7 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import PeerTooOld, ProtocolViolation
 from barnabas.world.containment import contained
 from barnabas.world.net import ConnectionLost, Listener, OsNet, Stream
-from barnabas.world.world import wall_clock_ms
+from barnabas.world.world import real_world, wall_clock_ms
 
 logger = logging.getLogger(__name__)
 
@@ -42,12 +44,18 @@ METADATA_VERSION_MAX = 8  # the answer of the first question; newer ones are the
 class UpstreamProxy:
     """A local port for each broker of a Kafka, with faults and a request log between clients and brokers."""
 
-    def __init__(self, upstream: str) -> None:
-        """`upstream` is the host:port of one broker. LocalBrokerError if it is no such text."""
+    def __init__(self, upstream: str, properties: Mapping[str, str] | None = None) -> None:
+        """`upstream` is the host:port of one broker. LocalBrokerError if it is no such text.
+
+        `properties` are those of a Java client that reaches it: TLS, a login. The proxy logs in for its clients, which
+        reach it in plain text.
+        """
         parsed = parse_host_port(upstream)
         if parsed is None or not parsed[0] or not parsed[1]:
             raise LocalBrokerError(f"upstream: a host with a port, such as kafka.example:9092, not {upstream!r}")
         self._upstream = parsed
+        self._properties = properties or {}
+        self._access = PLAIN_ACCESS
         self._net = OsNet()
         self._engine = Engine(self._local_address, wall_clock_ms)
         self._listeners: dict[int, Listener] = {}
@@ -104,7 +112,12 @@ class UpstreamProxy:
         async with trio.open_nursery() as nursery:
             self._connections = nursery
             self._end = lambda: token.run_sync_soon(nursery.cancel_scope.cancel)
-            self._failure = await self._open()
+            try:
+                # Stores and passwords are decrypted in a thread.
+                self._access = await access_of(security_of(self._properties), real_world(self._net))
+                self._failure = await self._open()
+            except SettingsError as error:
+                self._failure = str(error)
             # The caller waits for this in either case.
             self._ready.set()
             if self._failure is not None:
@@ -115,7 +128,7 @@ class UpstreamProxy:
         """Listen for each broker; the reason if that is not possible."""
         with trio.move_on_after(START_SECONDS):
             try:
-                with closing(await self._net.connect(*self._upstream)) as stream:
+                with closing(await self._connect(*self._upstream)) as stream:
                     connection = Connection(stream, CLIENT_ID)
                     connection.versions = await connection.ask_versions()
                     # No topics: the brokers are all that is asked for.
@@ -131,6 +144,21 @@ class UpstreamProxy:
                 await self._local_address(broker.node_id, broker.host, broker.port)
             return None if answered.brokers else "it names no broker"
         return f"it has not answered within {START_SECONDS:g} s"
+
+    async def _connect(self, host: str, port: int) -> Stream:
+        """A connection to a broker, after TLS and the login. ConnectionLost, ProtocolViolation."""
+        stream: Stream = await self._net.connect(host, port)
+        try:
+            if self._access.handshake is not None:
+                stream = await self._access.handshake(stream, host)
+            if self._access.login is not None:
+                connection = Connection(stream, CLIENT_ID, login=self._access.login, peer=host_port(host, port))
+                connection.versions = await connection.ask_versions()
+                await connection.log_in()
+        except BaseException:
+            stream.close()
+            raise
+        return stream
 
     async def _local_address(self, broker_id: int, host: str, port: int) -> tuple[str, int]:
         """Where clients find this broker; it gets a listener when it is first heard of."""
@@ -150,7 +178,7 @@ class UpstreamProxy:
         where = host_port(*self._addresses[broker_id])
         with contained(logger, "closing the connection of %s", client.peer_address), closing(client):
             try:
-                with closing(await self._net.connect(*self._addresses[broker_id])) as upstream:
+                with closing(await self._connect(*self._addresses[broker_id])) as upstream:
                     await Relay(self._engine, broker_id, client, upstream).run()
             except ConnectionLost as error:
                 # Either side may have closed it; a client sees a closed connection, as it would without the proxy.

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer, KafkaProducer
 
-from barnabas.testing import FaultMissed, LocalBrokerError, LocalCluster
+from barnabas.testing import FaultMissed, LocalBroker, LocalBrokerError, LocalCluster
 from barnabas.testing.lab.control import Laboratory
 from barnabas.testing.lab.upstream import UpstreamProxy
 from barnabas.wire import messages as m
@@ -200,6 +200,39 @@ def test_a_fault_that_is_not_hit_says_what_came(proxy, faults):
         client(m.MetadataRequest(topics=None))
     with pytest.raises(FaultMissed, match="1 x Metadata v8"):
         fault.check()
+
+
+# -- an upstream with TLS and logins
+
+
+@pytest.mark.parametrize(
+    ("security", "mechanism"), [("SSL", "PLAIN"), ("SASL_SSL", "SCRAM-SHA-256"), ("SASL_PLAINTEXT", "PLAIN")]
+)
+def test_an_upstream_is_reached_by_tls_and_a_login_and_its_clients_need_neither(security, mechanism):
+    with LocalBroker(topics=["t"], security=security, mechanism=mechanism) as broker:
+        with UpstreamProxy(broker.bootstrap_servers, broker.client_config("java")) as proxy:
+            lost = proxy.faults.drop("Produce", "after", topic="t", times=1)
+            with Client(proxy.bootstrap_servers) as client:
+                client.send_off(client.produce_request("t", b"v"))
+                with pytest.raises(ConnectionError):
+                    client.response()
+            assert lost.fired == 1
+        assert [each.value for each in broker.records("t")] == [b"v"]
+
+
+def test_an_upstream_that_wants_tls_or_another_login_is_said_in_one_line():
+    with LocalBroker(security="SASL_SSL") as broker:
+        wanted = broker.client_config("java")
+        wrong = wanted["sasl.jaas.config"].replace('password="', 'password="x')
+        for properties, why in (
+            ({}, "it (cannot be reached|speaks no Kafka)"),
+            ({**wanted, "sasl.jaas.config": wrong}, "it cannot be reached, or closes the connection: .*password"),
+            ({**wanted, "ssl.truststore.location": "/castle"}, ".*/castle"),
+            ({**wanted, "security.protocol": "TLS"}, "security.protocol is 'TLS'"),
+        ):
+            with pytest.raises(LocalBrokerError, match=rf"^upstream 127\.0\.0\.1:\d+: {why}") as raised:
+                UpstreamProxy(broker.bootstrap_servers, properties).start()
+            assert "\n" not in str(raised.value)
 
 
 # -- an upstream that is none
