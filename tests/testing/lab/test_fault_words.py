@@ -12,6 +12,7 @@ from barnabas.testing.faults.matching import Matchers
 from barnabas.testing.lab.control import Laboratory
 from barnabas.testing.lab.fault_words import KINDS, MATCHERS
 from barnabas.testing.lab.schema import schema
+from barnabas.testing.lab.values import message_from
 from barnabas.wire import messages as m
 from tests.testing.client import Client
 from tests.testing.lab.http import ask, done
@@ -52,7 +53,7 @@ def in_python(faults, kind, body):
     """The same fault by the call in Python."""
     arguments = {word: value for word, value in body.items() if word != kind}
     if kind == "answer":
-        arguments["response"] = m.HeartbeatResponse(**body["response"])
+        arguments["response"] = message_from(getattr(m, f"{body[kind]}Response"), body["response"])
     return getattr(faults, kind)(body[kind], **arguments)
 
 
@@ -98,10 +99,65 @@ FIRED = [
 ]
 
 
+class OverHttp:
+    """The engine as other languages reach it."""
+
+    def __init__(self, cluster, lab):
+        self._lab = lab
+
+    def set(self, body):
+        return done(self._lab, "POST", "/v1/faults", body)["id"]
+
+    def wait(self, fault):
+        """How often it has fired, and how many requests it remembers."""
+        waited = done(self._lab, "GET", f"/v1/faults/{fault}/wait?times=1&seconds=10")
+        return waited["fired"], len(waited["seen"])
+
+    def remove(self, fault):
+        assert done(self._lab, "DELETE", f"/v1/faults/{fault}")["is_removed"]
+
+    def fired(self, fault):
+        return done(self._lab, "GET", f"/v1/faults/{fault}")["fired"]
+
+    def missed(self):
+        return done(self._lab, "POST", "/v1/reset")["missed"]
+
+
+class InPython:
+    """The same engine by its own calls."""
+
+    def __init__(self, cluster, lab):
+        self._faults = cluster.faults
+
+    def set(self, body):
+        (kind,) = (word for word in body if word in KINDS)
+        return in_python(self._faults, kind, body)
+
+    def wait(self, fault):
+        fault.wait(1, 10)
+        return fault.fired, len(fault.seen)
+
+    def remove(self, fault):
+        fault.remove()
+
+    def fired(self, fault):
+        return fault.fired
+
+    def missed(self):
+        self._faults.check()
+        return []
+
+
+def test_every_kind_of_fault_is_fired():
+    assert {kind for body in FIRED for kind in body if kind in KINDS} == KINDS.keys()
+
+
+@pytest.mark.parametrize("engine", [OverHttp, InPython])
 @pytest.mark.parametrize("body", FIRED, ids=lambda body: " ".join(map(str, body.values()))[:40])
-def test_each_is_set_waited_for_and_removed_over_http(cluster, lab, body):
-    fault = done(lab, "POST", "/v1/faults", body)
+def test_each_is_set_waited_for_and_removed(cluster, lab, body, engine):
+    by = engine(cluster, lab)
     assert is_of_schema(body)
+    fault = by.set(body)
     with Client(cluster.bootstrap_servers) as client:
         if "corrupt" in body or "duplicate" in body:
             client.send_off(client.produce_request("t", b"v"))
@@ -110,17 +166,16 @@ def test_each_is_set_waited_for_and_removed_over_http(cluster, lab, body):
         else:
             asked = m.MetadataRequest.MetadataRequestTopic(name="t")
             client.send_off(m.MetadataRequest(topics=[asked]))
-        waited = done(lab, "GET", f"/v1/faults/{fault['id']}/wait?times=1&seconds=10")
-        assert waited["fired"] == 1
-        assert len(waited["seen"]) == 1
-        assert done(lab, "DELETE", f"/v1/faults/{fault['id']}")["fired"] == 1
+        assert by.wait(fault) == (1, 1)
+        by.remove(fault)
         with suppress(OSError):
             client.response()
+
     # The next request is not hit.
     with Client(cluster.bootstrap_servers) as client:
         client(m.MetadataRequest(topics=None))
-    assert done(lab, "GET", f"/v1/faults/{fault['id']}")["fired"] == 1
-    assert done(lab, "POST", "/v1/reset")["missed"] == []
+    assert by.fired(fault) == 1
+    assert by.missed() == []
 
 
 WRONG = [
