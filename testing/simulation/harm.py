@@ -59,7 +59,8 @@ class Harm:
     kinds: Mapping[str, Kind]
     machine_crashes_are_safe: bool = False  # every write is synced before it is acknowledged
     counts: dict[str, int] = field(default_factory=dict)  # how often each kind of fault really happened
-    on_fault: Callable[[Fault], None] = lambda fault: None
+    on_fault: Callable[[Fault, Sequence[str]], None] = lambda fault, took_down: None
+    on_choice: Callable[[Fault, Node], None] = lambda fault, node: None  # a fault has chosen a broker by itself
     moments: Moments = field(default_factory=Moments)
     down: dict[Node, None] = field(default_factory=dict)  # that the plan keeps down for now
     _undos: dict[Fault, Undo] = field(default_factory=dict)
@@ -100,12 +101,13 @@ class Harm:
                     node.launch(self.cluster.nursery)
 
     def _apply(self, fault: Fault, nursery: trio.Nursery) -> None:
+        before = set(self.down)
         undo = self.kinds[fault.kind].apply(self, fault)
         if undo is None:
             return
         self.counts[fault.kind] = self.counts.get(fault.kind, 0) + 1
         self.cluster.simulation.trace.note(f"fault {fault}")
-        self.on_fault(fault)
+        self.on_fault(fault, [node.name for node in self.down if node not in before])
         self._undos[fault] = undo
         nursery.start_soon(self._undo_later, fault)
 

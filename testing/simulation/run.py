@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.testing.simulation.admin import Admin
+from barnabas.testing.simulation.affected import parties_of
 from barnabas.testing.simulation.bookkeepers import Bookkeeper
 from barnabas.testing.simulation.bugs import planted
 from barnabas.testing.simulation.cluster import Cluster, open_cluster
@@ -39,7 +40,7 @@ from barnabas.testing.simulation.history import History
 from barnabas.testing.simulation.hostile import Hostile, SiegeRules
 from barnabas.testing.simulation.invariants import Checks, Violation
 from barnabas.testing.simulation.kinds import LEADERS_WRITE_BELOW, PLAIN, combined, draw_kind
-from barnabas.testing.simulation.node import PORT
+from barnabas.testing.simulation.node import PORT, Node
 from barnabas.testing.simulation.observe import Both, Observer, watch_tree
 from barnabas.testing.simulation.party import Admission, Lost, Party
 from barnabas.testing.simulation.plan import ACCOUNTS, STEADY, RunPlan, draw_plan
@@ -415,15 +416,19 @@ class Run:
             kinds = [each for each in kinds if each not in never]
         faults = draw_faults(rng, brokers=brokers, clients=clients, seconds=self.seconds, kinds=kinds)
 
-        def on_fault(fault: Fault) -> None:
-            story.tell(f"fault: {fault.kind} {fault.target} {fault.other}, for {fault.lasts_seconds:.2f} s")
+        def on_fault(fault: Fault, took_down: Sequence[str]) -> None:
+            parties = parties_of(fault, took_down, [node.name for node in cluster.nodes.values()])
+            story.tell(f"fault: {' '.join([fault.kind, *parties])}, for {fault.lasts_seconds:.2f} s")
             if fault.kind in MACHINE_CRASHES:
                 checks.lost_power(harm.node(fault.target).broker_id)
             if self.recorder is not None:
                 self.recorder.trouble(fault)
 
+        def on_choice(fault: Fault, node: Node) -> None:
+            story.tell(f"fault: {fault.kind} has chosen {node.name}")
+
         # Where any number of machines may crash, the rules tell which losses are permitted.
-        harm = Harm(cluster, faults, KINDS, rng.random() < RECKLESS_SHARE, on_fault=on_fault)
+        harm = Harm(cluster, faults, KINDS, rng.random() < RECKLESS_SHARE, on_fault=on_fault, on_choice=on_choice)
         if checks.transactions is not None:
             checks.transactions.on_moment = harm.moments.come
         self.report.faults = harm.counts

@@ -43,7 +43,9 @@ def other_brokers(harm: Harm, node: Node) -> list[str]:
     return [each.name for each in harm.cluster.nodes.values() if each is not node]
 
 
-def _at(harm: Harm, kind: str, apply: Callable[[Node, Moment], Undo | None], *, in_its_step: bool = False) -> Undo:
+def _at(
+    harm: Harm, fault: Fault, kind: str, apply: Callable[[Node, Moment], Undo | None], *, in_its_step: bool = False
+) -> Undo:
     """Do this to the broker at which the next moment of this kind comes.
 
     Soon after the step in which it comes, or in it: before any other task runs.
@@ -52,7 +54,9 @@ def _at(harm: Harm, kind: str, apply: Callable[[Node, Moment], Undo | None], *, 
     undos = list[Undo]()
 
     def act(moment: Moment) -> None:
-        undo_it = apply(harm.cluster.nodes[moment.broker_id], moment)
+        node = harm.cluster.nodes[moment.broker_id]
+        harm.on_choice(fault, node)
+        undo_it = apply(node, moment)
         if undo_it is not None:
             undos.append(undo_it)
 
@@ -73,7 +77,7 @@ def pause_decider(harm: Harm, fault: Fault) -> Undo:
         node.pause()
         return node.resume
 
-    return _at(harm, DECIDED, pause)
+    return _at(harm, fault, DECIDED, pause)
 
 
 def isolate_decider(harm: Harm, fault: Fault) -> Undo:
@@ -82,7 +86,7 @@ def isolate_decider(harm: Harm, fault: Fault) -> Undo:
     def isolate(node: Node, _: Moment) -> Undo:
         return cut_off(harm.cluster.net, node.name, other_brokers(harm, node))
 
-    return _at(harm, PREPARED, isolate)
+    return _at(harm, fault, PREPARED, isolate)
 
 
 def strand_coordinator(harm: Harm, fault: Fault) -> Undo:
@@ -90,6 +94,7 @@ def strand_coordinator(harm: Harm, fault: Fault) -> Undo:
     topic = GROUP_TOPIC if fault.size < 0.5 else TRANSACTION_TOPIC
     coordinators = (each for each in harm.cluster.nodes.values() if _leads(each, topic))
     node = next(coordinators, harm.node(fault.target))
+    harm.on_choice(fault, node)
     return cut_off(harm.cluster.net, node.name, [STORE, *other_brokers(harm, node)])
 
 
@@ -130,7 +135,7 @@ def late_markers(harm: Harm, fault: Fault) -> Undo:
         clock.call_in(SENDING_SECONDS, part)
 
     # The hold begins in the step of the decision, before the markers leave.
-    return _at(harm, DECIDED, hold, in_its_step=True)
+    return _at(harm, fault, DECIDED, hold, in_its_step=True)
 
 
 def _release(held: "Sequence[SimStream]", _: Moment) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Protocol
 
+from barnabas.testing.simulation.affected import parties_of
 from barnabas.testing.simulation.diagram.frames import WHOLE_TOPIC, Row
 from barnabas.testing.simulation.diagram.recording import NO_REQUEST, Held, Partition, Recording, Sent, Trouble
 from barnabas.testing.simulation.invariants import Violation
@@ -28,46 +29,6 @@ NO_PARTITION = -1
 NO_REPLICA = -2  # stands for an epoch; -1 is one that a broker does not know yet
 # These are the columns of messages. The script reads them by these names.
 COLUMNS = ("began", "took", "from", "to", "bytes", "answers", "api", "version", "words", "rows", "errors", "lost")
-
-# Kind of fault -> whose lanes it marks: its two parties, the store, all brokers, or those that it took down at once.
-# Some faults wait for a moment and choose a broker then; what they do to it is seen in its lane.
-TARGET, OTHER, ALL, DOWNED = "target", "other", "all", "downed"
-AFFECTED: Mapping[str, tuple[str, ...]] = {
-    "delay": (TARGET, OTHER),
-    "lose-connections": (TARGET, OTHER),
-    "cut-one-way": (TARGET, OTHER),
-    "partition": (TARGET, OTHER),
-    "isolate": (TARGET,),
-    "leave-store": (TARGET, STORE),
-    "crash-process": (TARGET,),
-    "crash-machine": (TARGET,),
-    "kill-controller": (DOWNED,),
-    "restart": (TARGET,),
-    "pause": (TARGET,),
-    "slow-disk": (TARGET,),
-    "disk-error": (TARGET,),
-    "disk-full": (TARGET,),
-    "skew-clock": (TARGET,),
-    "expire-session": (TARGET,),
-    "lose-store-answer": (TARGET, STORE),
-    "late-watches": (STORE,),
-    "stop-store": (STORE,),
-    "directory-error": (TARGET,),
-    "error-in-a-move": (TARGET,),
-    "slow-syncs": (TARGET,),
-    "expire-all": (ALL,),
-    "crash-all": (ALL,),
-    "restart-two": (TARGET, OTHER),
-    "pause-long": (TARGET,),
-    "error-in-a-cut": (TARGET,),
-    "crash-unseen": (DOWNED,),
-    "hold-connections": (TARGET,),
-    "pause-decider": (),
-    "isolate-decider": (),
-    "late-markers": (),
-    "late-proofs": (),
-    "strand-coordinator": (),
-}
 
 
 class Reported(Protocol):
@@ -252,16 +213,7 @@ def _fault(trouble: Trouble, recording: Recording, parties: _Table) -> list[obje
     # All faults are taken back at the end of trouble. A run that ended before has no such moment.
     over = recording.end if recording.troubles_end < 0 else recording.troubles_end
     ended = min(trouble.at + fault.lasts_seconds, max(over, trouble.at))
-    brokers = tuple(recording.states)
-    chosen: dict[str, tuple[str, ...]] = {
-        TARGET: (fault.target,),
-        OTHER: (fault.other,),
-        STORE: (STORE,),
-        ALL: brokers,
-        DOWNED: trouble.took_down,
-    }
-    # The plan draws two parties for every kind of fault, whether the kind has to do with them or not.
-    names = [name for each in AFFECTED[fault.kind] for name in chosen[each]]
+    names = parties_of(fault, trouble.took_down, tuple(recording.states))
     return [_us(trouble.at), _us(ended), fault.kind, [parties.place(name) for name in names]]
 
 

@@ -5,8 +5,9 @@ import re
 
 import pytest
 
+from barnabas.testing.simulation.affected import AFFECTED
 from barnabas.testing.simulation.diagram.frames import Row, Summary
-from barnabas.testing.simulation.diagram.packing import AFFECTED, history, page
+from barnabas.testing.simulation.diagram.packing import history, page
 from barnabas.testing.simulation.diagram.recording import NO_REQUEST, Cut, Held, InSync, Recording, Sent, Trouble
 from barnabas.testing.simulation.faults import KINDS
 from barnabas.testing.simulation.harm import Fault

@@ -5,9 +5,11 @@ import random
 import pytest
 import trio
 
+from barnabas.testing.simulation.affected import parties_of
 from barnabas.testing.simulation.cluster import open_cluster
 from barnabas.testing.simulation.faults import EXTRAORDINARY, KINDS, draw_plan
 from barnabas.testing.simulation.harm import Fault, Harm, Plan
+from barnabas.testing.simulation.moments import DECIDED, Moment
 from barnabas.testing.simulation.schedule import simulate
 from barnabas.testing.simulation.store import STORE
 
@@ -87,3 +89,40 @@ def test_power_is_cut_a_second_time_only_after_every_isr_was_full():
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_a_cluster_survives_what_a_seed_draws(seed):
     harmed(plan_of(seed), seed=seed)
+
+
+def test_a_fault_says_whom_it_has_hit_although_the_plan_names_others():
+    async def main(simulation):
+        async with open_cluster(simulation) as cluster:
+            await cluster.start()
+            # The plan draws two parties for each fault, and this kind has to do with neither.
+            killed = cluster.controller.name
+            others = [name for name in BROKERS if name != killed]
+            fault = Fault(1.0, "kill-controller", others[0], others[1], 2.0, 0.5)
+            harm = Harm(cluster, Plan(4.0, [fault]), KINDS)
+            heard = []
+            harm.on_fault = lambda fault, took_down: heard.append(parties_of(fault, took_down, BROKERS))
+            with trio.fail_after(PATIENCE_SECONDS):
+                await harm.run()
+            await cluster.stop()
+            return killed, heard
+
+    killed, heard = simulate(1, main)[0]
+    assert heard == [[killed]]
+
+
+def test_a_fault_that_waits_for_a_moment_says_which_broker_it_has_chosen():
+    async def main(simulation):
+        async with open_cluster(simulation) as cluster:
+            await cluster.start()
+            fault = Fault(1.0, "pause-decider", "broker-1", "broker-2", 2.0, 0.5)
+            harm = Harm(cluster, Plan(4.0, [fault]), KINDS)
+            heard = []
+            harm.on_choice = lambda fault, node: heard.append((fault.kind, node.name))
+            simulation.clock.call_in(1.5, harm.moments.come, Moment(DECIDED, 3, "payments"))
+            with trio.fail_after(PATIENCE_SECONDS):
+                await harm.run()
+            await cluster.stop()
+            return heard
+
+    assert simulate(1, main)[0] == [("pause-decider", "broker-3")]
