@@ -26,6 +26,7 @@ from barnabas.controller.store.store import MetadataStore
 from barnabas.coordinators.groups.coordinator import GroupCoordinator
 from barnabas.coordinators.transactions.connections import SENDER_CLIENT_ID
 from barnabas.coordinators.transactions.coordinator import TransactionCoordinator
+from barnabas.coordinators.transactions.markers import WriteAtOnce
 from barnabas.coordinators.transactions.producer_ids import ProducerIds
 from barnabas.coordinators.transactions.verification import Verification
 from barnabas.replication.alter_partition import AlterPartition
@@ -210,13 +211,19 @@ def _coordinators(
     me = replicas.broker_id
     producer_ids = ProducerIds(partial(_allocate_producer_ids, controller_peer, replicas, config))
     open_sender = partial(peers.broker, client_id=SENDER_CLIENT_ID.format(me))
+    groups = GroupCoordinator(world, config, metadata, partial(read_topic_ids, store))
     coordinator = TransactionCoordinator(
-        world, config, metadata, open_sender, producer_ids.next_id, partial(deleted_partitions, store)
+        world,
+        config,
+        metadata,
+        open_sender,
+        producer_ids.next_id,
+        partial(deleted_partitions, store),
+        WriteAtOnce(replicas, groups, world.now_ms),
     )
     # The versions are negotiated, as in Kafka: an older coordinator cannot be asked.
     open_verifier = partial(peers.broker, client_id=f"broker-{me}-txn-verifier", negotiates=True)
     asks = Verification(coordinator.placement.coordinator_of, open_verifier, lambda: config.request_timeout_ms)
-    groups = GroupCoordinator(world, config, metadata, partial(read_topic_ids, store))
     # `Replicas` notifies a coordinator when this broker becomes or stops being the leader of one of its partitions.
     replicas.coordinators.update({GROUP_TOPIC: groups.runtime, TRANSACTION_TOPIC: coordinator.runtime})
     return _Coordinators(groups, producer_ids, coordinator, asks)

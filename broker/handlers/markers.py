@@ -16,13 +16,12 @@ Versions: 0-1.
 import trio
 
 from barnabas.broker.call import Broker, Call
+from barnabas.coordinators.transactions.markers import Ending, append_marker
 from barnabas.replication.acknowledgements import AppendedUpTo, acknowledgements
-from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, Refuse
-from barnabas.wire.records import ABORT, COMMIT, Batch, build_control_batch
 from barnabas.wire.sentinels import ACKS_ALL
-from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC, TopicPartition
+from barnabas.wire.topics import TopicPartition
 from barnabas.world.freeing import emptied_by_topic
 from barnabas.world.pacing import paced, portions
 
@@ -98,34 +97,11 @@ def _append(broker: Broker, marker: Marker, sent_after: int, topic: str, index: 
     if partition.leads_again_after > sent_after:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    # AddPartitionsToTxn of brokers may name it. A Java broker would take the marker for a state when it loads the log.
-    if topic == TRANSACTION_TOPIC:
-        return ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
-    uses_log_append_time = partition.config.message_timestamp_type == "LogAppendTime"
-    batch = _batch(marker, broker.world.now_ms(), uses_log_append_time=uses_log_append_time)
-    if topic == GROUP_TOPIC:
-        committed = marker.transaction_result
-        error, last_offset = broker.groups.end_transaction(index, batch, marker.producer_id, committed=committed)
-        if error:
-            return error
-    else:
-        appended = partition.append_as_leader(batch, Origin.COORDINATOR, ACKS_ALL)
-        if isinstance(appended, ErrorCode):
-            return appended
-        last_offset = appended.last_offset
-
-    return AppendedUpTo(partition, last_offset + 1, partition.leading_since)
-
-
-def _batch(marker: Marker, now_ms: int, *, uses_log_append_time: bool) -> Batch:
-    return build_control_batch(
-        COMMIT if marker.transaction_result else ABORT,
-        coordinator_epoch=marker.coordinator_epoch,
-        producer_id=marker.producer_id,
-        producer_epoch=marker.producer_epoch,
-        timestamp_ms=now_ms,
-        uses_log_append_time=uses_log_append_time,
-    )
+    ending = Ending(marker.producer_id, marker.producer_epoch, marker.transaction_result, marker.coordinator_epoch)
+    end_offset = append_marker(partition, broker.groups, TopicPartition(topic, index), ending, broker.world.now_ms())
+    if isinstance(end_offset, ErrorCode):
+        return end_offset
+    return AppendedUpTo(partition, end_offset, partition.leading_since)
 
 
 async def _await_acknowledgements(outcomes: dict[TopicPartition, ErrorCode | AppendedUpTo], deadline: float) -> None:

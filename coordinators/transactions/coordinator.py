@@ -42,7 +42,7 @@ from barnabas.coordinators.transactions.events import (
 )
 from barnabas.coordinators.transactions.owed import Debt
 from barnabas.coordinators.transactions.records import TransactionLoader, encode_record, is_too_long
-from barnabas.coordinators.transactions.sender import Deleted, MarkerSender, OpenPeer
+from barnabas.coordinators.transactions.sender import Deleted, MarkerSender, OpenPeer, WriteMarker
 from barnabas.coordinators.transactions.state import (
     NO_PRODUCER,
     PREPARED,
@@ -135,7 +135,8 @@ class Asked(NamedTuple):
 class TransactionCoordinator:
     """The transactional ids that this broker coordinates. Requests are answered with an `Answer` or an error code.
 
-    `next_producer_id()` gives an id that no producer has, or None; `deleted(partitions)` those that do not exist.
+    `next_producer_id()` gives an id that no producer has, or None; `deleted(partitions)` those that do not exist;
+    `write_at_once(partition, ending)` writes a marker into a partition of this broker, if that takes one step.
     """
 
     def __init__(
@@ -146,6 +147,7 @@ class TransactionCoordinator:
         open_peer: OpenPeer,
         next_producer_id: Callable[[], Awaitable[int | None]],
         deleted: Deleted,
+        write_at_once: WriteMarker,
     ) -> None:
         self._world = world
         self._config = config
@@ -159,7 +161,9 @@ class TransactionCoordinator:
             lambda: config.transaction_state_log_load_buffer_size,
             Waits(lambda: config.request_timeout_ms, lambda: CONFIRMED_MS),
         )
-        self._sender = MarkerSender(metadata, open_peer, lambda: config.request_timeout_ms, self._complete, deleted)
+        self._sender = MarkerSender(
+            metadata, open_peer, lambda: config.request_timeout_ms, self._complete, deleted, write_at_once
+        )
         self._watermarks: HighWatermarks[TransactionalIds] = HighWatermarks()
 
         # Requests wait here for the last marker. The keys are weak, because ids are dropped with

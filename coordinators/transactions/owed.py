@@ -12,6 +12,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from barnabas.coordinators.runtime.shard import Shard
+from barnabas.coordinators.transactions.markers import Ending
 from barnabas.coordinators.transactions.state import PREPARED, TransactionalId, TransactionalIds
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, error_of
@@ -52,6 +53,12 @@ class Debt:
     def coordinator_epoch(self) -> int:
         """It rises with each coordinator of the id. Partitions refuse markers with a lower one than they have seen."""
         return self.shard.partition.leader_epoch
+
+    @property
+    def ending(self) -> Ending:
+        """What the markers say."""
+        recorded = self.known.recorded
+        return Ending(recorded.producer_id, recorded.producer_epoch, bool(recorded.is_commit), self.coordinator_epoch)
 
 
 Partitions = dict[TopicPartition, None]
@@ -129,14 +136,14 @@ def request_of(taken: Taken) -> m.WriteTxnMarkersRequest:
         topics: dict[str, list[int]] = {}
         for topic, index in partitions:
             topics.setdefault(topic, []).append(index)
-        recorded = debt.known.recorded
+        ending = debt.ending
         markers.append(
             Marker(
-                producer_id=recorded.producer_id,
-                producer_epoch=recorded.producer_epoch,
-                transaction_result=recorded.is_commit,
+                producer_id=ending.producer_id,
+                producer_epoch=ending.producer_epoch,
+                transaction_result=ending.is_commit,
                 topics=[MarkerTopic(name=name, partition_indexes=indexes) for name, indexes in topics.items()],
-                coordinator_epoch=debt.coordinator_epoch,
+                coordinator_epoch=ending.coordinator_epoch,
             )
         )
 

@@ -1,8 +1,8 @@
 """Sends the markers of decided transactions to the leaders of their partitions (shell; reference transactions, T.11).
 
 Sending is a consequence of a committed decision, so the first sending, a repetition, and a new coordinator that has
-loaded the log take the same way: `owe` with a `Debt`. A partition without a leader, and one whose leader did not
-confirm, is looked up again after a pause.
+loaded the log take the same way: `owe` with a `Debt`. What this broker can write in the same step is not sent. A
+partition without a leader, and one whose leader did not confirm, is looked up again after a pause.
 """
 
 import heapq
@@ -13,6 +13,7 @@ from itertools import count
 import trio
 
 from barnabas.controller.channels import Peer
+from barnabas.coordinators.transactions.markers import Ending
 from barnabas.coordinators.transactions.owed import Debt, Owed, Partitions, Taken, errors_of, request_of, settle
 from barnabas.coordinators.transactions.senders import Senders
 from barnabas.wire import messages as m
@@ -29,12 +30,18 @@ FENCED_PAUSE_SECONDS = 10.0
 PAUSE_SECONDS_EACH = 0.0001  # for everything that waits, so that very many do not keep the loop busy
 QUEUED_INLINE_MAX = 100  # partitions; those of a larger transaction are queued in several steps
 
+WRITTEN_INLINE_MAX = 20  # partitions; a marker takes 25 µs
+
 OpenPeer = Callable[[int], Peer]
+WriteMarker = Callable[[TopicPartition, Ending], bool]  # whether the marker is written and committed
 Deleted = Callable[[Collection[TopicPartition]], Awaitable[set[TopicPartition]]]  # those that do not exist
 
 
 class MarkerSender:
-    """The markers that this broker has to send. `paid(debt)` is called when each partition has confirmed its marker."""
+    """The markers that this broker has to send. `paid(debt)` is called when each partition has confirmed its marker.
+
+    `write_at_once` writes one into a partition of this broker, if that takes one step.
+    """
 
     def __init__(
         self,
@@ -43,12 +50,14 @@ class MarkerSender:
         timeout_ms: Callable[[], int],
         paid: Callable[[Debt], None],
         deleted: Deleted,
+        write_at_once: WriteMarker,
     ) -> None:
         self._metadata = metadata
         self._open_peer = open_peer
         self._timeout_ms = timeout_ms
         self._paid = paid
         self._deleted = deleted
+        self._write_at_once = write_at_once
         self._peers: dict[int, Peer] = {}
         self._owed = Owed()
         self._senders = Senders("markers of transactions", self._send_next)
@@ -64,12 +73,21 @@ class MarkerSender:
             task_status.started()
 
     def owe(self, debt: Debt) -> None:
-        """Send the markers of a committed decision."""
+        """Write and send the markers of a committed decision."""
         unmarked = debt.known.unmarked
+        if len(unmarked) <= WRITTEN_INLINE_MAX:
+            self._write(debt)
         if len(unmarked) > QUEUED_INLINE_MAX:
             self._put_off(debt, unmarked, 0.0)
         else:
             self._queue(debt, list(unmarked))
+
+    def _write(self, debt: Debt) -> None:
+        ending = debt.ending
+        for each in list(debt.known.unmarked):
+            # A failed append may have taken the log of the coordinator's own partition offline.
+            if debt.is_open and self._write_at_once(each, ending):
+                del debt.known.unmarked[each]
 
     def try_later(self, debt: Debt, partitions: Iterable[TopicPartition] = (), *, fenced: bool = False) -> None:
         """Send these markers again after a pause; without partitions, only report again that all are written."""

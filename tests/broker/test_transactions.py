@@ -3,6 +3,7 @@
 import pytest
 import trio
 
+from barnabas.coordinators.transactions.markers import WriteAtOnce
 from barnabas.coordinators.transactions.sender import MarkerSender
 from barnabas.replication.replicas import Replicas
 from barnabas.wire import messages as m
@@ -106,7 +107,15 @@ async def test_the_partition_of_a_deleted_topic_needs_no_marker(nursery, autojum
         assert (await writer.completed()).transaction_state == "CompleteCommit"
 
 
-async def test_a_partition_that_the_coordinator_has_not_heard_of_yet_gets_its_marker(nursery, autojump_clock):
+def send_all_markers(monkeypatch) -> None:
+    """Also those that the coordinator's broker could write in one step, as if its partitions had other replicas."""
+    monkeypatch.setattr(WriteAtOnce, "__call__", lambda *_: False)
+
+
+async def test_a_partition_that_the_coordinator_has_not_heard_of_yet_gets_its_marker(
+    nursery, autojump_clock, monkeypatch
+):
+    send_all_markers(monkeypatch)
     machines = await one_broker(nursery)
     writer = Writer(machines, "id")
     await writer.init()
@@ -122,6 +131,65 @@ async def test_a_partition_that_the_coordinator_has_not_heard_of_yet_gets_its_ma
     await decided(machines)
     assert await committed(machines, "t") == [b"a"]
     assert (await writer.completed()).transaction_state == "CompleteCommit"
+
+
+async def test_the_markers_of_own_partitions_are_written_in_the_step_that_decides(nursery, autojump_clock, monkeypatch):
+    machines = await one_broker(nursery)
+    asked = []
+    monkeypatch.setattr(MarkerSender, "_send", lambda *sent: asked.append(sent))
+    writer = Writer(machines, "id")
+    await writer.init()
+    for commit in (True, False):
+        await writer.add(T0, U0)
+        await writer.write("t", b"a")
+        await writer.write("u", b"b")
+        await writer.end(commit=commit)
+        assert (await writer.described()).transaction_state == ("CompleteCommit" if commit else "CompleteAbort")
+        for topic in ("t", "u"):
+            stable, high_watermark = stable_offset(machines, topic, 0)
+            assert stable == high_watermark
+    assert await committed(machines, "t") == [b"a"]
+    assert asked == [], "there was no request"
+
+
+async def test_a_marker_that_cannot_be_written_at_once_is_sent_until_it_is(nursery, autojump_clock, monkeypatch):
+    machines = await one_broker(nursery)
+    writer = Writer(machines, "id")
+    await writer.init()
+    await writer.add(T0, U0)
+    await writer.write("t", b"a")
+    await writer.write("u", b"b")
+    get, refused = Replicas.get, {"t"}
+
+    def of_an_offline_directory(self, topic, index):
+        return ErrorCode.KAFKA_STORAGE_ERROR if topic in refused else get(self, topic, index)
+
+    monkeypatch.setattr(Replicas, "get", of_an_offline_directory)
+    await writer.end(commit=True)
+    (topic,) = (await writer.described()).topics
+    assert topic.topic == "t", "the other one has its marker"
+    refused.clear()
+    await decided(machines)
+    assert await committed(machines, "t") == [b"a"]
+    assert (await writer.completed()).transaction_state == "CompleteCommit"
+
+
+async def test_a_partition_with_other_replicas_gets_one_marker(nursery, autojump_clock):
+    async with cluster(nursery, 3, **THREE) as machines:
+        client = await machines[0].connect()
+        await create_topic(client, "t", [1, 2, 3])
+        await create_topic(client, "u", [2])
+        writer = Writer(machines, "id")
+        await writer.init()
+        await writer.add(T0, U0)
+        await writer.write("t", b"a")
+        await writer.write("u", b"b")
+        await writer.end(commit=True)
+        for topic in ("t", "u"):
+            await decided(machines, topic)
+            _, high_watermark = stable_offset(machines, topic, 0)
+            assert high_watermark == 2, "the record and its marker"
+        assert (await writer.completed()).transaction_state == "CompleteCommit"
 
 
 # -- zombies
@@ -337,6 +405,7 @@ async def test_an_init_whose_client_has_gone_does_not_fence_its_repetition(nurse
     await writer.transaction({T0: b"a"})
     await writer.completed()
     await writer.add(T0)
+    send_all_markers(monkeypatch)
     send = MarkerSender._send
 
     async def slow(self, broker_id, taken):
