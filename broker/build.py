@@ -223,7 +223,13 @@ def _coordinators(
     )
     # The versions are negotiated, as in Kafka: an older coordinator cannot be asked.
     open_verifier = partial(peers.broker, client_id=f"broker-{me}-txn-verifier", negotiates=True)
-    asks = Verification(coordinator.placement.coordinator_of, open_verifier, lambda: config.request_timeout_ms)
+    asks = Verification(
+        coordinator.placement.coordinator_of,
+        open_verifier,
+        lambda: config.request_timeout_ms,
+        me,
+        coordinator.verify_now,
+    )
     # `Replicas` notifies a coordinator when this broker becomes or stops being the leader of one of its partitions.
     replicas.coordinators.update({GROUP_TOPIC: groups.runtime, TRANSACTION_TOPIC: coordinator.runtime})
     return _Coordinators(groups, producer_ids, coordinator, asks)

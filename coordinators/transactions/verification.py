@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 import trio
 
 from barnabas.controller.channels import Peer
+from barnabas.coordinators.transactions.events import Answer, VerifyPartitions
 from barnabas.coordinators.transactions.senders import Senders
 from barnabas.coordinators.transactions.state import Producer
 from barnabas.wire import messages as m
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 VERIFYING_VERSION = 4  # of AddPartitionsToTxn
 PARTITIONS_AT_A_TIME = 500  # in one question, and in one request before its last question is added
 
+AskOwn = Callable[[str, VerifyPartitions], Answer | None]
 Errors = dict[TopicPartition, ErrorCode]
 Transaction = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
 Topic = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
@@ -56,7 +58,8 @@ class _Question:
 class Verification:
     """The questions of this broker to all coordinators.
 
-    `coordinator_of(transactional_id)` is the broker to ask, `open_peer(broker_id)` the connection to it.
+    `coordinator_of(transactional_id)` is the broker to ask, `open_peer(broker_id)` the connection to it. If that is
+    this broker, `own_id`, `ask_own` answers in one step, or has no answer yet (None): then it is asked as any other.
     """
 
     def __init__(
@@ -64,7 +67,11 @@ class Verification:
         coordinator_of: Callable[[str], int | None],
         open_peer: Callable[[int], Peer],
         timeout_ms: Callable[[], int],
+        own_id: int,
+        ask_own: AskOwn,
     ) -> None:
+        self._own_id = own_id
+        self._ask_own = ask_own
         self._coordinator_of = coordinator_of
         self._open_peer = open_peer
         self._timeout_ms = timeout_ms
@@ -85,8 +92,14 @@ class Verification:
         coordinator = self._coordinator_of(transactional_id)
         if coordinator is None:
             return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        asked: dict[TopicPartition, None] = dict.fromkeys(partitions)
+        if coordinator == self._own_id:
+            answer = self._ask_own(transactional_id, VerifyPartitions(producer, asked))
+            if answer is not None:
+                return {**dict.fromkeys(asked, answer.error), **(answer.partition_errors or {})}
+
         errors: Errors = {}
-        for some in portions(list(partitions), PARTITIONS_AT_A_TIME):
+        for some in portions(list(asked), PARTITIONS_AT_A_TIME):
             question = self._question_for(coordinator, transactional_id, producer)
             question.partitions.update(dict.fromkeys(some))
             self._senders.wake(coordinator)

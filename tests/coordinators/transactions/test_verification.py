@@ -2,6 +2,7 @@
 
 import trio
 
+from barnabas.coordinators.transactions.events import Answer
 from barnabas.coordinators.transactions.state import Producer
 from barnabas.coordinators.transactions.verification import PARTITIONS_AT_A_TIME, Verification
 from barnabas.wire import messages as m
@@ -10,6 +11,8 @@ from barnabas.wire.topics import TopicPartition
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 OWNER, ZOMBIE, STRANGER = Producer(7, 3), Producer(7, 2), Producer(9, 32_767)
+OWN_ID = 5
+FENCED = ErrorCode.PRODUCER_FENCED
 Result = m.AddPartitionsToTxnResponse.AddPartitionsToTxnResult
 TopicResult = m.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
 PartitionResult = m.AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
@@ -54,9 +57,11 @@ def _answered(asked) -> Result:
     return Result(transactional_id=asked.transactional_id, topic_results=topics)
 
 
-async def verification(nursery, coordinator: int | None = 1) -> tuple[Verification, FakeCoordinator]:
+async def verification(
+    nursery, coordinator: int | None = 1, ask_own=lambda name, event: None
+) -> tuple[Verification, FakeCoordinator]:
     peer = FakeCoordinator()
-    made = Verification(lambda name: coordinator, lambda broker_id: peer, lambda: 30_000)
+    made = Verification(lambda name: coordinator, lambda broker_id: peer, lambda: 30_000, OWN_ID, ask_own)
     await nursery.start(made.run)
     return made, peer
 
@@ -134,3 +139,32 @@ async def test_a_client_that_goes_away_takes_no_answer_with_it(nursery, autojump
         await made.verify("id", OWNER, [A0])
     await trio.sleep(2)
     assert answers == [{A1: ErrorCode.NONE}]
+
+
+async def test_this_broker_as_the_coordinator_answers_in_the_same_step(nursery, autojump_clock):
+    asked = []
+
+    def ask_own(name, event):
+        asked.append((name, event.producer, list(event.partitions)))
+        errors = {A0: ErrorCode.NONE, A1: ErrorCode.TRANSACTION_ABORTABLE}
+        return Answer(ErrorCode.NONE, partition_errors=errors) if event.producer == OWNER else Answer(FENCED)
+
+    made, peer = await verification(nursery, OWN_ID, ask_own)
+    began = trio.current_time()
+    assert await made.verify("id", OWNER, [A0, A1]) == {A0: ErrorCode.NONE, A1: ErrorCode.TRANSACTION_ABORTABLE}
+    assert await made.verify("id", ZOMBIE, [A1]) == {A1: FENCED}
+    assert trio.current_time() == began
+    assert asked == [("id", OWNER, [A0, A1]), ("id", ZOMBIE, [A1])]
+    assert peer.requests == []
+
+
+async def test_this_broker_is_asked_as_any_other_while_it_has_no_answer(nursery, autojump_clock):
+    made, peer = await verification(nursery, OWN_ID)
+    assert await made.verify("id", OWNER, [A0]) == {A0: ErrorCode.NONE}
+    assert peer.requests == [[("id", OWNER, 1)]]
+
+
+async def test_another_coordinator_is_asked_although_this_broker_would_answer(nursery, autojump_clock):
+    made, peer = await verification(nursery, 1, lambda name, event: Answer(FENCED))
+    assert await made.verify("id", OWNER, [A0]) == {A0: ErrorCode.NONE}
+    assert len(peer.requests) == 1
