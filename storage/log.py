@@ -390,6 +390,11 @@ class PartitionLog:
         found = yield from self.segments.find_time(timestamp_ms, self.log_start_offset)
         return found if found is not None and found.offset < end_offset else None
 
+    def offset_for_timestamp_now(self, timestamp_ms: int, end_offset: int) -> RecordTime | None:
+        """As `offset_for_timestamp`, on the event loop. Raises TakesLonger. Blocking: short."""
+        found = self.segments.find_time_now(timestamp_ms, self.log_start_offset)
+        return found if found is not None and found.offset < end_offset else None
+
     def offset_of_largest_timestamp(self) -> Steps[RecordTime | None]:
         """The first of the records with the largest timestamp (KIP-734). Blocking: long; beside the loop."""
         return self.segments.find_largest_time(self.log_start_offset)

@@ -45,13 +45,17 @@ from barnabas.storage.index import (
 )
 from barnabas.storage.transaction_index import NO_TRANSACTIONS, AbortedTransaction, TransactionIndex
 from barnabas.wire.errors import InvariantBroken
-from barnabas.wire.record_batch import BATCH_MAGIC
+from barnabas.wire.record_batch import BATCH_MAGIC, BATCH_OVERHEAD_BYTES
 from barnabas.wire.records import Steps, find_largest_timestamp, find_time
 from barnabas.wire.sentinels import NO_TIMESTAMP
 
 __all__ = ["ActiveSegment", "OpenFiles", "RecordTime", "RollRules", "Segment"]
 
 
+# What a search on the event loop may read: the heads of so many entries, one entry of so many bytes, and steps of it.
+HEADS_NOW_MAX = 100
+ENTRY_NOW_BYTES_MAX = 1 << 18
+STEPS_NOW_MAX = 3
 INDEX_SAVE_STEP_BYTES = 64 * 1024  # 8192 entries of the .index: 32 MiB of log at the default index.interval.bytes
 
 
@@ -61,6 +65,10 @@ class RecordTime(NamedTuple):
     timestamp: int
     offset: int
     leader_epoch: int
+
+
+class TakesLonger(Exception):
+    """A search would read what is not in the page cache, or take more than a step: it has to run in a thread."""
 
 
 class RollRules(Protocol):
@@ -151,6 +159,11 @@ class Segment:
             self._largest = TimeEntry(timestamp, self.base_offset + relative)
         return self._largest
 
+    @property
+    def is_largest_known(self) -> bool:
+        """Whether `largest` reads no file."""
+        return self._largest is not None
+
     def largest_timestamp_ms(self) -> int:
         """The time that retention.ms counts from: the largest timestamp, or the file's mtime if records have none."""
         timestamp = self.largest(self.store.shared).timestamp
@@ -174,8 +187,8 @@ class Segment:
     @property
     def has_read_times(self) -> bool:
         """Whether the two methods above read no file any more."""
-        is_largest_known = self._largest is not None and (self._largest.timestamp >= 0 or self._modified_ms is not None)
-        return self._first is not None and is_largest_known
+        has_time = self._largest is not None and (self._largest.timestamp >= 0 or self._modified_ms is not None)
+        return self._first is not None and has_time
 
     def start_offset_for_time(self, timestamp: int, open_file: Opener) -> int:
         """An offset below which no record has `timestamp` or a later one. Blocking: short."""
@@ -227,6 +240,34 @@ class Segment:
                 if found is not None:
                     return RecordTime(found[1], found[0], leader_epoch_of(span, data))
         return None
+
+    def find_time_now(self, timestamp: int, start_offset: int) -> RecordTime | None:
+        """As `find_time`, on the event loop. Raises TakesLonger. Blocking: short."""
+        shared = self.store.shared
+        first = max(self.start_offset_for_time(timestamp, shared), start_offset)
+        position = self.start_position(first, shared)
+        with shared(self.path) as file:
+            for _ in range(HEADS_NOW_MAX):
+                if position >= self.size_bytes:
+                    return None
+                window = _resident(file, position, min(LOOKUP_STEP_BYTES, self.size_bytes - position))
+                at = 0
+
+                # The heads that lie in the window, and the entry if it does as a whole.
+                while len(window) - at >= BATCH_OVERHEAD_BYTES:
+                    span = span_at(window, at, position)
+                    if span is None or position + span.size_bytes > self.size_bytes:
+                        raise TakesLonger
+                    head = window[at:]
+                    if span.last_offset >= start_offset and max_timestamp_of(span, head) >= timestamp:
+                        found = _find_in_entry(file, span, head, timestamp, start_offset)
+                        if found is not None:
+                            return RecordTime(found[1], found[0], leader_epoch_of(span, head))
+                    position += span.size_bytes
+                    at += span.size_bytes
+                if not at:
+                    raise TakesLonger
+        raise TakesLonger
 
     def largest_timestamp_from(self, start_offset: int, open_file: Opener) -> Steps[int]:
         """The largest timestamp of the records from `start_offset` on; -1 without any. Blocking: long, step by step."""
@@ -477,6 +518,10 @@ class ActiveSegment(Segment):
     def entry_position(self, position: int, open_file: Opener) -> int:
         return position_at_most(self.offsets.entries, position)
 
+    @property
+    def is_largest_known(self) -> bool:
+        return True
+
     def largest(self, open_file: Opener) -> TimeEntry:
         return TimeEntry(self.max_timestamp, self.max_timestamp_offset)
 
@@ -533,3 +578,32 @@ def check_index_size(file: File, entry: struct.Struct) -> None:
     """IndexCorrupt unless the file size is a multiple of the entry size."""
     if not has_whole_entries(file.size_bytes(), entry):
         raise IndexCorrupt(f"{file.path} is not made of entries of {entry.size} bytes")
+
+
+def _resident(file: File, position: int, size_bytes: int) -> memoryview:
+    """These bytes, if the page cache holds all of them. Raises TakesLonger."""
+    data = file.read_resident(position, size_bytes)
+    if data is None or len(data) < size_bytes:
+        raise TakesLonger
+    return memoryview(data)
+
+
+def _find_in_entry(
+    file: File, span: EntrySpan, head: memoryview, timestamp: int, start_offset: int
+) -> tuple[int, int] | None:
+    """What `find_time` finds in this entry, which begins with `head`. Raises TakesLonger."""
+    if span.size_bytes > ENTRY_NOW_BYTES_MAX:
+        raise TakesLonger
+    is_whole = span.size_bytes <= len(head)
+    data = head[: span.size_bytes] if is_whole else _resident(file, span.position, span.size_bytes)
+
+    steps = find_time(data, timestamp, start_offset)
+    try:
+        for _ in range(STEPS_NOW_MAX):
+            # Steps that hold much memory have to wait until there is room for it.
+            if next(steps):
+                break
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]  # what `steps` returned
+    steps.close()
+    raise TakesLonger

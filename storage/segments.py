@@ -28,7 +28,7 @@ from barnabas.storage.files import (
 )
 from barnabas.storage.index import IndexCorrupt
 from barnabas.storage.replay import find_transactions, reindex
-from barnabas.storage.segment import ActiveSegment, RecordTime, Segment
+from barnabas.storage.segment import ActiveSegment, RecordTime, Segment, TakesLonger
 from barnabas.storage.transaction_index import AbortedTransaction
 from barnabas.wire.errors import InvariantBroken
 from barnabas.wire.records import CorruptRecords, Steps
@@ -242,6 +242,21 @@ class LogSegments:
                     return found
             if number % SEGMENTS_AT_A_TIME == 0:
                 yield None
+        return None
+
+    def find_time_now(self, timestamp_ms: int, start_offset: int) -> RecordTime | None:
+        """As `find_time`, on the event loop. Raises TakesLonger. Blocking: short."""
+        # The number is odd while segments are removed or replaced.
+        if self.generation & 1 or len(self._row) > SEGMENTS_AT_A_TIME:
+            raise TakesLonger
+        shared = self.store.shared
+        for segment in self._row:
+            if not segment.is_largest_known:
+                raise TakesLonger
+            if segment.largest(shared).timestamp >= timestamp_ms:
+                found = segment.find_time_now(timestamp_ms, start_offset)
+                if found is not None:
+                    return found
         return None
 
     def find_largest_time(self, start_offset: int) -> Steps[RecordTime | None]:

@@ -35,7 +35,7 @@ from barnabas.replication.logs.directory import LogDirectory
 from barnabas.replication.partition import Deletion, Partition
 from barnabas.storage.disk import StorageError
 from barnabas.storage.log import PartitionLog
-from barnabas.storage.segment import RecordTime
+from barnabas.storage.segment import RecordTime, TakesLonger
 from barnabas.storage.segments import SEGMENTS_AT_A_TIME
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
@@ -130,7 +130,7 @@ async def _confirmed(
         partition = broker.replicas.get(topic, asked.partition_index)
         if not isinstance(partition, ErrorCode) and partition.is_leader:
             partitions.append(partition)
-    return await confirm_all(partitions, trio.current_time() + CONFIRMED_SECONDS)
+    return await confirm_all(partitions, trio.current_time() + CONFIRMED_SECONDS) if partitions else {}
 
 
 async def _fill(
@@ -250,12 +250,15 @@ async def _find(
 
     # The searches below go up to the log end offset, as in Kafka; the result is compared with
     # `end_offset` then.
+    gate = broker.replicas.logs.gate
     if timestamp == MAX_TIMESTAMP:
-        steps = log.offset_of_largest_timestamp()
+        found = await gate.search(partition, log, log.offset_of_largest_timestamp())
     else:
-        steps = log.offset_for_timestamp(timestamp, log.log_end_offset)
-
-    found = await broker.replicas.logs.gate.search(partition, log, steps)
+        # Usually the indexes and one batch are enough, and the hop to a thread would cost more than all of it.
+        try:
+            found = gate.search_now(partition, log, lambda: log.offset_for_timestamp_now(timestamp, log.log_end_offset))
+        except TakesLonger:
+            found = await gate.search(partition, log, log.offset_for_timestamp(timestamp, log.log_end_offset))
     if found is None:
         return NOTHING
     if isinstance(found, ErrorCode):

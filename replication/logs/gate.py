@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, TypeVarTuple
 import trio
 
 from barnabas.storage.disk import StorageError
+from barnabas.storage.segment import TakesLonger
 from barnabas.storage.segments import SearchDisturbed
 from barnabas.wire.errors import ErrorCode
 from barnabas.world.pacing import complete
@@ -82,6 +83,17 @@ class Gate:
         self._renaming: dict[PartitionLog, tuple[trio.Lock, int]] = {}  # with the number of its users
         self._slice_ended = trio.lowlevel.ParkingLot()
         self._fruitless: dict[Hashable, None] = {}  # oldest first
+
+    def search_now(
+        self, partition: Searched, log: "PartitionLog", look: "Callable[[], Result]"
+    ) -> "Result | ErrorCode":
+        """Run a search that takes one step. Errors: as of `search`. Raises TakesLonger, as `look` does."""
+        if log in self._closed or log.is_being_cut:
+            raise TakesLonger
+        try:
+            return look()
+        except StorageError as error:
+            return partition.fail_storage(error)
 
     async def search(self, partition: Searched, log: "PartitionLog", steps: "Steps[Result]") -> "Result | ErrorCode":
         """Run a search in the partition's log and return its result.

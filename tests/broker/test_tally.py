@@ -25,7 +25,7 @@ async def test_a_produce_is_counted_for_its_topic_and_its_api(nursery, autojump_
     produced = machine.broker.tally.apis[PRODUCE]
     assert produced.count == 1
     assert produced.errors == {ErrorCode.NONE: 1}
-    assert produced.request_bytes > len(batch.data)
+    assert produced.sizes.total > len(batch.data)
 
 
 async def test_a_refused_batch_is_a_failed_one_only_if_kafka_calls_it_so(nursery, autojump_clock):

@@ -1,12 +1,16 @@
 """Search in a partition log by time, also while its segments change."""
 
+from contextlib import nullcontext, suppress
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.storage.disk import StorageError
 from barnabas.storage.producers import Origin
+from barnabas.storage.segment import TakesLonger
 from barnabas.storage.segments import SearchDisturbed
+from barnabas.wire.compression import Codec
 from barnabas.wire.records import Batch, Record, build_batch, read_all_records, read_batch_header
 from barnabas.world.pacing import complete_inline
 from tests.wire.bombs import header_bomb, memory_below
@@ -31,11 +35,51 @@ def test_a_search_by_time_finds_the_first_record_as_new(new_world, times, segmen
         if record.offset >= log.log_start_offset
     ]
     end_offset = log.log_end_offset
-    assert complete_inline(log.offset_for_timestamp(wanted, end_offset)) == next(
-        (r for r in records if r[0] >= wanted), None
-    )
+    first = next((r for r in records if r[0] >= wanted), None)
+    assert complete_inline(log.offset_for_timestamp(wanted, end_offset)) == first
+    # The search before has read the time indexes of sealed segments. A stream of zstd takes memory, which is not to be
+    # had in one step.
+    with suppress(TakesLonger) if codec == Codec.ZSTD else nullcontext():
+        assert log.offset_for_timestamp_now(wanted, end_offset) == first
     largest = max((timestamp for timestamp, _, _ in records), default=None)
     assert complete_inline(log.offset_of_largest_timestamp()) == next((r for r in records if r[0] == largest), None)
+
+
+def test_a_search_in_one_step_reads_no_more_than_the_batch_that_has_the_record(world, monkeypatch):
+    log = world.open()
+    for number in range(500):
+        world.append(log, timestamp=1000 + number, size=3000)
+    read = []
+    file = log.segments.active.file
+    real = type(file).read_resident
+    monkeypatch.setattr(type(file), "read_resident", lambda self, at, size: read.append(size) or real(self, at, size))
+    assert log.offset_for_timestamp_now(1321, log.log_end_offset)[:2] == (1321, 321)
+    assert sum(read) < 30_000, "of 1.5 MB"
+
+
+def test_a_search_in_one_step_gives_up_what_is_not_in_the_page_cache(world, monkeypatch):
+    log = world.open()
+    world.append(log, timestamp=10)
+    monkeypatch.setattr(type(log.segments.active.file), "read_resident", lambda *_: None)
+    with pytest.raises(TakesLonger):
+        log.offset_for_timestamp_now(5, 1)
+    assert complete_inline(log.offset_for_timestamp(5, 1)).offset == 0
+
+
+def test_a_search_in_one_step_gives_up_a_batch_that_takes_many(world):
+    log = world.open()
+    data = header_bomb(1 << 20)
+    log.append_as_leader(Batch(data, read_batch_header(data), 1000, 0), leader_epoch=0, origin=Origin.CLIENT, now_ms=0)
+    with memory_below(4_000_000), pytest.raises(TakesLonger):
+        log.offset_for_timestamp_now(1000, 1)
+
+
+def test_a_search_in_one_step_gives_up_while_segments_change(world):
+    log = world.open()
+    world.append(log, timestamp=10)
+    log.segments.generation += 1
+    with pytest.raises(TakesLonger):
+        log.offset_for_timestamp_now(5, 1)
 
 
 def test_a_record_behind_the_end_is_not_found_by_time(world):

@@ -159,7 +159,8 @@ async def test_a_topic_that_is_deleted_under_a_search_takes_no_directory_offline
     machine, client = await with_records(nursery, at(0), at(10))
     other = await machine.connect()
     machine.thread_seconds = 5.0
-    await client.send(list_offsets_request([("t", 0, START_MS + 5)]))
+    # A search for the largest timestamp, which always runs in a thread.
+    await client.send(list_offsets_request([("t", 0, MAX_TIMESTAMP)]))
     await trio.sleep(1)
     machine.thread_seconds = 0.001
     await other.delete_topic("t")
