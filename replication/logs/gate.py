@@ -22,7 +22,8 @@ A client request may search much of a log (ListOffsets by time; a retried batch 
 A search is a generator of short steps (`pacing.py`) and opens files by their names. When retention or compaction
 changes the files, `LogSegments.generation` changes, and the search begins again. A truncation and the renames of a move
 close the log to searches: new searches are refused, waiting ones end at their next step. A refused search returns
-NOT_LEADER_OR_FOLLOWER, as reads do during a truncation; clients retry.
+NOT_LEADER_OR_FOLLOWER, as reads do during a truncation; clients retry. A search that is one step on the event loop
+(`search_now`) is like a read.
 """
 
 from collections.abc import AsyncIterator, Callable, Hashable
