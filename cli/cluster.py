@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 import click
 
+from barnabas.status import STATUS_FAILED, STATUS_INTERRUPTED, STATUS_MISUSED
+
 if TYPE_CHECKING:
     from barnabas.client.cluster import Cluster
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
-STATUS_FAILED = 1
-STATUS_MISUSED = 2
-STATUS_INTERRUPTED = 130  # as a shell has it for a program that SIGINT ended
 
 Result = TypeVar("Result")
 

@@ -21,6 +21,7 @@ import click
 
 from barnabas import __version__
 from barnabas.form import FORM
+from barnabas.status import STATUS_FAILED, STATUS_MISUSED
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
@@ -37,8 +38,6 @@ COMMANDS_GROUP = "barnabas.commands"
 # A broker that is just tried has no login for its page, so the page is bound to the loopback
 # address.
 PAGE_ADDRESS = "127.0.0.1:9644"
-STATUS_FAILED = 1
-STATUS_MISCONFIGURED = 2
 # The commands for a cluster, each in the file of this name: most starts of this program are for another one.
 OF_CLUSTERS = {"consume": "records", "groups": "groups", "produce": "records", "topics": "topics"}
 
@@ -149,7 +148,7 @@ def serve(
     try:
         config = BrokerConfig(gather_settings(properties_file, data_dir, listen, assignments))
     except ConfigError as error:
-        fail(str(error), STATUS_MISCONFIGURED)
+        fail(str(error), STATUS_MISUSED)
 
     # These imports take a while, and a wrong configuration is reported without them.
     from barnabas.broker.process.log_output import logging_to, standard_error
@@ -164,7 +163,7 @@ def serve(
     if output.is_stuck:
         os._exit(STATUS_FAILED if failure else 0)
     if failure is not None:
-        fail(failure.message, STATUS_MISCONFIGURED if failure.misconfigured else STATUS_FAILED)
+        fail(failure.message, STATUS_MISUSED if failure.misconfigured else STATUS_FAILED)
 
 
 def beside(config: "BrokerConfig", default_address: str) -> "Beside | None":
@@ -277,7 +276,7 @@ def config(
         config = BrokerConfig(gather_settings(properties_file, None, None, assignments))
         report = (topic_report if topic else listener_report if listeners else broker_report)(config)
     except ConfigError as error:
-        fail(str(error), STATUS_MISCONFIGURED)
+        fail(str(error), STATUS_MISUSED)
 
     if as_json:
         print_json(report)
@@ -613,7 +612,7 @@ def store_place(data_dir: str | None, zookeeper: str | None, properties_file: st
         config = BrokerConfig(gather_settings(properties_file, None, None, ()))
         return trio.run(place_of_broker, OsDisk(), config)
     except ConfigError as error:
-        fail(str(error), STATUS_MISCONFIGURED)
+        fail(str(error), STATUS_MISUSED)
 
 
 def print_json(value: object) -> None:

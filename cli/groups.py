@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.cluster import STATUS_FAILED, Target, for_a_cluster, run_with
+from barnabas.cli.cluster import Target, for_a_cluster, run_with
 from barnabas.cli.output import Row, as_json, show
 from barnabas.cli.topics import dry_run, each_of, must_confirm, yes
+from barnabas.status import STATUS_FAILED
 
 if TYPE_CHECKING:
     from barnabas.client.cluster import Cluster

@@ -7,7 +7,8 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 
 import click
 
-from barnabas.cli.cluster import STATUS_FAILED, Target, for_a_cluster, run_with
+from barnabas.cli.cluster import Target, for_a_cluster, run_with
+from barnabas.status import STATUS_FAILED
 
 if TYPE_CHECKING:
     from barnabas.cli.record_lines import Line

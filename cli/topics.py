@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.cluster import STATUS_FAILED, STATUS_MISUSED, Target, for_a_cluster, run_with
+from barnabas.cli.cluster import Target, for_a_cluster, run_with
 from barnabas.cli.output import Row, as_json, show
+from barnabas.status import STATUS_FAILED, STATUS_MISUSED
 
 if TYPE_CHECKING:
     from barnabas.client.cluster import Cluster

@@ -9,15 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.pipeline.cli import (
-    STATUS_FAILED,
-    STATUS_MISCONFIGURED,
-    as_json,
-    explained,
-    fail,
-    spark_options,
-    spark_session,
-)
+from barnabas.pipeline.cli import as_json, explained, fail, spark_options, spark_session
+from barnabas.status import STATUS_FAILED, STATUS_MISUSED
 from barnabas.storage.disk import StorageError
 from barnabas.storage.osdisk import OsDisk
 
@@ -76,7 +69,7 @@ def audit_command(  # noqa: PLR0913  # the options of the command, by keyword
         raise click.UsageError("--bootstrap-server needs --topic")
     if not (replicas or bootstrap_server or archive):
         raise click.UsageError("what lies there? Give --replica, --bootstrap-server or --archive")
-    with spark_session("barnabas audit", master, jars, driver_memory) as spark, explained(STATUS_MISCONFIGURED):
+    with spark_session("barnabas audit", master, jars, driver_memory) as spark, explained(STATUS_MISUSED):
         from barnabas.pipeline.auditing import audit
         from barnabas.pipeline.logs import Archive, Segments, Topics
 
@@ -90,7 +83,7 @@ def audit_command(  # noqa: PLR0913  # the options of the command, by keyword
                 logs.append(Archive(archive, names, by_order=by_order))
             result = audit(spark, ledgers, logs, compacted=compacted, transactional=transactional, examples=examples)
         except (StorageError, ValueError) as error:
-            fail(str(error), STATUS_MISCONFIGURED)
+            fail(str(error), STATUS_MISUSED)
 
     from barnabas.pipeline.report import make_page, print_audit
 
@@ -133,7 +126,7 @@ def segments_command(  # the options of the command, by keyword
 
     Prints the size of each partition, and the batches that cannot be read.
     """
-    with spark_session("barnabas segments", master, jars, driver_memory) as spark, explained(STATUS_MISCONFIGURED):
+    with spark_session("barnabas segments", master, jars, driver_memory) as spark, explained(STATUS_MISUSED):
         from barnabas.pipeline.layout import name_directories
         from barnabas.pipeline.segments import FORMAT, register
 
@@ -148,7 +141,7 @@ def segments_command(  # the options of the command, by keyword
             rows = [row.asDict() for row in summary_of(frame).collect()]
             problems = [row.asDict() for row in problems_of(frame).limit(PROBLEMS_SHOWN).collect()]
         except (StorageError, ValueError) as error:
-            fail(str(error), STATUS_MISCONFIGURED)
+            fail(str(error), STATUS_MISUSED)
 
     for row in rows + problems:
         click.echo(json.dumps(row) if as_json else "  ".join(f"{name}: {value}" for name, value in row.items()))

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import click
 
+from barnabas.status import STATUS_FAILED, STATUS_MISUSED
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
     from barnabas.pipeline.restoring import Restored
     from barnabas.pipeline.verifying import Compared
 
-STATUS_FAILED = 1
-STATUS_MISCONFIGURED = 2
 # The first line of such an error says what happened.
 ERROR_CHARACTERS_MAX = 1200  # Spark's errors hold stacks and plans
 
@@ -89,7 +89,7 @@ def spark_session(name: str, master: str, jars: tuple[str, ...], driver_memory: 
     try:
         spark = open_session(name, jars=jars or None, master=master, driver_memory=driver_memory)
     except MissingSpark as error:
-        fail(str(error), STATUS_MISCONFIGURED)
+        fail(str(error), STATUS_MISUSED)
     try:
         yield spark
     finally:

@@ -10,7 +10,8 @@ from typing import NoReturn, TypedDict, Unpack
 
 import click
 
-STATUS_FAILED = 1
+from barnabas.status import STATUS_FAILED
+
 CONTROL_ADDRESS = "127.0.0.1:9645"
 
 
