@@ -1,12 +1,15 @@
-"""Topics, configurations and groups: what an administrator asks for. Each raises Refused and Unreachable."""
+"""Topics, brokers, configurations and groups: what an administrator asks for. Each raises Refused and Unreachable."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from barnabas import __version__
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import check
+from barnabas.client.offsets import by_topic
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.topics import TopicPartition
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
@@ -103,8 +106,19 @@ async def set_topic_configs(
     cluster: Cluster, name: str, configs: Mapping[str, str | None], *, validate_only: bool = False
 ) -> None:
     """Set properties of a topic; None gives one its default back. The others stay as they are."""
-    row = m.IncrementalAlterConfigsRequest.AlterConfigsResource(
-        resource_type=TOPIC_RESOURCE,
+    row = _altered(TOPIC_RESOURCE, name, configs)
+    request = m.IncrementalAlterConfigsRequest(resources=[row], validate_only=validate_only)
+    response = await cluster.ask_any(request)
+    assert isinstance(response, m.IncrementalAlterConfigsResponse)
+    for answered in response.responses:
+        check(f"topic {name!r}", answered.error_code, answered.error_message)
+
+
+def _altered(
+    resource_type: int, name: str, configs: Mapping[str, str | None]
+) -> m.IncrementalAlterConfigsRequest.AlterConfigsResource:
+    return m.IncrementalAlterConfigsRequest.AlterConfigsResource(
+        resource_type=resource_type,
         resource_name=name,
         configs=[
             m.IncrementalAlterConfigsRequest.AlterableConfig(
@@ -113,18 +127,13 @@ async def set_topic_configs(
             for key, value in configs.items()
         ],
     )
-    request = m.IncrementalAlterConfigsRequest(resources=[row], validate_only=validate_only)
-    response = await cluster.ask_any(request)
-    assert isinstance(response, m.IncrementalAlterConfigsResponse)
-    for answered in response.responses:
-        check(f"topic {name!r}", answered.error_code, answered.error_message)
 
 
 async def list_groups(cluster: Cluster) -> list[Group]:
     """The groups of all brokers, by their ids."""
     # Each broker knows the groups that it coordinates, and no others.
     found: dict[str, Group] = {}
-    for broker in (await cluster.describe()).brokers:
+    for broker in (await cluster.brokers()).brokers:
         response = await cluster.ask_broker(broker.node_id, m.ListGroupsRequest())
         assert isinstance(response, m.ListGroupsResponse)
         check(f"broker {broker.node_id}", response.error_code)
@@ -157,3 +166,53 @@ async def delete_groups(cluster: Cluster, group_ids: Iterable[str]) -> None:
         assert isinstance(response, m.DeleteGroupsResponse)
         for row in response.results:
             check(f"group {row.group_id!r}", row.error_code)
+
+
+async def broker_configs(
+    cluster: Cluster, broker_id: int
+) -> Sequence[m.DescribeConfigsResponse.DescribeConfigsResourceResult]:
+    """The properties of a broker, which alone knows them."""
+    resource = m.DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=BROKER_RESOURCE, resource_name=str(broker_id), configuration_keys=None
+    )
+    response = await cluster.ask_broker(broker_id, m.DescribeConfigsRequest(resources=[resource]))
+    assert isinstance(response, m.DescribeConfigsResponse)
+    (row,) = response.results
+    check(f"broker {broker_id}", row.error_code, row.error_message)
+    return row.configs
+
+
+async def set_broker_configs(cluster: Cluster, broker_id: int, configs: Mapping[str, str | None]) -> None:
+    """Set properties of a broker; None gives one its default back. The others stay as they are."""
+    request = m.IncrementalAlterConfigsRequest(
+        resources=[_altered(BROKER_RESOURCE, str(broker_id), configs)], validate_only=False
+    )
+    response = await cluster.ask_broker(broker_id, request)
+    assert isinstance(response, m.IncrementalAlterConfigsResponse)
+    for answered in response.responses:
+        check(f"broker {broker_id}", answered.error_code, answered.error_message)
+
+
+async def versions_of(cluster: Cluster, broker_id: int) -> Sequence[m.ApiVersionsResponse.ApiVersion]:
+    """The APIs that a broker serves, and their versions."""
+    request = m.ApiVersionsRequest(client_software_name="barnabas", client_software_version=__version__)
+    response = await cluster.ask_broker(broker_id, request)
+    assert isinstance(response, m.ApiVersionsResponse)
+    check(f"broker {broker_id}", response.error_code)
+    return response.api_keys
+
+
+async def log_dirs(
+    cluster: Cluster, broker_id: int, partitions: Iterable[TopicPartition] | None = None
+) -> Sequence[m.DescribeLogDirsResponse.DescribeLogDirsResult]:
+    """The log directories of a broker with the sizes of the replicas in them: of all, or of these partitions."""
+    topics = None
+    if partitions is not None:
+        topics = [
+            m.DescribeLogDirsRequest.DescribableLogDirTopic(topic=name, partitions=indexes)
+            for name, indexes in by_topic(partitions).items()
+        ]
+    response = await cluster.ask_broker(broker_id, m.DescribeLogDirsRequest(topics=topics))
+    assert isinstance(response, m.DescribeLogDirsResponse)
+    check(f"broker {broker_id}", response.error_code)
+    return response.results

@@ -32,6 +32,8 @@ TIMEOUT_SECONDS = 30.0
 CONNECT_SECONDS = 5.0
 RETRY_SECONDS = 0.1  # doubles up to RETRY_SECONDS_MAX
 RETRY_SECONDS_MAX = 1.0
+# A new topic has leaders within so long. Who only looks at a topic does not wait for those that are offline.
+NEW_LEADER_SECONDS = 1.0
 BOOTSTRAP_ID = -1  # the number of the first bootstrap address; the others are lower
 GROUP_KEY_TYPE = 0
 TRANSACTION_KEY_TYPE = 1
@@ -128,10 +130,19 @@ class Cluster:
         """The brokers, the controller and all topics. Unreachable."""
         return await self._refresh(None)
 
-    async def topics(self, names: Iterable[str]) -> dict[str, m.MetadataResponse.MetadataResponseTopic]:
-        """These topics by their names. Refused for the first that does not exist or may not be seen; Unreachable."""
+    async def brokers(self) -> m.MetadataResponse:
+        """The brokers and the controller, without topics. Unreachable."""
+        return await self._refresh([])
+
+    async def topics(
+        self, names: Iterable[str], *, leader_seconds: float | None = None
+    ) -> dict[str, m.MetadataResponse.MetadataResponseTopic]:
+        """These topics by their names. Refused for the first that does not exist or may not be seen; Unreachable.
+
+        It waits so long for partitions without a leader to get one; None: as long as for an answer.
+        """
         wanted = list(names)
-        retry = self.retry()
+        retry = self.retry(leader_seconds)
         while True:
             found = {topic.name or "": topic for topic in (await self._refresh(wanted)).topics}
             errors = {topic.error_code for topic in found.values()}
@@ -190,14 +201,26 @@ class Cluster:
         """The response of any broker. Unreachable."""
         return await self._ask(self._any_broker, request, version_min)
 
-    async def ask_broker(self, broker_id: int, request: m.Message, version_min: int = 0) -> m.Message:
-        """The response of this broker, which is asked once. Unreachable, which says why."""
+    async def ask_broker(
+        self, broker_id: int, request: m.Message, version_min: int = 0, *, seconds: float | None = None
+    ) -> m.Message:
+        """The response of this broker, which is asked once. Unreachable, which says why.
+
+        It waits so long for the response; None: `timeout_seconds`.
+        """
+        # Bootstrap addresses have negative numbers. A broker that came up since may be known by its number alone.
+        if broker_id >= 0 and broker_id not in self._places:
+            await self._refresh([])
         try:
             return await self._peer(broker_id).ask(
-                request, self.timeout_seconds * 1000, VERSIONS_MAX.get(request.API_KEY or 0), version_min
+                request, (seconds or self.timeout_seconds) * 1000, VERSIONS_MAX.get(request.API_KEY or 0), version_min
             )
         except PeerLost as lost:
-            who = f"broker {broker_id} at" if broker_id in self._places else "no Kafka broker at"
+            is_known = broker_id in self._places
+            who = f"broker {broker_id} at" if is_known else "no Kafka broker at"
+            # A bootstrap address has no number of a broker, and what is behind it has answered.
+            if isinstance(lost, PeerTooOld) and not is_known:
+                who = "the broker at"
             raise Unreachable(f"{who} {self._place(broker_id)}: {lost}") from lost
 
     async def ask_controller(self, request: m.Message, version_min: int = 0) -> m.Message:
@@ -209,10 +232,16 @@ class Cluster:
         return await self._ask(partial(self.leader_of, topic, partition), request, version_min)
 
     async def ask_coordinator(
-        self, key: str, request: m.Message, key_type: int = GROUP_KEY_TYPE, version_min: int = 0
+        self,
+        key: str,
+        request: m.Message,
+        key_type: int = GROUP_KEY_TYPE,
+        version_min: int = 0,
+        *,
+        seconds: float | None = None,
     ) -> m.Message:
-        """The response of the coordinator of a group or a transactional id. Refused, Unreachable."""
-        return await self._ask(partial(self.coordinator_of, key, key_type), request, version_min)
+        """The response of the coordinator of a group or a transactional id, within so long. Refused, Unreachable."""
+        return await self._ask(partial(self.coordinator_of, key, key_type), request, version_min, seconds)
 
     async def coordinator_of(self, key: str, key_type: int = GROUP_KEY_TYPE) -> int:
         """The broker that coordinates a group or a transactional id. Refused, Unreachable."""
@@ -232,12 +261,18 @@ class Cluster:
         self._coordinators[key_type, key] = found.node_id
         return found.node_id
 
-    async def _ask(self, choose: Callable[[], Awaitable[int]], request: m.Message, version_min: int) -> m.Message:
+    async def _ask(
+        self,
+        choose: Callable[[], Awaitable[int]],
+        request: m.Message,
+        version_min: int,
+        seconds: float | None = None,
+    ) -> m.Message:
         """Ask the broker that `choose` names; after a failure to answer, the one that it names then."""
         retry = self.retry()
         while True:
             try:
-                return await self.ask_broker(await choose(), request, version_min)
+                return await self.ask_broker(await choose(), request, version_min, seconds=seconds)
             except Unreachable as error:
                 # Another attempt does not make the broker newer.
                 if isinstance(error.__cause__, PeerTooOld) or not await retry.pause():
@@ -246,9 +281,9 @@ class Cluster:
                 self._topics.clear()
                 self._coordinators.clear()
 
-    def retry(self) -> "Retry":
-        """The pauses between attempts that begin now."""
-        return Retry(trio.current_time() + self.timeout_seconds)
+    def retry(self, seconds: float | None = None) -> "Retry":
+        """The pauses between attempts that begin now, for so long; None: as long as for an answer."""
+        return Retry(trio.current_time() + (self.timeout_seconds if seconds is None else seconds))
 
     async def is_other_coordinator(self, key: str, code: int, retry: "Retry", key_type: int = GROUP_KEY_TYPE) -> bool:
         """Whether another broker coordinates this key, or will soon, and there is time to ask it."""

@@ -18,8 +18,8 @@ from barnabas import __version__
 from barnabas.storage.disk import InThread
 from barnabas.wire import asking
 from barnabas.wire import messages as m
-from barnabas.wire.apis import API_VERSIONS_KEY, APIS
-from barnabas.wire.errors import PeerTooOld, ProtocolViolation
+from barnabas.wire.apis import API_VERSIONS_KEY, APIS, FIRST_RELEASES
+from barnabas.wire.errors import PeerTooOld
 from barnabas.wire.frame import FrameReader
 from barnabas.world.net import ConnectionLost, Stream
 from barnabas.world.world import run_inline
@@ -127,7 +127,9 @@ class Connection:
 
         # The peer serves no version of the API that this side knows, as a broker of another release may.
         if version is None:
-            raise ProtocolViolation(f"there is no version of {APIS[key].name} that both sides know")
+            release = FIRST_RELEASES.get(key)
+            since = f", which Apache Kafka has since {release}" if release else ""
+            raise PeerTooOld(f"it does not serve {APIS[key].name}{since}")
 
         version = version if version_max is None else min(version, version_max)
         if version < version_min:

@@ -92,17 +92,8 @@ async def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition
 
 async def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Set committed offsets of a group without members. Refused for the first that is not taken; Unreachable."""
-    topics: dict[str, list[m.OffsetCommitRequest.OffsetCommitRequestPartition]] = {}
-    for (topic, partition), offset in offsets.items():
-        row = m.OffsetCommitRequest.OffsetCommitRequestPartition(
-            partition_index=partition, committed_offset=offset, committed_leader_epoch=NO_EPOCH, committed_metadata=""
-        )
-        topics.setdefault(topic, []).append(row)
-    rows = [m.OffsetCommitRequest.OffsetCommitRequestTopic(name=name, partitions=rows) for name, rows in topics.items()]
     # Without a generation the coordinator accepts offsets only while the group has no members.
-    request = m.OffsetCommitRequest(
-        group_id=group, generation_id_or_member_epoch=NO_GENERATION, member_id="", retention_time_ms=-1, topics=rows
-    )
+    request = commit_request(group, offsets, generation=NO_GENERATION, member_id="")
     retry = cluster.retry()
     while True:
         response = await cluster.ask_coordinator(group, request)
@@ -120,17 +111,34 @@ async def commit_offsets(cluster: Cluster, group: str, offsets: Mapping[TopicPar
         check(f"group {group!r}, partition {key}", code)
 
 
+def commit_request(
+    group: str, offsets: Mapping[TopicPartition, int], *, generation: int, member_id: str
+) -> m.OffsetCommitRequest:
+    """The request that commits these offsets for a member of this generation."""
+    topics: dict[str, list[m.OffsetCommitRequest.OffsetCommitRequestPartition]] = {}
+    for (topic, partition), offset in offsets.items():
+        row = m.OffsetCommitRequest.OffsetCommitRequestPartition(
+            partition_index=partition, committed_offset=offset, committed_leader_epoch=NO_EPOCH, committed_metadata=""
+        )
+        topics.setdefault(topic, []).append(row)
+    rows = [m.OffsetCommitRequest.OffsetCommitRequestTopic(name=name, partitions=rows) for name, rows in topics.items()]
+    return m.OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=generation,
+        member_id=member_id,
+        retention_time_ms=-1,
+        topics=rows,
+    )
+
+
 async def delete_offsets(cluster: Cluster, group: str, partitions: Iterable[TopicPartition]) -> None:
     """Forget committed offsets of a group that does not subscribe to their topics. Refused, Unreachable."""
-    topics: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        topics.setdefault(topic, []).append(partition)
     rows = [
         m.OffsetDeleteRequest.OffsetDeleteRequestTopic(
             name=name,
             partitions=[m.OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=each) for each in indexes],
         )
-        for name, indexes in topics.items()
+        for name, indexes in by_topic(partitions).items()
     ]
     response = await cluster.ask_coordinator(group, m.OffsetDeleteRequest(group_id=group, topics=rows))
     assert isinstance(response, m.OffsetDeleteResponse)
@@ -146,3 +154,11 @@ def partitions_of(topic: m.MetadataResponse.MetadataResponseTopic) -> Sequence[T
     return [
         TopicPartition(topic.name or "", index) for index in sorted(row.partition_index for row in topic.partitions)
     ]
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """The numbers of the partitions of each topic, in the order given."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return topics

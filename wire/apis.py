@@ -147,6 +147,22 @@ _INTER_BROKER_VERSIONS: dict[int, tuple[tuple[str, int], ...]] = {
 }
 
 
+# API key -> the release of Apache Kafka that first served it. Older APIs have no row: a client here finds them in every
+# broker that it can use.
+FIRST_RELEASES: Mapping[int, str] = {
+    **dict.fromkeys((21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33), "0.11"),
+    **dict.fromkeys((34, 35, 36, 37), "1.0"),
+    **dict.fromkeys((38, 39, 40, 41, 42), "1.1"),
+    43: "2.2",
+    44: "2.3",
+    **dict.fromkeys((45, 46, 47), "2.4"),
+    **dict.fromkeys((48, 49), "2.6"),
+    **dict.fromkeys((50, 51, 56, 57), "2.7"),
+    **dict.fromkeys((60, 61), "2.8"),
+    **dict.fromkeys((65, 66, 67), "3.0"),
+}
+
+
 def request_header_version(key: int, version: int) -> int:
     """The version of the request header: 2 in flexible versions, else 1; 0 only for ControlledShutdown v0."""
     # That header has no client id.
