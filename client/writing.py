@@ -4,8 +4,10 @@
 sent again after an error that says so, with the numbers that it had, so that the leader writes it once (KIP-98).
 """
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from barnabas.client.cluster import OUTDATED, Cluster
 from barnabas.client.errors import ClientError, Refused, Unreachable, check
@@ -24,6 +26,8 @@ ALL = -1  # of acks
 NO_PRODUCER = -1
 SEQUENCES = 1 << 31
 
+# The batch is larger than max.message.bytes of the topic, or than a segment of its log.
+TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 # The batch is in the log: an earlier attempt was carried out, and its answer was lost.
 WRITTEN = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 
@@ -35,6 +39,22 @@ class _Pending:
     records: list[Record] = field(default_factory=list)
     size_bytes: int = 0
     sequence: int = 0
+
+
+class _Batch(NamedTuple):
+    """Records of one partition as they are sent; `sequence` is the number of the first one."""
+
+    records: list[Record]
+    sequence: int
+    data: bytes
+
+
+class RecordTooLarge(Refused):
+    """A record is larger than its topic allows. Nothing of it is written."""
+
+    def __init__(self, topic: str, size_bytes: int, refused: Refused) -> None:
+        what = f"topic {topic!r} does not take a record of {size_bytes:,} bytes"
+        super().__init__(what, refused.code, f"raise its limit with `topics set {topic} max.message.bytes=...`")
 
 
 class Writer:
@@ -93,7 +113,9 @@ class Writer:
         if self._is_idempotent and self._producer[0] == NO_PRODUCER:
             self._producer = await self._init_producer_id()
         # Each batch is made once: a repetition has the same bytes, and so the same sequence numbers.
-        batches = {partition: self._batch(pending) for partition, pending in waiting.items()}
+        batches = {
+            partition: deque([self._batch(pending.records, pending.sequence)]) for partition, pending in waiting.items()
+        }
 
         retry = self._cluster.retry()
         while batches:
@@ -111,13 +133,18 @@ class Writer:
         # Records without a key go to the next partition from now on: whole batches, as the Java client spreads them.
         self._round += 1
 
-    async def _send(self, batches: dict[int, bytes]) -> ClientError | None:
-        """Send the batches, and remove those that are written. An error after which the others may be sent again."""
+    async def _send(self, batches: dict[int, deque[_Batch]]) -> ClientError | None:
+        """Send the first batch of each partition, and remove those that are written.
+
+        The last error after which the others may be sent again, if there was one.
+        """
         failed: ClientError | None = None
         keys = [TopicPartition(self._topic, partition) for partition in batches]
         for leader, led in (await self._cluster.by_leader(keys)).items():
             rows = [
-                m.ProduceRequest.PartitionProduceData(index=key.partition, records=memoryview(batches[key.partition]))
+                m.ProduceRequest.PartitionProduceData(
+                    index=key.partition, records=memoryview(batches[key.partition][0].data)
+                )
                 for key in led
             ]
             request = m.ProduceRequest(
@@ -135,32 +162,52 @@ class Writer:
             assert isinstance(response, m.ProduceResponse)
             for topic in response.responses:
                 for row in topic.partition_responses:
-                    if row.error_code in WRITTEN:
-                        del batches[row.index]
-                        continue
-                    failure = Refused(f"partition {self._topic}-{row.index}", row.error_code, row.error_message)
-                    # Batches of other leaders may be written or not. The caller cannot go on after
-                    # this error.
-                    if not error_of(row.error_code).retriable:
-                        raise failure
-                    # Other retriable errors, such as too few in-sync replicas, come from the right
-                    # leader.
-                    if row.error_code in OUTDATED:
-                        self._cluster.forget(self._topic)
-                    failed = failure
+                    failed = self._take(batches, row) or failed
         return failed
 
-    def _batch(self, pending: _Pending) -> bytes:
+    def _take(
+        self, batches: dict[int, deque[_Batch]], row: m.ProduceResponse.PartitionProduceResponse
+    ) -> ClientError | None:
+        """Note what became of the first batch of a partition; the error after which it may be sent again."""
+        waiting = batches[row.index]
+        if row.error_code in WRITTEN:
+            waiting.popleft()
+            if not waiting:
+                del batches[row.index]
+            return None
+
+        # The limit of the topic may be lower than the size of a batch. Nothing is written, so its numbers are free.
+        first = waiting[0]
+        if row.error_code in TOO_LARGE and len(first.records) > 1:
+            half = len(first.records) // 2
+            waiting.popleft()
+            waiting.appendleft(self._batch(first.records[half:], first.sequence + half))
+            waiting.appendleft(self._batch(first.records[:half], first.sequence))
+            return None
+
+        failure = Refused(f"partition {self._topic}-{row.index}", row.error_code, row.error_message)
+        if row.error_code in TOO_LARGE:
+            raise RecordTooLarge(self._topic, len(first.data), failure)
+        # Batches of other leaders may be written or not. The caller cannot go on after this error.
+        if not error_of(row.error_code).retriable:
+            raise failure
+        # Other retriable errors, such as too few in-sync replicas, come from the right leader.
+        if row.error_code in OUTDATED:
+            self._cluster.forget(self._topic)
+        return failure
+
+    def _batch(self, records: list[Record], sequence: int) -> _Batch:
         producer_id, epoch = self._producer
+        sequence %= SEQUENCES
         batch = build_batch(
-            pending.records,
-            timestamp_ms=pending.records[0].timestamp,
+            records,
+            timestamp_ms=records[0].timestamp,
             codec=self._codec,
             producer_id=producer_id,
             producer_epoch=epoch,
-            base_sequence=pending.sequence if producer_id != NO_PRODUCER else -1,
+            base_sequence=sequence if producer_id != NO_PRODUCER else -1,
         )
-        return bytes(batch.data)
+        return _Batch(records, sequence, bytes(batch.data))
 
     async def _init_producer_id(self) -> tuple[int, int]:
         retry = self._cluster.retry()
