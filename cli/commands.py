@@ -39,7 +39,17 @@ COMMANDS_GROUP = "barnabas.commands"
 # address.
 PAGE_ADDRESS = "127.0.0.1:9644"
 # The commands for a cluster, each in the file of this name: most starts of this program are for another one.
-OF_CLUSTERS = {"consume": "records", "groups": "groups", "produce": "records", "topics": "topics"}
+OF_CLUSTERS = {
+    "acls": "acls",
+    "brokers": "brokers",
+    "consume": "consume",
+    "elect": "elect",
+    "groups": "groups",
+    "move": "move",
+    "produce": "produce",
+    "quotas": "quotas",
+    "topics": "topics",
+}
 
 
 class Commands(click.Group):

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from barnabas.cli.changing import dry_run, each_of, must_confirm, yes
 from barnabas.cli.cluster import Target, for_a_cluster, run_with
 from barnabas.cli.output import Row, as_json, show
-from barnabas.cli.topics import dry_run, each_of, must_confirm, yes
 from barnabas.status import STATUS_FAILED
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def reset(
 async def _planned(
     cluster: "Cluster", group: str, place: str, topics: Sequence[str]
 ) -> "list[tuple[TopicPartition, int | None, int]]":
-    from barnabas.cli.records import offsets_at
+    from barnabas.cli.places import offsets_at
     from barnabas.client.admin import describe_group
     from barnabas.client.errors import ClientError
     from barnabas.client.offsets import committed_offsets, partitions_of

@@ -1,23 +1,19 @@
 """`barnabas topics`: list, show, create, grow, change and delete topics of any Kafka cluster."""
 
-import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
+from barnabas.cli.changing import assigned, dry_run, each_of, must_confirm, yes
 from barnabas.cli.cluster import Target, for_a_cluster, run_with
 from barnabas.cli.output import Row, as_json, show
-from barnabas.status import STATUS_FAILED, STATUS_MISUSED
 
 if TYPE_CHECKING:
     from barnabas.client.cluster import Cluster
     from barnabas.wire import messages as m
 
 DYNAMIC_TOPIC_CONFIG = 1  # the source of a property that was set for the topic
-
-dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
-yes = click.option("--yes", is_flag=True, help="Do it without asking.")
 
 
 @click.group()
@@ -80,11 +76,12 @@ def show_topic(target: Target, name: str, as_json: bool) -> None:
 
 
 async def _partitions(cluster: "Cluster", name: str) -> list[Row]:
+    from barnabas.client.cluster import NEW_LEADER_SECONDS
     from barnabas.client.offsets import list_offsets
     from barnabas.wire.sentinels import EARLIEST, LATEST
     from barnabas.wire.topics import TopicPartition
 
-    topic = (await cluster.topics([name]))[name]
+    topic = (await cluster.topics([name], leader_seconds=NEW_LEADER_SECONDS))[name]
     # A partition without a leader has no broker that knows its offsets. Its row is shown without
     # them.
     led = [TopicPartition(name, row.partition_index) for row in topic.partitions if row.leader_id >= 0]
@@ -131,7 +128,7 @@ def create(
 ) -> None:
     """Create topics."""
     # A new topic has the default of every property anyway, so `KEY=` changes nothing here.
-    configs = {key: value for key, value in _assigned(assignments).items() if value is not None}
+    configs = {key: value for key, value in assigned(assignments).items() if value is not None}
 
     async def create_one(cluster: "Cluster", name: str) -> str:
         from barnabas.client.admin import BROKERS_CHOICE, create_topic
@@ -187,7 +184,7 @@ def set_properties(target: Target, name: str, assignments: Sequence[str], dry_ru
     async def set_one(cluster: "Cluster", name: str) -> str:
         from barnabas.client.admin import set_topic_configs
 
-        await set_topic_configs(cluster, name, _assigned(assignments), validate_only=dry_run)
+        await set_topic_configs(cluster, name, assigned(assignments), validate_only=dry_run)
         return "could be changed" if dry_run else "changed"
 
     each_of(target, [name], set_one)
@@ -205,7 +202,7 @@ def delete(target: Target, names: Sequence[str], yes: bool, dry_run: bool) -> No
         from barnabas.client.admin import delete_topic
 
         # With `--dry-run` a name that does not exist is an error, too.
-        await cluster.topics([name])
+        await cluster.topics([name], leader_seconds=0)
         if dry_run:
             return "would be deleted"
         await delete_topic(cluster, name)
@@ -215,43 +212,3 @@ def delete(target: Target, names: Sequence[str], yes: bool, dry_run: bool) -> No
     if not dry_run and not yes:
         must_confirm(f"delete {', '.join(names)} with all records")
     each_of(target, names, delete_one)
-
-
-def must_confirm(what: str) -> None:
-    """Ask a person at a terminal; end the program if the answer is no, or if there is no terminal."""
-    # A script must not hang at a question that it does not see.
-    if not sys.stdin.isatty():
-        click.echo(f"barnabas: this would {what}: say --yes, or --dry-run to see more", err=True)
-        sys.exit(STATUS_MISUSED)
-    if not click.confirm(f"{what[0].upper()}{what[1:]}?", err=True):
-        sys.exit(STATUS_FAILED)
-
-
-def each_of(target: Target, names: Sequence[str], work: "Callable[[Cluster, str], Awaitable[str]]") -> None:
-    """Do it for each name, and say what became of it. Status 1 if any one failed; the others are done."""
-
-    async def do_all(cluster: "Cluster") -> bool:
-        from barnabas.client.errors import ClientError
-
-        # One that fails does not keep the others from being done.
-        failed = False
-        for name in names:
-            try:
-                click.echo(f"{name}: {await work(cluster, name)}")
-            except ClientError as error:
-                click.echo(f"barnabas: {error}", err=True)
-                failed = True
-        return failed
-
-    if run_with(target, do_all):
-        sys.exit(STATUS_FAILED)
-
-
-def _assigned(assignments: Sequence[str]) -> dict[str, str | None]:
-    found = {}
-    for text in assignments:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise click.BadParameter(f"{text!r} is no KEY=VALUE")
-        found[key.strip()] = value or None
-    return found

@@ -1,6 +1,5 @@
 """The commands for a cluster, from outside: what they print, their status, what they leave in the cluster."""
 
-import json
 import os
 import signal
 import subprocess
@@ -9,34 +8,7 @@ import sys
 import pytest
 
 from barnabas.testing import LocalBroker
-
-
-class Commands:
-    """Runs commands against one broker."""
-
-    def __init__(self, broker, folder):
-        self.broker = broker
-        self._folder = folder
-
-    def __call__(self, *arguments, given=b"", status=0):
-        ended = subprocess.run(
-            [sys.executable, "-m", "barnabas", *arguments],
-            input=given,
-            capture_output=True,
-            timeout=60,
-            check=False,
-            cwd=self._folder,
-            env={**os.environ, "BARNABAS_BOOTSTRAP": self.broker.bootstrap_servers},
-        )
-        assert ended.returncode == status, ended.stderr.decode()
-        assert b"Traceback" not in ended.stderr
-        return ended
-
-    def lines(self, *arguments, **options):
-        return self(*arguments, **options).stdout.decode().splitlines()
-
-    def rows(self, *arguments, **options):
-        return [json.loads(line) for line in self.lines(*arguments, "--json", **options)]
+from tests.cli.running import Commands
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,57 @@
+"""What commands that change a cluster share: --dry-run, --yes, several names of which one may fail."""
+
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from barnabas.cli.cluster import Target, run_with
+from barnabas.status import STATUS_FAILED, STATUS_MISUSED
+
+if TYPE_CHECKING:
+    from barnabas.client.cluster import Cluster
+
+dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+yes = click.option("--yes", is_flag=True, help="Do it without asking.")
+
+
+def must_confirm(what: str) -> None:
+    """Ask a person at a terminal; end the program if the answer is no, or if there is no terminal."""
+    # A script must not hang at a question that it does not see.
+    if not sys.stdin.isatty():
+        click.echo(f"barnabas: this would {what}: say --yes, or --dry-run to see more", err=True)
+        sys.exit(STATUS_MISUSED)
+    if not click.confirm(f"{what[0].upper()}{what[1:]}?", err=True):
+        sys.exit(STATUS_FAILED)
+
+
+def each_of(target: Target, names: Sequence[str], work: "Callable[[Cluster, str], Awaitable[str]]") -> None:
+    """Do it for each name, and say what became of it. Status 1 if any one failed; the others are done."""
+
+    async def do_all(cluster: "Cluster") -> bool:
+        from barnabas.client.errors import ClientError
+
+        # One that fails does not keep the others from being done.
+        failed = False
+        for name in names:
+            try:
+                click.echo(f"{name}: {await work(cluster, name)}")
+            except ClientError as error:
+                click.echo(f"barnabas: {error}", err=True)
+                failed = True
+        return failed
+
+    if run_with(target, do_all):
+        sys.exit(STATUS_FAILED)
+
+
+def assigned(assignments: Sequence[str]) -> dict[str, str | None]:
+    """KEY=VALUE texts as a mapping; KEY= is None."""
+    found = {}
+    for text in assignments:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"{text!r} is no KEY=VALUE")
+        found[key.strip()] = value or None
+    return found

@@ -1,0 +1,164 @@
+"""`barnabas consume --group`: reading as a member of a group (edge).
+
+What is printed is committed: every few seconds, before the partitions may go to other members, and at the end, also
+that by Ctrl-C. A command that is killed between print and commit leaves records that are printed once more.
+"""
+
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+import trio
+
+from barnabas.cli.places import offsets_at
+from barnabas.cli.reading import Output, Wanted, rounds
+from barnabas.client.errors import ClientError
+from barnabas.client.membership import HEARTBEAT_SECONDS, Member
+from barnabas.client.offsets import committed_offsets
+
+if TYPE_CHECKING:
+    from barnabas.client.cluster import Cluster
+    from barnabas.client.reading import Taken
+    from barnabas.wire.topics import TopicPartition
+
+COMMIT_SECONDS = 5.0
+FAREWELL_SECONDS = 5.0  # for the last commit, and to leave the group
+
+
+Result = TypeVar("Result")
+
+
+async def _beside(
+    companion: Callable[[trio.CancelScope], Awaitable[None]], work: Callable[[], Awaitable[Result]]
+) -> Result | None:
+    """The result of `work`, which `companion` ends early by cancelling the scope that it is given: then None."""
+    result: Result | None = None
+    failure: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(companion, nursery.cancel_scope)
+        # An exception that leaves the nursery would be wrapped in a group.
+        try:
+            result = await work()
+        except (ClientError, OSError) as error:
+            failure = error
+        nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return result
+
+
+class _Session:
+    """One member, from its first join until it leaves."""
+
+    def __init__(self, cluster: "Cluster", group: str, topic: str, wanted: Wanted, output: Output) -> None:
+        self.signal_number: int | None = None
+        self._cluster = cluster
+        self._group = group
+        self._topic = topic
+        self._wanted = wanted
+        self._output = output
+        self._member = Member(cluster, group, [topic])
+        self._printed: dict[TopicPartition, int] = {}  # what is printed, and not committed yet
+        self._failure: ClientError | None = None  # of a heartbeat
+
+    async def run(self) -> None:
+        """Read until everything wanted is printed, or until a signal."""
+        # A misspelled name is said before the group hears of this member.
+        await self._cluster.topics([self._topic])
+        try:
+            await _beside(self._await_signal, self._read)
+        finally:
+            with trio.move_on_after(FAREWELL_SECONDS, shield=True):
+                await self._end()
+
+    async def _await_signal(self, scope: trio.CancelScope) -> None:
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for number in signals:
+                self.signal_number = number
+                scope.cancel()
+
+    async def _read(self) -> None:
+        is_done = False
+        while not is_done:
+            partitions = await self._member.join()
+            is_done = await _beside(self._keep_alive, partial(self._generation, partitions)) or False
+            if self._failure is not None:
+                raise self._failure
+
+    async def _keep_alive(self, scope: trio.CancelScope) -> None:
+        """Send heartbeats, also while the reader of the pipe lets this command wait."""
+        try:
+            while not self._member.must_rejoin:
+                await trio.sleep(HEARTBEAT_SECONDS)
+                await self._member.heartbeat()
+        except ClientError as error:
+            self._failure = error
+            scope.cancel()
+
+    async def _generation(self, partitions: "list[TopicPartition]") -> bool:
+        """Read these partitions as long as they belong to this member. Whether everything wanted is printed."""
+        positions = await self._positions(partitions)
+        ends = None
+        if self._wanted.end is not None:
+            ends = await offsets_at(self._cluster, partitions, self._wanted.end)
+        # The others have all partitions, and one comes here when one of them leaves.
+        if not partitions:
+            click.echo(f"barnabas: group {self._group!r} has more members than partitions to read", err=True)
+            while ends is None and not self._member.must_rejoin:
+                await trio.sleep(HEARTBEAT_SECONDS / 2)
+            return not self._member.must_rejoin
+
+        commit_at = trio.current_time() + COMMIT_SECONDS
+        reading = rounds(self._cluster, positions, ends, committed=self._wanted.committed)
+        async with aclosing(reading):
+            async for taken in reading:
+                await self._print(taken)
+                if trio.current_time() >= commit_at:
+                    await self._commit()
+                    commit_at = trio.current_time() + COMMIT_SECONDS
+                if self._output.is_full or self._member.must_rejoin:
+                    break
+
+        await self._commit()
+        return self._output.is_full or not self._member.must_rejoin
+
+    async def _print(self, all_taken: "Sequence[Taken]") -> None:
+        lines = self._output.lines(all_taken)
+        # The reader of the pipe may be slow, and heartbeats must go on meanwhile.
+        if lines:
+            await trio.to_thread.run_sync(self._output.write, lines, abandon_on_cancel=True)
+        for taken in all_taken:
+            if taken.partition in self._output.positions:
+                self._printed[taken.partition] = self._output.positions[taken.partition]
+
+    async def _positions(self, partitions: "list[TopicPartition]") -> "dict[TopicPartition, int]":
+        committed = await committed_offsets(self._cluster, self._group)
+        new = [key for key in partitions if key not in committed]
+        begin = await offsets_at(self._cluster, new, self._wanted.begin)
+        return {key: committed.get(key, begin.get(key, 0)) for key in partitions}
+
+    async def _commit(self) -> None:
+        printed, self._printed = self._printed, {}
+        if not await self._member.commit(printed):
+            click.echo("barnabas: the group gave the partitions to others: some records may be printed twice", err=True)
+
+    async def _end(self) -> None:
+        try:
+            await self._commit()
+            await self._member.leave()
+        except ClientError as error:
+            click.echo(f"barnabas: {error}", err=True)
+
+
+async def read_as_member(cluster: "Cluster", group: str, topic: str, wanted: Wanted, output: Output) -> None:
+    """Print what the group has not read yet. After a signal the program ends with the status of that signal."""
+    session = _Session(cluster, group, topic, wanted, output)
+    await session.run()
+    if session.signal_number == signal.SIGINT:
+        raise KeyboardInterrupt
+    if session.signal_number is not None:
+        sys.exit(128 + session.signal_number)

@@ -1,0 +1,113 @@
+"""Reading records and printing them, alone or as a member of a group."""
+
+import sys
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from barnabas.client.cluster import Cluster
+    from barnabas.client.reading import Taken
+    from barnabas.wire.record_reader import Record
+    from barnabas.wire.topics import TopicPartition
+
+
+class Wanted(NamedTuple):
+    """What of a topic is read: from where, until where, how many, and whether to wait for more."""
+
+    begin: str
+    until: str | None
+    count_max: int | None
+    follows: bool
+    partitions: Sequence[int]
+    filters: Mapping[str, str]
+    committed: bool
+
+    @property
+    def end(self) -> str | None:
+        """The place where reading ends; None: it goes on."""
+        return self.until or (None if self.follows else "latest")
+
+
+Form = Callable[[str, int, int, int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]], bytes]
+
+
+class Output:
+    """Prints records of one topic, as many as are wanted. `positions` is where each partition goes on."""
+
+    def __init__(self, topic: str, wanted: Wanted, form: Form) -> None:
+        self.positions: dict[TopicPartition, int] = {}
+        self._topic = topic
+        self._left = wanted.count_max
+        self._filters = wanted.filters
+        self._form = form
+
+    @property
+    def is_full(self) -> bool:
+        """Whether enough records are printed."""
+        return self._left == 0
+
+    def lines(self, all_taken: "Sequence[Taken]") -> bytes:
+        """The lines of these records; the positions go behind the last one that is printed or left out."""
+        return b"".join(line for taken in all_taken for line in self._lines(taken))
+
+    def _lines(self, taken: "Taken") -> "Iterator[bytes]":
+        for record in taken.records:
+            if self.is_full:
+                return
+            self.positions[taken.partition] = record.offset + 1
+            if _matches(record.key, record.headers, self._filters):
+                self._left = None if self._left is None else self._left - 1
+                yield self._line(taken.partition.partition, record)
+        # Behind the last record there may be markers, or what compaction has left out.
+        if not self.is_full:
+            self.positions[taken.partition] = taken.next_offset
+
+    def write(self, lines: bytes) -> None:
+        """Print lines, and return when the reader of the pipe can have them. BrokenPipeError."""
+        # With PYTHONUNBUFFERED a write may end early, and what it has written is all that it says.
+        left = memoryview(lines)
+        while left:
+            left = left[sys.stdout.buffer.write(left) :]
+        sys.stdout.buffer.flush()
+
+    def _line(self, partition: int, record: "Record") -> bytes:
+        about = (self._topic, partition, record.offset, record.timestamp)
+        return self._form(*about, record.key, record.value, record.headers)
+
+
+def _matches(key: bytes | None, headers: Sequence[tuple[str, bytes | None]], filters: Mapping[str, str]) -> bool:
+    return all(
+        key == value.encode() if name == "key" else (name.removeprefix("header."), value.encode()) in headers
+        for name, value in filters.items()
+    )
+
+
+async def rounds(
+    cluster: "Cluster",
+    positions: "Mapping[TopicPartition, int]",
+    ends: "Mapping[TopicPartition, int] | None",
+    *,
+    committed: bool,
+) -> "AsyncGenerator[list[Taken], None]":
+    """What is read from these positions on, up to these ends; a round without records is empty."""
+    from barnabas.client.reading import Reader
+
+    if ends is not None:
+        positions = {key: offset for key, offset in positions.items() if offset < ends[key]}
+    reader = Reader(cluster, positions, committed=committed)
+    while reader.positions:
+        all_taken = await reader.round()
+        if ends is None:
+            yield all_taken
+            continue
+        # Behind the end no record of a partition is wanted, so its leader is not asked again.
+        for taken in all_taken:
+            if taken.next_offset >= ends[taken.partition]:
+                del reader.positions[taken.partition]
+        yield [_until(taken, ends[taken.partition]) for taken in all_taken]
+
+
+def _until(taken: "Taken", end: int) -> "Taken":
+    if taken.next_offset <= end:
+        return taken
+    return taken._replace(records=[record for record in taken.records if record.offset < end], next_offset=end)

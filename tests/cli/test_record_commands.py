@@ -1,0 +1,169 @@
+"""`produce` and `consume` with what goes wrong in practice: large lines, odd bytes, several topics, deleted topics."""
+
+import base64
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+
+import pytest
+
+from barnabas.testing import LocalBroker
+from barnabas.wire import messages as m
+from barnabas.wire.apis import served_apis
+from tests.cli.running import Commands
+
+RANDOM_RECORDS = 20_000
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    with LocalBroker() as broker:
+        yield Commands(broker, tmp_path_factory.mktemp("records"))
+
+
+def random_lines(count, seed):
+    """Records of random bytes as `consume --json` prints them, without topic, offset and timestamp."""
+    rng = random.Random(seed)
+    ways = [lambda: None, lambda: "", lambda: rng.randbytes(rng.randrange(40))]
+    for number in range(count):
+        key, value, content = (rng.choice(ways)() for _ in range(3))
+        row = {"key": shown(key), "value": shown(value), "headers": [["h", shown(content)]] * (number % 3)}
+        yield json.dumps({**row, "timestamp": number, "partition": number % 4})
+
+
+def shown(data):
+    if data is None or isinstance(data, str):
+        return data
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def test_records_of_random_bytes_come_back_byte_by_byte(run):
+    run("topics", "create", "first", "second", "--partitions", "4")
+    given = "\n".join(random_lines(RANDOM_RECORDS, seed=1)).encode()
+    run("produce", "first", "--json", "--codec", "zstd", given=given)
+    printed = run("consume", "first", "--json").stdout
+    assert printed.count(b"\n") == RANDOM_RECORDS
+    run("produce", "second", "--json", given=printed)
+    again = run("consume", "second", "--json").stdout.replace(b'"topic":"second"', b'"topic":"first"')
+    assert sorted(again.splitlines()) == sorted(printed.splitlines())
+
+
+@pytest.mark.parametrize("size", [1, 1000, 1100])
+def test_a_batch_larger_than_its_topic_allows_is_divided(run, size):
+    topic = f"narrow-{size}"
+    run("topics", "create", topic, "--partitions", "1", "--set", "max.message.bytes=1200")
+    lines = b"".join(b"%05d" % number + b"x" * size + b"\n" for number in range(300))
+    run("produce", topic, given=lines)
+    assert run("consume", topic).stdout == lines
+
+
+def test_a_record_larger_than_its_topic_allows_says_what_to_do(run):
+    run("topics", "create", "tight", "--partitions", "1")
+    ended = run("produce", "tight", given=b"x" * 2_000_000 + b"\n", status=1)
+    assert b"topic 'tight' does not take a record of 2,000,0" in ended.stderr
+    assert b"raise its limit with `topics set tight max.message.bytes=...`" in ended.stderr
+
+
+def test_a_line_of_20_mb_goes_through(run):
+    run("topics", "create", "wide", "--partitions", "1", "--set", "max.message.bytes=30000000")
+    line = os.urandom(10_000_000).hex().encode() + b"\n"
+    run("produce", "wide", given=b"before\n" + line + b"after\n")
+    assert run("consume", "wide").stdout == b"before\n" + line + b"after\n"
+    assert len(run("consume", "wide", "--json").stdout) > 20_000_000
+
+
+def test_what_stands_before_a_bad_line_is_written(run):
+    run("topics", "create", "partly", "--partitions", "1")
+    rows = b'{"value":"a"}\n{"value":"b"}\n{"value":\xff}\n{"value":"c"}\n'
+    ended = run("produce", "partly", "--json", given=rows, status=1)
+    assert ended.stderr.startswith(b"barnabas: line 3: ")
+    assert ended.stderr.endswith(b"; the 2 records before it are written\n")
+    assert run("consume", "partly").stdout == b"a\nb\n"
+
+
+def test_a_line_for_a_partition_that_there_is_not_is_named(run):
+    run("topics", "create", "few", "--partitions", "2")
+    ended = run("produce", "few", "--json", given=b'{"value":"a","partition":2}\n', status=1)
+    assert b"line 1: topic 'few' has the partitions 0 to 1, and no partition 2" in ended.stderr
+    ended = run("produce", "few", "-p", "7", given=b"a\n", status=1)
+    assert b"topic 'few' has the partitions 0 to 1, and no partition 7" in ended.stderr
+
+
+# -- redrive
+
+
+def test_dead_letters_go_back_to_the_topics_that_they_come_from(run):
+    run("topics", "create", "dead", "orders", "bills", "--partitions", "1")
+    for topic, value in (("orders", b"o1\no2\n"), ("bills", b"b1\n")):
+        run("produce", "dead", "-H", f"x-original-topic={topic}", given=value)
+    letters = run("consume", "dead", "--json").stdout
+    ended = run("produce", "--to-header", "x-original-topic", given=letters)
+    assert sorted(ended.stderr.splitlines()) == [b"1 records written to bills", b"2 records written to orders"]
+    assert run("consume", "orders").stdout == b"o1\no2\n"
+    assert run("consume", "bills").stdout == b"b1\n"
+
+
+def test_a_dead_letter_without_a_known_origin_is_named_or_goes_to_the_given_topic(run):
+    run("topics", "create", "lost", "found", "--partitions", "1")
+    rows = b'{"value":"a"}\n'
+    ended = run("produce", "--to-header", "origin", given=rows, status=1)
+    assert b"line 1: the record has no header 'origin', and no TOPIC is given" in ended.stderr
+    run("produce", "lost", "--to-header", "origin", given=rows)
+    assert run("consume", "lost").stdout == b"a\n"
+    rows = b'{"value":"a","headers":{"origin":"fuond"}}\n'
+    ended = run("produce", "--to-header", "origin", given=rows, status=1)
+    assert b"line 1: topic 'fuond'" in ended.stderr
+    assert b"the nearest name is 'found'" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "to which topic?"),
+        (("--to-header", "h", "-p", "1"), "--to-header is for records of several topics"),
+        (("t", "--tombstone"), "--tombstone deletes a key"),
+    ],
+)
+def test_a_mistake_in_the_options_of_produce_is_said(run, arguments, said):
+    assert said in run("produce", *arguments, status=2).stderr.decode()
+
+
+# -- what happens meanwhile
+
+
+def following(run, topic, *options):
+    command = [sys.executable, "-m", "barnabas", "consume", topic, "-f", *options]
+    environment = {**os.environ, "BARNABAS_BOOTSTRAP": run.broker.bootstrap_servers}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+
+
+def test_a_topic_that_is_deleted_while_it_is_read_ends_the_command(run):
+    run("topics", "create", "short", "--partitions", "1")
+    run("produce", "short", given=b"seen\n")
+    with following(run, "short") as process:
+        assert process.stdout.readline() == b"seen\n"
+        run("topics", "delete", "short", "--yes")
+        said = process.stderr.read().decode()
+    assert process.returncode == 1
+    assert said.startswith("barnabas: topic 'short': UNKNOWN_TOPIC_OR_PARTITION: there is no such topic")
+
+
+def test_a_broker_that_lacks_an_api_is_named_with_the_api_and_since_when():
+    with LocalBroker(topics=["t"]) as broker:
+        run = Commands(broker, None)
+        served = [
+            m.ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=api.min_version, max_version=api.max_version)
+            for api in served_apis()
+            if api.name != "DescribeClientQuotas"
+        ]
+        broker.faults.answer("ApiVersions", m.ApiVersionsResponse(api_keys=served))
+        began = time.monotonic()
+        ended = run("quotas", "ls", status=1)
+    assert b"it does not serve DescribeClientQuotas, which Apache Kafka has since 2.6" in ended.stderr
+    assert time.monotonic() - began < 15, "it asks again, as if the broker could learn it"
