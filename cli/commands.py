@@ -66,6 +66,18 @@ class Commands(click.Group):
             return command
         return next((load_command(point) for point in self._installed() if point.name == cmd_name), None)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            nearest = get_close_matches(args[0], self.list_commands(ctx), n=1)
+            about = f" The nearest is {nearest[0]!r}." if nearest else ""
+            raise click.UsageError(f"{error.message}{about}", ctx) from None
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *OF_CLUSTERS, *(point.name for point in self._installed())})
 
@@ -109,8 +121,27 @@ def fail(message: str, status: int) -> NoReturn:
     sys.exit(status)
 
 
+def print_help_as_json(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    """What --help-json does: one line for each command."""
+    if not value or context.resilient_parsing:
+        return
+    from barnabas.cli.describing import described
+
+    for row in described(context.command, context):
+        click.echo(json.dumps(row, ensure_ascii=False))
+    context.exit()
+
+
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message=f"barnabas %(version)s ({FORM})")
+@click.option(
+    "--help-json",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=print_help_as_json,
+    help="Describe every command in JSON, one object a line.",
+)
 def commands() -> None:
     """A message broker that speaks Apache Kafka's protocol."""
 

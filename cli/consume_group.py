@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from barnabas.wire.topics import TopicPartition
 
 COMMIT_SECONDS = 5.0
-FAREWELL_SECONDS = 5.0  # for the last commit, and to leave the group
+LAST_WRITE_SECONDS = 0.5
+FAREWELL_SECONDS = 10.0  # for the last commit, and to leave the group
 
 
 Result = TypeVar("Result")
@@ -63,6 +64,7 @@ class _Session:
         self._output = output
         self._member = Member(cluster, group, [topic])
         self._printed: dict[TopicPartition, int] = {}  # what is printed, and not committed yet
+        self._is_writing = False
         self._failure: ClientError | None = None  # of a heartbeat
 
     async def run(self) -> None:
@@ -128,12 +130,20 @@ class _Session:
 
     async def _print(self, all_taken: "Sequence[Taken]") -> None:
         lines = self._output.lines(all_taken)
+        positions = {taken.partition: self._output.positions.get(taken.partition) for taken in all_taken}
+        behind = {key: offset for key, offset in positions.items() if offset is not None}
+
+        def write() -> None:
+            try:
+                self._output.write(lines)
+                # The thread notes it, because a signal may come before this task goes on.
+                self._printed.update(behind)
+            finally:
+                self._is_writing = False
+
         # The reader of the pipe may be slow, and heartbeats must go on meanwhile.
-        if lines:
-            await trio.to_thread.run_sync(self._output.write, lines, abandon_on_cancel=True)
-        for taken in all_taken:
-            if taken.partition in self._output.positions:
-                self._printed[taken.partition] = self._output.positions[taken.partition]
+        self._is_writing = True
+        await trio.to_thread.run_sync(write, abandon_on_cancel=True)
 
     async def _positions(self, partitions: "list[TopicPartition]") -> "dict[TopicPartition, int]":
         committed = await committed_offsets(self._cluster, self._group)
@@ -147,6 +157,10 @@ class _Session:
             click.echo("barnabas: the group gave the partitions to others: some records may be printed twice", err=True)
 
     async def _end(self) -> None:
+        # The reader of the pipe may have everything, and the thread may not have said so yet.
+        with trio.move_on_after(LAST_WRITE_SECONDS):
+            while self._is_writing:
+                await trio.sleep(LAST_WRITE_SECONDS / 50)
         try:
             await self._commit()
             await self._member.leave()
