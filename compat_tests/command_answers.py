@@ -169,4 +169,4 @@ def replicas_when_moved(both, names):
 def throttles(both, names):
     replicas_when_moved(both, names)
     (shown,) = both.rows("topics", "show", names("orders"))
-    return sorted(shown["properties"])
+    return {"left": sorted(shown["properties"])}
