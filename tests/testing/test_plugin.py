@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -37,21 +38,54 @@ def test_the_examples_in_the_readme_pass_as_they_are_written(run_pytest, number,
     assert "1 passed" in run_pytest(example, "--durations=0")
 
 
+# File -> the packages that it needs.
+EXAMPLES = {
+    "test_orders.py": (),
+    "test_exactly_once.py": (),
+    "test_fastapi.py": ("aiokafka", "fastapi", "httpx2"),
+    "test_faststream.py": ("aiokafka", "faststream"),
+}
+# What stands around those blocks of the page that are no whole test file: the fixture that is defined again, and the
+# broker beside a program.
+AROUND = """
+import pytest
+from barnabas.testing import LocalBroker
+from confluent_kafka import Producer
+
+def run_my_program(servers):
+    producer = Producer({"bootstrap.servers": servers})
+    producer.produce("orders", b"first")
+    assert producer.flush(10) == 0
+
+FIXTURE
+def test_the_settings_of_the_fixture_hold(barnabas_broker):
+    run_my_program(barnabas_broker.bootstrap_servers)
+    producer = Producer({"bootstrap.servers": barnabas_broker.bootstrap_servers})
+    assert len(producer.list_topics("orders", 10).topics["orders"].partitions) == 3
+
+def test_a_broker_beside_a_program():
+PROGRAM
+"""
+
+
 def test_the_examples_in_the_page_about_testing_pass_as_they_are_written(run_pytest):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "testing.md").read_text(), re.DOTALL)
     examples = [block for block in blocks if "def test_" in block]
-    run_pytest("\n\n".join(examples))
+    assert f"{len(examples)} passed" in run_pytest("\n\n".join(examples))
+
+    fixture, program = (block for block in blocks if "def test_" not in block)
+    source = AROUND.replace("FIXTURE", fixture).replace("PROGRAM", textwrap.indent(program, "    "))
+    assert "2 passed" in run_pytest(source)
 
 
-@pytest.mark.thorough
+def test_every_file_that_the_page_about_testing_names_is_run():
+    named = re.findall(r"\]\(\.\./examples/(test_\w+\.py)\)", (ROOT / "docs" / "testing.md").read_text())
+    assert sorted(named) == sorted(EXAMPLES)
+
+
 @pytest.mark.parametrize(
     ("name", "needed"),
-    [
-        ("test_orders.py", ()),
-        ("test_exactly_once.py", ()),
-        ("test_fastapi.py", ("aiokafka", "fastapi", "httpx2")),
-        ("test_faststream.py", ("aiokafka", "faststream")),
-    ],
+    EXAMPLES.items(),
 )
 def test_the_examples_pass(run_pytest, name, needed):
     missing = [package for package in needed if importlib.util.find_spec(package) is None]
