@@ -177,7 +177,10 @@ class GroupCoordinator:
             return SyncAnswer(ErrorCode.INVALID_GROUP_ID)
         made_for: Group | None = None
 
-        def act(shard: GroupShard, made: Made | None) -> Outcome[Entered | SyncAnswer] | Callable[[], Awaitable[Made]]:
+        # The types are in quotes, because those of an inner function are made at each call.
+        def act(
+            shard: GroupShard, made: "Made | None"
+        ) -> "Outcome[Entered | SyncAnswer] | Callable[[], Awaitable[Made]]":
             nonlocal made_for
             group = shard.state.by_id.get(group_id)
             if group is None:
@@ -264,7 +267,8 @@ class GroupCoordinator:
     async def commit(self, group_id: str, commit: CommitOffsets) -> CommitAnswer:
         """OffsetCommit: waits until the offsets are committed to `__consumer_offsets`."""
 
-        def act(shard: GroupShard, made: Made | None) -> Outcome[CommitAnswer] | Callable[[], Awaitable[Made]]:
+        # The types are in quotes, because those of an inner function are made at each call.
+        def act(shard: GroupShard, made: "Made | None") -> "Outcome[CommitAnswer] | Callable[[], Awaitable[Made]]":
             work = self._making.of_commit(shard, group_id, commit) if made is None else None
             if work is not None:
                 return work
