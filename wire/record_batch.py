@@ -15,7 +15,7 @@ All formats have offset, length and magic at the same places, so `walk_entries` 
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -233,6 +233,11 @@ def assemble(header: BatchHeader, records: bytes | bytearray) -> bytearray:
     """The bytes of a batch. Length and checksum are computed; those in `header` are ignored."""
     data = bytearray(BATCH_OVERHEAD_BYTES)
     data += records
-    _HEADER.pack_into(data, 0, header.base_offset, len(data) - LENGTH_OVERHEAD_BYTES, *header[2:])
-    _CRC.pack_into(data, _CRC_POSITION, checksum(data))
+    finish(data, header)
     return data
+
+
+def finish(data: bytearray, header: Sequence[int]) -> None:
+    """Write the header, of which each field is given, before the records in `data`, with their length and checksum."""
+    _HEADER.pack_into(data, 0, header[0], len(data) - LENGTH_OVERHEAD_BYTES, *header[2:])
+    _CRC.pack_into(data, _CRC_POSITION, checksum(data))

@@ -160,6 +160,28 @@ def test_a_topic_with_a_codec_of_its_own_gets_the_same_records(codec, target, re
 # --- what is accepted, and what is stored of it
 
 
+@given(
+    key=st.one_of(st.none(), st.binary(max_size=200)),
+    value=st.one_of(st.none(), st.binary(max_size=20_000)),
+    fields=st.fixed_dictionaries(
+        {
+            "producer_id": st.integers(-1, (1 << 63) - 1),
+            "producer_epoch": st.integers(-1, 32_767),
+            "base_offset": st.integers(0, 1 << 40),
+            "leader_epoch": st.integers(-1, 1 << 20),
+            "attributes": st.sampled_from([0, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL | TRANSACTIONAL]),
+        }
+    ),
+)
+def test_a_batch_of_one_pair_is_that_of_one_record(key, value, fields) -> None:
+    pair = build_batch([(key, value)], timestamp_ms=NOW_MS, **fields)
+    record = build_batch([Record(0, NOW_MS, key, value, [])], timestamp_ms=NOW_MS, **fields)
+    assert bytes(pair.data) == bytes(record.data)
+    assert pair.header == record.header
+    assert pair.largest_timestamp == record.largest_timestamp
+    assert pair.largest_timestamp_delta == record.largest_timestamp_delta
+
+
 def test_a_well_formed_batch_is_not_copied() -> None:
     sent = memoryview(bytearray(raw_batch()))
     assert check_small(sent, Rules(), NOW_MS, 9).data.obj is sent.obj
