@@ -84,7 +84,7 @@ def move(
     if cancel:
         _cancel(target, wanted, dry_run=dry_run, yes=yes, as_json=as_json)
     elif verify:
-        _verify(target, wanted, as_json=as_json)
+        _verify(target, wanted, waits=waits, as_json=as_json)
     elif to or away_from:
         _move(target, wanted, throttle, waits=waits, dry_run=dry_run, yes=yes, as_json=as_json)
     else:
@@ -252,8 +252,10 @@ async def _moving(cluster: "Cluster", wanted: Wanted) -> "dict[TopicPartition, M
     }
 
 
-def _verify(target: Target, wanted: Wanted, *, as_json: bool) -> None:
+def _verify(target: Target, wanted: Wanted, *, waits: bool, as_json: bool) -> None:
     async def look(cluster: "Cluster") -> list[Row]:
+        if waits:
+            await _await(cluster, wanted)
         moving = await _moving(cluster, wanted)
         rows = [_verified(each, moving) for each in await _unfinished(cluster, wanted, moving)]
         # The throttles of moves that go on stay, also those of other topics: they share the brokers' rates.

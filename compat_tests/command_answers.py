@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import takewhile
 
 # -- what is left behind
 
@@ -66,13 +67,15 @@ def lines(text):
 
 
 def columns(*wanted):
-    """The columns of a table with these headings, in this order, without the lines above it."""
+    """The columns of a table with these headings, in this order, without what stands around it."""
 
     def parse(text):
-        rows = [line.split() for line in text.splitlines() if line.strip()]
+        rows = [line.split() for line in text.splitlines()]
         begin = next(number for number, row in enumerate(rows) if set(wanted) <= set(row))
         places = [rows[begin].index(heading) for heading in wanted]
-        return sorted([row[place] for place in places] for row in rows[begin + 1 :])
+        # Another table may follow, behind an empty line.
+        body = takewhile(bool, rows[begin + 1 :])
+        return sorted([row[place] for place in places] for row in body)
 
     return parse
 
@@ -85,7 +88,7 @@ def described_partitions(text):
 
 def end_offsets(text):
     """Of `kafka-get-offsets.sh`: partition, offset."""
-    return sorted([row.split(":")[1], row.split(":")[2]] for row in text.split())
+    return sorted(map(list, re.findall(r"^\S+:(\d+):(\d+)$", text, re.MULTILINE)))
 
 
 def first_offset(text):

@@ -504,7 +504,11 @@ CLUSTER_TASKS: Sequence[Task] = (
         "see whether it is moved, and take the throttle off",
         "kafka-reassign-partitions.sh --verify --reassignment-json-file orders.json",
         "move orders --to 2,3 --verify",
-        setup=(*SPREAD, ("move orders --to 2,3 --yes --throttle 10000000", "")),
+        setup=(
+            *SPREAD,
+            ("move orders --to 2,3 --yes --wait", ""),
+            ("topics set orders leader.replication.throttled.replicas=0:2,1:3", ""),
+        ),
         files={"orders.json": assigned([2, 3], [3, 2])},
         look=throttles,
     ),

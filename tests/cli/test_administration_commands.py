@@ -208,6 +208,8 @@ def test_partitions_are_moved_to_brokers_and_away_from_one(run):
     run("move", "moved", "--away-from", "1", "--yes", "--wait")
     assert replicas_of(run, "moved") == [[3, 2], [2, 3], [3, 2]]
     assert run("move", "moved", "--away-from", "1", "--verify").stderr == b"barnabas: everything is moved\n"
+    run("move", "moved", "--to", "1,3", "--yes")
+    assert run("move", "moved", "--verify", "--wait").stderr == b"barnabas: everything is moved\n"
     assert run("move", "moved", "-p", "0", "--to", "1,2", "--verify", status=1).stdout.split()[-1] == b"elsewhere"
     assert len(run.rows("consume", "moved")) == 100
 
