@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 import click
 
 from barnabas.cli.cluster import Target, for_a_cluster, run_with
-from barnabas.cli.reading import Form, Output, Wanted, rounds
+from barnabas.cli.reading import Output, Wanted, rounds
 
 if TYPE_CHECKING:
+    from barnabas.cli.record_lines import Form
     from barnabas.client.cluster import Cluster
     from barnabas.client.reading import Taken
 
@@ -64,12 +65,12 @@ def consume(
     run_with(target, read)
 
 
-def _form(style: str | None) -> Form:
+def _form(style: str | None) -> "Form":
     """How a record is printed: in this style, or as JSON without one."""
-    from barnabas.cli.record_lines import to_json, to_text
+    from barnabas.cli.record_lines import text_form, to_json
 
     if style is not None:
-        return lambda *record: to_text(style, *record)
+        return text_form(style)
     return lambda *record: to_json(*record).encode() + b"\n"
 
 

@@ -1,10 +1,11 @@
 """Reading records and printing them, alone or as a member of a group."""
 
 import sys
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from barnabas.cli.record_lines import Form
     from barnabas.client.cluster import Cluster
     from barnabas.client.reading import Taken
     from barnabas.wire.record_reader import Record
@@ -28,13 +29,10 @@ class Wanted(NamedTuple):
         return self.until or (None if self.follows else "latest")
 
 
-Form = Callable[[str, int, int, int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]], bytes]
-
-
 class Output:
     """Prints records of one topic, as many as are wanted. `positions` is where each partition goes on."""
 
-    def __init__(self, topic: str, wanted: Wanted, form: Form) -> None:
+    def __init__(self, topic: str, wanted: Wanted, form: "Form") -> None:
         self.positions: dict[TopicPartition, int] = {}
         self._topic = topic
         self._left = wanted.count_max

@@ -6,12 +6,28 @@ what one command prints, the other writes again unchanged.
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from barnabas.cli.when import time_text
 
 BASE64 = "base64"
+
+# topic, partition, offset, timestamp in ms, key, value, headers
+Printed = tuple[str, int, int, int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]
+Form = Callable[[*Printed], bytes]
+
+_ESCAPES = {"\\n": b"\n", "\\t": b"\t", "\\\\": b"\\", "%%": b"%"}
+_FIELDS: Mapping[str, Form] = {
+    "%t": lambda *record: record[0].encode(),
+    "%p": lambda *record: b"%d" % record[1],
+    "%o": lambda *record: b"%d" % record[2],
+    "%T": lambda *record: time_text(record[3]).encode(),
+    "%k": lambda *record: record[4] or b"",
+    "%v": lambda *record: record[5] or b"",
+    "%h": lambda *record: b",".join(name.encode() + b"=" + (content or b"") for name, content in record[6]),
+}
 
 
 class Line(NamedTuple):
@@ -65,42 +81,23 @@ def from_json(text: str) -> Line:
     )
 
 
-def to_text(
-    style: str,
-    topic: str,
-    partition: int,
-    offset: int,
-    timestamp_ms: int,
-    key: bytes | None,
-    value: bytes | None,
-    headers: Sequence[tuple[str, bytes | None]],
-) -> bytes:
-    r"""A record in a style with %t topic, %p partition, %o offset, %T time, %k key, %v value, %h headers, \n and \t."""
-    parts = {
-        b"%t": topic.encode(),
-        b"%p": b"%d" % partition,
-        b"%o": b"%d" % offset,
-        b"%T": time_text(timestamp_ms).encode(),
-        b"%k": b"" if key is None else key,
-        b"%v": b"" if value is None else value,
-        b"%h": b",".join(name.encode() + b"=" + (content or b"") for name, content in headers),
-        b"%%": b"%",
-        b"\\n": b"\n",
-        b"\\t": b"\t",
-        b"\\\\": b"\\",
-    }
-    written = bytearray()
-    source = style.encode()
-    position = 0
-    while position < len(source):
-        pair = source[position : position + 2]
-        if pair in parts:
-            written += parts[pair]
-            position += 2
-        else:
-            written += source[position : position + 1]
-            position += 1
-    return bytes(written)
+def text_form(style: str) -> Form:
+    r"""How a record is printed in a style.
+
+    %t is the topic, %p the partition, %o the offset, %T the time, %k the key, %v the value, %h the headers; \n, \t
+    and \\ are a line break, a tab and a backslash; %% is a percent sign.
+    """
+    # The style is read once, and not for each record.
+    pieces = [_piece(text) for text in re.split(r"(%[tpoTkvh%]|\\[nt\\])", style) if text]
+
+    def form(*record: *Printed) -> bytes:
+        return b"".join([piece if isinstance(piece, bytes) else piece(*record) for piece in pieces])
+
+    return form
+
+
+def _piece(text: str) -> bytes | Form:
+    return _ESCAPES.get(text) or _FIELDS.get(text) or text.encode()
 
 
 def _shown(data: bytes | None) -> str | Mapping[str, str] | None:

@@ -13,12 +13,12 @@ class Commands:
         self.broker = broker
         self._folder = folder
 
-    def __call__(self, *arguments, given=b"", status=0):
+    def __call__(self, *arguments, given=b"", status=0, seconds=60):
         ended = subprocess.run(
             [sys.executable, "-m", "barnabas", *arguments],
             input=given,
             capture_output=True,
-            timeout=60,
+            timeout=seconds,
             check=False,
             cwd=self._folder,
             env={**os.environ, "BARNABAS_BOOTSTRAP": self.broker.bootstrap_servers},

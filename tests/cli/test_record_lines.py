@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.cli.record_lines import from_json, to_json, to_text
+from barnabas.cli.record_lines import from_json, text_form, to_json
 
 CONTENT = st.none() | st.binary(max_size=40) | st.text(max_size=20).map(lambda text: text.encode("utf-8", "ignore"))
 HEADERS = st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), CONTENT), max_size=4)
@@ -52,4 +52,4 @@ def test_other_json_becomes_its_own_text():
     ],
 )
 def test_a_record_is_written_in_a_style(style, written):
-    assert to_text(style, "orders", 3, 17, 1_000, b"k", b"v", [("a", b"1"), ("b", None)]) == written
+    assert text_form(style)("orders", 3, 17, 1_000, b"k", b"v", [("a", b"1"), ("b", None)]) == written
