@@ -50,6 +50,8 @@ OF_CLUSTERS = {
     "quotas": "quotas",
     "topics": "topics",
 }
+# Those that need no cluster, and are not of this file.
+OF_THE_PROGRAM = {"image": "image"}
 
 
 class Commands(click.Group):
@@ -60,8 +62,9 @@ class Commands(click.Group):
         own = super().get_command(ctx, cmd_name)
         if own is not None:
             return own
-        if cmd_name in OF_CLUSTERS:
-            module = import_module(f"barnabas.cli.{OF_CLUSTERS[cmd_name]}")
+        file = OF_CLUSTERS.get(cmd_name) or OF_THE_PROGRAM.get(cmd_name)
+        if file is not None:
+            module = import_module(f"barnabas.cli.{file}")
             command: click.Command = getattr(module, cmd_name)
             return command
         return next((load_command(point) for point in self._installed() if point.name == cmd_name), None)
@@ -79,7 +82,9 @@ class Commands(click.Group):
             raise click.UsageError(f"{error.message}{about}", ctx) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted({*super().list_commands(ctx), *OF_CLUSTERS, *(point.name for point in self._installed())})
+        return sorted(
+            {*super().list_commands(ctx), *OF_CLUSTERS, *OF_THE_PROGRAM, *(point.name for point in self._installed())}
+        )
 
     def _installed(self) -> "EntryPoints":
         from importlib.metadata import entry_points  # slow: reads the metadata of every installed package
@@ -191,14 +196,21 @@ def serve(
     except ConfigError as error:
         fail(str(error), STATUS_MISUSED)
 
+    # A person who just tries a broker gets the page. One who has written a configuration decides.
+    is_tried = properties_file is None and config.zookeeper_connect is None
+    run_until_stopped(config, click.echo, PAGE_ADDRESS if is_tried else "", log_level, log_format)
+
+
+def run_until_stopped(
+    config: "BrokerConfig", print_line: Callable[[str], None], page_address: str, log_level: str, log_format: str
+) -> None:
+    """Run a broker until a signal; `print_line` gets its ready line. The program ends if the broker fails."""
     # These imports take a while, and a wrong configuration is reported without them.
     from barnabas.broker.process.log_output import logging_to, standard_error
     from barnabas.broker.process.run import run_broker
 
-    # A person who just tries a broker gets the page. One who has written a configuration decides.
-    is_tried = properties_file is None and config.zookeeper_connect is None
     with logging_to(standard_error(), log_level.upper(), log_format) as output:
-        failure = run_broker(config, click.echo, beside(config, PAGE_ADDRESS if is_tried else ""))
+        failure = run_broker(config, print_line, beside(config, page_address))
 
     # When the reader of standard error has stopped reading, the interpreter's flush at exit would wait for it.
     if output.is_stuck:
