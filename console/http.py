@@ -86,6 +86,9 @@ class _Connection:
             head = await self._event()
             if not isinstance(head, h11.Request):
                 return None
+            # h11 measures a head that is incomplete. One that has come at once may be larger.
+            if _size_bytes(head) > HEAD_BYTES_MAX:
+                raise _Refused(error_answer(431, f"a head has at most {HEAD_BYTES_MAX} bytes"))
             return await self._with_body(head)
         raise _Refused(error_answer(408, "the request did not arrive in time"))
 
@@ -170,6 +173,7 @@ class _Connection:
             ("content-type", answer.content_type),
             ("content-length", str(len(answer.body))),
             ("connection", "close"),
+            *SECURITY_HEADERS,
         ]
         await self._send(h11.Response(status_code=answer.status, headers=head))
         await self._send(h11.Data(data=answer.body))
@@ -184,6 +188,10 @@ class _Connection:
             await self._stream.send_all(data)
         if sending.cancelled_caught:
             raise ConnectionLost("the client takes no bytes")
+
+
+def _size_bytes(head: h11.Request) -> int:
+    return len(head.target) + sum(len(name) + len(value) for name, value in head.headers)
 
 
 def _is_worth_compressing(answer: Answer) -> bool:

@@ -180,14 +180,17 @@ async def test_head_has_the_headers_of_get_and_no_body(autojump_clock, place):
         (b"nonsense\r\n\r\n", 400, "illegal request line"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(64) + b"\r\n\r\n", 400, ""),
         (b"GET / HTTP/1.1\r\n" + HOST + b"X: " + b"y" * HEAD_BYTES_MAX, 431, ""),
+        (b"GET / HTTP/1.1\r\n" + HOST + b"X: " + b"y" * HEAD_BYTES_MAX + b"\r\n\r\n", 431, str(HEAD_BYTES_MAX)),
         (b"GET /long HTTP/1.1\r\n" + HOST + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400, "Content-Length"),
         (b"POST /echo HTTP/1.1\r\n" + HOST + b"Content-Length: -1\r\n\r\n", 400, "Content-Length"),
     ],
 )  # fmt: skip
 async def test_what_cannot_be_answered_hears_why(autojump_clock, place, raw, status, said):
-    heard, _, body = await place.ask(raw)
+    heard, headers, body = await place.ask(raw)
     assert heard == status
     assert said in body.decode()
+    assert headers["x-content-type-options"] == "nosniff", "a part of the request may be in the answer"
+    assert "default-src 'self'" in headers["content-security-policy"]
 
 
 @pytest.mark.parametrize(
