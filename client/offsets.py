@@ -11,13 +11,11 @@ from barnabas.client.cluster import OUTDATED, Cluster
 from barnabas.client.errors import Refused, check
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.sentinels import NO_OFFSET
+from barnabas.wire.sentinels import CONSUMER, NO_LEADER_EPOCH, NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 
 MAX_TIMESTAMP = -3  # the record with the highest timestamp; since ListOffsets 7 (Kafka 3.0)
 MAX_TIMESTAMP_VERSION = 7
-CONSUMER = -1  # in place of a replica's id
-NO_EPOCH = -1
 READ_UNCOMMITTED = 0
 NO_GENERATION = -1
 
@@ -65,7 +63,7 @@ def _list_offsets_request(wanted: Mapping[TopicPartition, int], isolation_level:
     topics: dict[str, list[m.ListOffsetsRequest.ListOffsetsPartition]] = {}
     for (topic, partition), timestamp in wanted.items():
         row = m.ListOffsetsRequest.ListOffsetsPartition(
-            partition_index=partition, current_leader_epoch=NO_EPOCH, timestamp=timestamp
+            partition_index=partition, current_leader_epoch=NO_LEADER_EPOCH, timestamp=timestamp
         )
         topics.setdefault(topic, []).append(row)
     rows = [m.ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=rows) for name, rows in topics.items()]

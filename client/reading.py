@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from barnabas.client.cluster import OUTDATED, Cluster
 from barnabas.client.errors import Refused, check
-from barnabas.client.offsets import CONSUMER, NO_EPOCH
 from barnabas.wire import messages as m
 from barnabas.wire.record_batch import read_batch_header, walk_entries
 from barnabas.wire.record_reader import ABORT, Record, read_all_records, read_control_record
+from barnabas.wire.sentinels import CONSUMER, NO_LEADER_EPOCH
 from barnabas.wire.topics import TopicPartition
 
 FETCH_BYTES = 16 << 20
@@ -87,9 +87,9 @@ def _fetch_request(positions: Mapping[TopicPartition, int], *, committed: bool, 
     for (topic, partition), offset in positions.items():
         row = m.FetchRequest.FetchPartition(
             partition=partition,
-            current_leader_epoch=NO_EPOCH,
+            current_leader_epoch=NO_LEADER_EPOCH,
             fetch_offset=offset,
-            last_fetched_epoch=NO_EPOCH,
+            last_fetched_epoch=NO_LEADER_EPOCH,
             log_start_offset=-1,
             partition_max_bytes=PARTITION_BYTES,
         )

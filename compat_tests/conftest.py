@@ -25,6 +25,7 @@ QUICK = {
     "test_examples.py",
     "test_group_behaviour.py",
     "test_hostile.py",
+    "test_hostile_http.py",
     "test_kafka_python.py",
     "test_kafka_python_admin.py",
     "test_local_broker.py",

@@ -6,17 +6,14 @@ from typing import NamedTuple
 import trio
 
 from barnabas.console.asking import Asking, check
+from barnabas.console.unread import FIRST_BATCH_BYTES, first_time
 from barnabas.storage.disk import FileSlice
 from barnabas.wire import messages as m
 from barnabas.wire.compression import CorruptRecords
 from barnabas.wire.errors import ErrorCode, PeerLost
-from barnabas.wire.record_reader import read_all_records
-from barnabas.wire.sentinels import READ_COMMITTED
+from barnabas.wire.sentinels import FETCH_BY_NAME_VERSION, READ_COMMITTED, READ_UNCOMMITTED
 from barnabas.wire.topics import TopicPartition
-
-BY_NAME_VERSION = 12  # later versions of Fetch name topics by their ids
-READ_UNCOMMITTED = 0
-FIRST_BATCH_BYTES = 1  # a Fetch has at least one batch, however large it is
+from barnabas.world.pacing import complete
 
 
 class Fetched(NamedTuple):
@@ -86,7 +83,7 @@ async def _fetch_at(
         isolation_level=limits.isolation_level,
         topics=[m.FetchRequest.FetchTopic(topic=name, partitions=asked) for name, asked in rows.items()],
     )
-    response = await asking.ask_at(leader, request, m.FetchResponse, BY_NAME_VERSION)
+    response = await asking.ask_at(leader, request, m.FetchResponse, FETCH_BY_NAME_VERSION)
 
     # This broker's own answer refers to its files, another one's has the bytes.
     found = {}
@@ -130,20 +127,12 @@ async def first_timestamps(asking: Asking, positions: Mapping[TopicPartition, in
         fetched = (await fetch(asking, {key: offset}, Limits(FIRST_BATCH_BYTES))).get(key)
         if fetched is None or not fetched.records:
             continue
-        timestamp = await asking.broker.world.in_request_thread(first_timestamp, fetched.records, offset)
-        if timestamp is not None:
+        try:
+            steps = first_time(memoryview(fetched.records), offset)
+            timestamp = await complete(steps, asking.broker.world.in_request_thread)
+        # The page of these records shows the error; here the lag in seconds is missing.
+        except CorruptRecords:
+            continue
+        if isinstance(timestamp, int):
             found[key] = timestamp
     return found
-
-
-def first_timestamp(records: bytes, offset: int) -> int | None:
-    """The timestamp of the first record at or after the offset; None if there is none that can be read."""
-    try:
-        for header, record in read_all_records(records):
-            is_marker = header is not None and header.is_control
-            if record.offset >= offset and not is_marker:
-                return record.timestamp
-    # The page of these records shows the error; here the lag in seconds is missing.
-    except CorruptRecords:
-        return None
-    return None

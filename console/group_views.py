@@ -17,6 +17,7 @@ from barnabas.console.offsets import UNKNOWN, ends_of
 from barnabas.console.replica_rows import Row
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, PeerLost, ProtocolViolation
+from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import GROUP_TOPIC, TopicPartition
 from barnabas.world.pacing import paced
 
@@ -25,7 +26,6 @@ GROUP_KEY = 0  # FindCoordinator
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 CONSUMER_PROTOCOL = "consumer"
 DEAD = "Dead"  # the state of a group that does not exist
-NO_OFFSET = -1
 VERSION_BYTES = 2  # of an assignment, before it
 ASSIGNMENT_VERSION_MAX = 3
 LAGS_IN_SECONDS_MAX = 200  # partitions of one group: each may need a Fetch

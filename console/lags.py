@@ -15,6 +15,7 @@ from typing import NamedTuple
 import trio
 
 from barnabas.broker.call import Broker
+from barnabas.console.unread import FIRST_BATCH_BYTES, GoOn, first_time
 from barnabas.controller.channels import Peer
 from barnabas.coordinators.groups.classic.state import Group
 from barnabas.replication.partition import Partition
@@ -22,10 +23,7 @@ from barnabas.storage.disk import StorageError
 from barnabas.wire import messages as m
 from barnabas.wire.compression import CorruptRecords
 from barnabas.wire.errors import ErrorCode, PeerLost
-from barnabas.wire.record_batch import BATCH_MAGIC, read_batch_header
-from barnabas.wire.record_reader import RecordHead, read_heads, timestamp_of
-from barnabas.wire.records import Steps
-from barnabas.wire.sentinels import LATEST
+from barnabas.wire.sentinels import CONSUMER, FETCH_BY_NAME_VERSION, LATEST, NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 from barnabas.world.pacing import complete, paced
 
@@ -33,10 +31,7 @@ REFRESH_SECONDS = 5.0
 ANSWER_MS = 1000.0  # a leader that does not answer in time is asked again after REFRESH_SECONDS
 LOOKUPS_MAX = 200  # batches that are fetched of one leader at a time: the others follow with the next refresh
 BATCHES_MAX = 10  # that are read for one timestamp: markers, and batches whose end compaction has removed
-FIRST_BATCH_BYTES = 1  # a Fetch has at least one batch, however large it is
-BY_NAME_VERSION = 12  # of Fetch: later ones name topics by their ids
 CLIENT_ID = "broker-{}-metrics"
-NO_OFFSET = -1
 
 
 class Lag(NamedTuple):
@@ -147,12 +142,12 @@ class GroupLags:
         finally:
             read.slice.release()
 
-    async def _first_time(self, records: bytes | memoryview, offset: int) -> "int | _GoOn":
+    async def _first_time(self, records: bytes | memoryview, offset: int) -> int | GoOn:
         try:
             return await complete(first_time(memoryview(records), offset), self._broker.world.in_request_thread)
         # A consumer that reads it gets the error, and the log says which batch it is.
         except CorruptRecords:
-            return _GoOn(offset)
+            return GoOn(offset)
 
     # -- other leaders
 
@@ -174,7 +169,7 @@ class GroupLags:
             ]
             # One after the other: a leader serves its clients first, and this is no hurry.
             for place in unknown[:LOOKUPS_MAX]:
-                fetched = await peer.ask(_fetch(place.key, place.offset), ANSWER_MS, BY_NAME_VERSION)
+                fetched = await peer.ask(_fetch(place.key, place.offset), ANSWER_MS, FETCH_BY_NAME_VERSION)
                 await self._take(place, fetched)
         # Its high watermarks stay as they were; the next refresh asks again.
         except PeerLost:
@@ -193,45 +188,13 @@ class GroupLags:
             self._times[place] = found
 
 
-class _GoOn(NamedTuple):
-    """These records are all consumed, or markers: the first one that is not may follow."""
-
-    next_offset: int
-
-
-def first_time(records: memoryview, offset: int) -> Steps[int | _GoOn]:
-    """The timestamp in ms of the first record at the offset or behind it, which is no marker.
-
-    `_GoOn` where there is none. CorruptRecords.
-    """
-    position = 0
-    next_offset = offset
-    while position < len(records):
-        header = read_batch_header(records, position)
-        # A directory of an older Kafka may hold them; their timestamps are nowhere in the header.
-        if header.magic != BATCH_MAGIC:
-            return _GoOn(next_offset)
-
-        batch = records[position : position + header.size_bytes]
-        position += header.size_bytes
-        next_offset = max(next_offset, header.last_offset + 1)
-        if header.is_control or header.last_offset < offset:
-            continue
-        for head in read_heads(header, batch):
-            if not isinstance(head, RecordHead):
-                yield head
-            elif header.base_offset + head.offset_delta >= offset:
-                return timestamp_of(header, head.timestamp_delta)
-    return _GoOn(next_offset)
-
-
 def _list_offsets(places: Iterable[_Place]) -> m.ListOffsetsRequest:
     request = m.ListOffsetsRequest
     asked: dict[str, dict[int, None]] = {}
     for place in places:
         asked.setdefault(place.key.topic, {})[place.key.partition] = None
     return request(
-        replica_id=-1,
+        replica_id=CONSUMER,
         topics=[
             request.ListOffsetsTopic(
                 name=name,

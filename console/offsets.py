@@ -8,11 +8,10 @@ import trio
 from barnabas.console.asking import Asking
 from barnabas.wire import messages as m
 from barnabas.wire.errors import PeerLost
-from barnabas.wire.sentinels import EARLIEST, LATEST
+from barnabas.wire.sentinels import CONSUMER, EARLIEST, LATEST
 from barnabas.wire.topics import TopicPartition
 
 PARTITIONS_MAX = 2000  # of one page: more would be slow, and too many to read
-CONSUMER = -1  # in place of a replica
 
 
 class Ends(NamedTuple):

@@ -4,6 +4,7 @@
 NO_LEADER = -1
 LEADER_DURING_DELETE = -2  # of a topic that is being deleted
 NO_LEADER_EPOCH = -1
+CONSUMER = -1  # in place of the id of a replica that asks
 UNKNOWN_BROKER_EPOCH = -1
 
 # Offsets. All but the first are timestamps in ListOffsets requests, and mean an offset of the log.
@@ -21,6 +22,8 @@ NO_PRODUCER_ID = -1
 # Produce and Fetch.
 ACKS_ALL = -1
 READ_COMMITTED = 1
+READ_UNCOMMITTED = 0
+FETCH_BY_NAME_VERSION = 12  # the last version of Fetch in which topics have names
 FETCH_TOPIC_ID_VERSION = 13  # from this version on Fetch has topic ids instead of names (KIP-516)
 FETCH_REPLICA_STATE_VERSION = 15  # from this version on a follower's Fetch has its broker epoch (KIP-903)
 

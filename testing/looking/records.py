@@ -15,15 +15,13 @@ from barnabas.testing.errors import LocalBrokerError, NotThere
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, error_name
 from barnabas.wire.record_reader import COMMIT, read_all_records, read_control_record
+from barnabas.wire.sentinels import CONSUMER, EARLIEST, FINAL_EPOCH, NO_LEADER_EPOCH, NO_PRODUCER_ID
 
 SECONDS = 30.0
 METADATA_VERSION = 8
 LIST_OFFSETS_VERSION = 5
 FETCH_VERSION = 11
-EARLIEST = -2
 FETCH_BYTES = 16 << 20
-CONSUMER = -1  # in place of a replica
-NO_EPOCH = -1
 
 
 class StoredRecord(NamedTuple):
@@ -98,7 +96,7 @@ def _records_in(connection: BlockingConnection, topic: str, partition: int) -> l
                     found[index] = found[index]._replace(transaction=ended)
                 continue
             is_transactional = header is not None and header.is_transactional
-            producer_id = -1 if header is None else header.producer_id
+            producer_id = NO_PRODUCER_ID if header is None else header.producer_id
             if is_transactional:
                 undecided.setdefault(producer_id, []).append(len(found))
             found.append(
@@ -125,7 +123,7 @@ def _first_offset(connection: BlockingConnection, topic: str, partition: int) ->
                 name=topic,
                 partitions=[
                     m.ListOffsetsRequest.ListOffsetsPartition(
-                        partition_index=partition, current_leader_epoch=NO_EPOCH, timestamp=EARLIEST
+                        partition_index=partition, current_leader_epoch=NO_LEADER_EPOCH, timestamp=EARLIEST
                     )
                 ],
             )
@@ -139,12 +137,12 @@ def _first_offset(connection: BlockingConnection, topic: str, partition: int) ->
 
 def _fetched(connection: BlockingConnection, topic: str, partition: int, offset: int) -> m.FetchResponse.PartitionData:
     wanted = m.FetchRequest.FetchPartition(
-        partition=partition, current_leader_epoch=NO_EPOCH, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
+        partition=partition, current_leader_epoch=NO_LEADER_EPOCH, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
     )
     asked = m.FetchRequest(
         replica_id=CONSUMER,
         max_bytes=FETCH_BYTES,
-        session_epoch=NO_EPOCH,
+        session_epoch=FINAL_EPOCH,
         topics=[m.FetchRequest.FetchTopic(topic=topic, partitions=[wanted])],
     )
     (answered,) = connection.ask(asked, FETCH_VERSION, m.FetchResponse).responses

@@ -55,9 +55,10 @@ def request_bytes(path: str, login: tuple[str, str] | None = None) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-async def read_answer(stream):
-    http = h11.Connection(h11.CLIENT)
-    http.send(h11.Request(method="GET", target="/", headers=[("host", "any")]))
+async def read_answer(stream, http=None, method="GET"):
+    """(status, headers, body) of the next answer on this connection; `http` is its state, if it has had answers."""
+    http = http or h11.Connection(h11.CLIENT)
+    http.send(h11.Request(method=method, target="/", headers=[("host", "any")]))
     http.send(h11.EndOfMessage())
     body = b""
     while True:

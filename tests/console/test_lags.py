@@ -1,14 +1,19 @@
 """How far groups are behind, beside what a reader of the records computes."""
 
+import base64
+import json
+import pathlib
+
 import pytest
 import trio
 
-from barnabas.console.lags import REFRESH_SECONDS, first_time
+from barnabas.console.lags import REFRESH_SECONDS
+from barnabas.console.unread import first_time
 from barnabas.wire import messages as m
 from barnabas.wire.compression import Codec, CorruptRecords
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import CONTROL, TRANSACTIONAL, read_batch_header
-from barnabas.wire.record_reader import Record, read_records
+from barnabas.wire.record_reader import Record, read_all_records, read_records
 from barnabas.wire.records import build_batch
 from barnabas.world.pacing import complete_inline
 from tests.broker.clock import now_ms
@@ -151,3 +156,22 @@ def test_a_marker_is_no_record():
 def test_a_damaged_batch_is_reported():
     with pytest.raises(CorruptRecords):
         complete_inline(first_time(memoryview(bytes(30)), 0))
+
+
+RECORDED = json.loads((pathlib.Path(__file__).parents[1] / "wire" / "old_formats.json").read_text())
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_messages_of_an_older_format_have_a_time_as_well(codec):
+    (sent,) = [each["sent"] for each in RECORDED if each["name"] == f"java magic 1 {codec}"]
+    records = base64.b64decode(sent)
+    times = [record.timestamp for _, record in read_all_records(records)]
+    assert len(times) > 2
+    for offset, time in enumerate(times):
+        assert complete_inline(first_time(memoryview(records), offset)) == time
+    assert complete_inline(first_time(memoryview(records), len(times))).next_offset == len(times)
+
+
+def test_messages_without_a_time_have_no_age():
+    (sent,) = [each["sent"] for each in RECORDED if each["name"] == "java magic 0 none"]
+    assert not isinstance(complete_inline(first_time(memoryview(base64.b64decode(sent)), 0)), int)
