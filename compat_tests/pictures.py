@@ -20,7 +20,6 @@ from confluent_kafka import Consumer, Producer
 from playwright.sync_api import Page, sync_playwright
 
 from barnabas.testing import Laboratory, LocalCluster
-from tests.console.live_cluster import paged_cluster
 
 FOLDER = Path(__file__).parent.parent / "docs" / "console"
 TOPICS = {"orders": (4, 3), "letters": (3, 2), "payments": (2, 3)}
@@ -113,7 +112,7 @@ def take(open_page: Callable[[str], Page], address: str, name: str, view: str, s
 def main() -> None:
     # The story has the lines of a broker that runs as a program.
     logging.getLogger("barnabas").setLevel(logging.INFO)
-    with paged_cluster(3, topics=TOPICS) as cluster, sync_playwright() as started:
+    with LocalCluster(3, topics=TOPICS, http=True) as cluster, sync_playwright() as started:
         load = Load(cluster)
         load.start()
         browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
@@ -123,7 +122,7 @@ def main() -> None:
             def open_page(scheme: str) -> Page:
                 return browser.new_page(viewport=SIZE, color_scheme=scheme)
 
-            address = cluster.pages[1]
+            address = cluster.brokers[1].page_url
             for name, view in VIEWS.items():
                 take(open_page, address, name, view, SETTLE_SECONDS, "light")
             take(open_page, address, "dark", "topics/orders", LIVE_SECONDS, "dark")

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from kafka.admin import KafkaAdminClient
+from kafka import TopicPartition as KafkaPartition
+from kafka.admin import KafkaAdminClient, OffsetSpec
 
+from barnabas.testing import LocalCluster
 from compat_tests.readable import PHONE, poor_contrasts
-from tests.console.live_cluster import PagedCluster, paged_cluster
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the extra `dev` installs it")
 
@@ -19,19 +20,20 @@ GROUPS = [f"group-{number}" for number in range(10)]
 RECORDS = 400
 TAILED = 100_000
 HOSTILE = '<script>document.title = "taken"</script><img src=x onerror="document.title=1">'
-LEADER_SECONDS_MAX = 0.5  # 200 ms after the broker knows, and what the test takes to look
+LEADER_SECONDS_MAX = 0.2  # after the broker knows
+ATTEMPTS = 3
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[PagedCluster]:
-    with paged_cluster(3, topics=TOPICS) as started:
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(3, topics=TOPICS, http=True) as started:
         produce(started, "orders", RECORDS)
         for name in GROUPS:
             commit(started, name)
         yield started
 
 
-def produce(cluster: PagedCluster, topic: str, count: int, **config) -> None:
+def produce(cluster: LocalCluster, topic: str, count: int, **config) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, **config})
     for number in range(count):
         producer.produce(topic, json.dumps({"number": number}), key=str(number))
@@ -40,7 +42,7 @@ def produce(cluster: PagedCluster, topic: str, count: int, **config) -> None:
     assert producer.flush(60) == 0
 
 
-def commit(cluster: PagedCluster, group: str) -> None:
+def commit(cluster: LocalCluster, group: str) -> None:
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": group})
     consumer.commit(offsets=[TopicPartition("orders", index, index + 1) for index in range(4)], asynchronous=False)
     consumer.close()
@@ -70,10 +72,24 @@ def cells(page, label: str) -> dict[str, list[str]]:
     return {row[0]: row for row in rows}
 
 
-def test_each_number_is_the_one_that_the_admin_client_says(page, cluster):
-    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
+def go(page, url: str, title: str) -> None:
+    """Open a view, and wait until it has taken the place of the last one."""
+    page.goto(url)
+    page.locator("h1", has_text=re.compile(rf"\b{title}$")).wait_for()
+
+
+@pytest.fixture
+def admin(cluster):
+    client = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
+    yield client
+    client.close()
+
+
+def test_each_number_of_topics_is_the_one_that_the_admin_client_says(page, cluster, admin):
+    url = cluster.brokers[1].page_url
     described = {each["name"]: each for each in admin.describe_topics()}
-    page.goto(cluster.pages[1])
+    assert len(described) >= len(TOPICS) == 20
+    page.goto(url)
     page.locator("#partitions").wait_for()
     assert numbers(page.locator("#brokers").inner_text()) == [3]
     assert numbers(page.locator("#topics").inner_text()) == [len(described)]
@@ -81,65 +97,115 @@ def test_each_number_is_the_one_that_the_admin_client_says(page, cluster):
         sum(len(each["partitions"]) for each in described.values())
     ]
 
-    page.goto(cluster.pages[1] + "#/topics")
+    page.goto(url + "#/topics")
     shown = cells(page, "topics")
     assert shown.keys() == described.keys()
     for name, topic in described.items():
-        assert numbers(shown[name][1]) == [len(topic["partitions"])], name
-    assert numbers(shown["orders"][3]) == [RECORDS]
+        ends = records_of(admin, name, len(topic["partitions"]))
+        sizes = {len(each["replica_nodes"]) for each in topic["partitions"]}
+        assert [numbers(each) for each in shown[name][1:4]] == [[len(topic["partitions"])], [*sizes], [ends]], name
 
-    page.goto(cluster.pages[1] + "#/topics/orders")
-    for partition in described["orders"]["partitions"]:
-        place = page.locator(f'section[aria-label="partition {partition["partition_index"]}"]')
-        assert numbers(place.locator(".leader").inner_text()) == [partition["leader_id"]]
-        assert numbers(place.locator(".isr").inner_text()) == list(partition["isr_nodes"])
+    for name in TOPICS:
+        go(page, f"{url}#/topics/{name}", name)
+        for partition in described[name]["partitions"]:
+            place = page.locator(f'section[aria-label="partition {partition["partition_index"]}"]')
+            assert numbers(place.locator(".leader").inner_text()) == [partition["leader_id"]], name
+            assert numbers(place.locator(".epoch").inner_text()) == [partition["leader_epoch"]], name
+            assert numbers(place.locator(".isr").inner_text()) == list(partition["isr_nodes"]), name
 
-    page.goto(cluster.pages[1] + "#/groups")
-    assert sorted(cells(page, "groups")) >= GROUPS
-    page.goto(cluster.pages[1] + "#/groups/group-3")
-    shown = cells(page, "lag by partition")
-    assert [numbers(shown[str(index)][1]) for index in range(4)] == [[1], [2], [3], [4]]
-    assert numbers(page.locator("#lag").inner_text()) == [RECORDS - 10]
-    admin.close()
+
+def records_of(admin: KafkaAdminClient, topic: str, partitions: int) -> int:
+    """How many offsets are between the ends of the partitions."""
+    keys = [KafkaPartition(topic, index) for index in range(partitions)]
+    firsts = admin.list_partition_offsets(dict.fromkeys(keys, OffsetSpec.EARLIEST))
+    lasts = admin.list_partition_offsets(dict.fromkeys(keys, OffsetSpec.LATEST))
+    return sum(lasts[key].offset - firsts[key].offset for key in keys)
+
+
+def test_each_number_of_groups_is_the_one_that_the_admin_client_says(page, cluster, admin):
+    url = cluster.brokers[1].page_url
+    page.goto(url + "#/groups")
+    shown = cells(page, "groups")
+    assert sorted(shown) >= GROUPS
+    for name in GROUPS:
+        assert shown[name][1] == "Empty"
+        assert numbers(shown[name][4]) == [cluster.coordinator(name)]
+
+    keys = [KafkaPartition("orders", index) for index in range(4)]
+    ends = admin.list_partition_offsets(dict.fromkeys(keys, OffsetSpec.LATEST))
+    for name in GROUPS:
+        committed = admin.list_group_offsets([name])[name]
+        go(page, f"{url}#/groups/{name}", name)
+        shown = cells(page, "lag by partition")
+        for key in keys:
+            offset = committed[key].offset
+            lag = ends[key].offset - offset
+            row = [numbers(each) for each in shown[str(key.partition)][1:4]]
+            assert row == [[offset], [ends[key].offset], [lag]], (name, key)
+        assert numbers(page.locator("#lag").inner_text()) == [RECORDS - 10]
 
 
 def test_what_records_contain_is_text(page, cluster):
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
     producer.produce("topic-0", HOSTILE, key=HOSTILE, headers={HOSTILE: HOSTILE})
     producer.flush()
-    page.goto(cluster.pages[1] + "#/topics/topic-0/messages")
+    page.goto(cluster.brokers[1].page_url + "#/topics/topic-0/messages")
     page.locator(".records .fold").first.click()
     assert HOSTILE in page.locator(".details pre").first.inner_text()
     assert page.locator("main script, main img").count() == 0
     assert "taken" not in page.title()
 
 
+# When each text of the element first stood there, by the clock of this machine.
+OBSERVE = """(element) => {
+  window.seen = {};
+  const note = () => { window.seen[element.textContent.trim()] ??= Date.now(); };
+  note();
+  new MutationObserver(note).observe(element, { childList: true, characterData: true, subtree: true });
+}"""
+
+
 def test_a_leader_that_is_killed_is_seen_with_its_epoch_and_isr(page, cluster):
-    victim = next(index for index in range(4) if cluster.leader("orders", index) != 1)
-    killed = cluster.leader("orders", victim)
-    page.goto(cluster.pages[1] + "#/topics/orders")
-    place = page.locator(f'section[aria-label="partition {victim}"]')
+    page.goto(cluster.brokers[1].page_url + "#/topics/orders")
+    delays = []
+    # On a busy machine one of three attempts is in time.
+    while not delays or (min(delays) > LEADER_SECONDS_MAX and len(delays) < ATTEMPTS):
+        delays.append(seconds_until_a_new_leader_is_seen(page, cluster))
+    assert min(delays) <= LEADER_SECONDS_MAX, delays
+
+
+def seconds_until_a_new_leader_is_seen(page, cluster: LocalCluster) -> float:
+    """Kill a leader: how long after broker 1 knew its successor the page showed it."""
+    index = next(index for index in range(4) if cluster.leader("orders", index) != 1)
+    killed = cluster.leader("orders", index)
+    place = page.locator(f'section[aria-label="partition {index}"]')
+    playwright.expect(place.locator(".leader")).to_have_text(str(killed))
     epoch = numbers(place.locator(".epoch").inner_text())[0]
+    place.locator(".leader").evaluate(OBSERVE)
     try:
         cluster.kill(killed)
         began = time.monotonic()
-        while cluster.leader("orders", victim) == killed:
+        while (leader := leader_as_broker_1_has_it(cluster, index)) in (killed, None):
             assert time.monotonic() - began < 30
-        knew = time.monotonic()
-        leader = cluster.leader("orders", victim)
+        knew_ms = time.time() * 1000
         playwright.expect(place.locator(".leader")).to_have_text(str(leader))
-        assert time.monotonic() - knew <= LEADER_SECONDS_MAX
+        seen_ms = page.evaluate("(leader) => window.seen[leader]", str(leader))
         assert numbers(place.locator(".epoch").inner_text())[0] > epoch
         playwright.expect(place.locator(".bad").first).to_have_text(f"{killed} out of sync")
     finally:
         cluster.restart(killed)
         cluster.recover()
     playwright.expect(place.locator(".isr")).to_contain_text(str(killed))
+    return (seen_ms - knew_ms) / 1000
+
+
+def leader_as_broker_1_has_it(cluster: LocalCluster, index: int) -> int | None:
+    return cluster.look(lambda brokers: brokers[1].metadata.leader_of("orders", index))
 
 
 @pytest.mark.long
 def test_the_tail_shows_a_hundred_thousand_records_once(page, cluster):
-    page.goto(cluster.pages[1] + "#/topics/topic-1/messages")
+    page.goto(cluster.brokers[1].page_url + "#/topics/topic-1/messages")
     page.locator('select[name="mode"]').select_option("tail")
     page.locator("#tailed").wait_for()
     produce(cluster, "topic-1", TAILED, **{"linger.ms": 20})
@@ -153,7 +219,7 @@ VIEWS = ["", "topics", "topics/orders", "topics/orders/messages", "groups", "gro
 def test_every_text_can_be_read_and_a_phone_shows_all(browser, cluster, scheme):
     page = browser.new_page(viewport=PHONE, color_scheme=scheme)
     for view in [*VIEWS, "story", "store", "brokers/1"]:
-        page.goto(f"{cluster.pages[1]}#/{view}")
+        page.goto(f"{cluster.brokers[1].page_url}#/{view}")
         page.locator("main h1").wait_for()
         page.locator(".quiet, table, section").first.wait_for()
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"], view
@@ -162,7 +228,7 @@ def test_every_text_can_be_read_and_a_phone_shows_all(browser, cluster, scheme):
 
 
 def test_the_keyboard_reaches_every_link_and_button(page, cluster):
-    page.goto(cluster.pages[1] + "#/topics/orders")
+    page.goto(cluster.brokers[1].page_url + "#/topics/orders")
     page.locator("section.partition").first.wait_for()
     wanted = page.locator("a:visible, button:visible").count()
     reached = set()

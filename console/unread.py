@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from barnabas.wire.record_batch import BATCH_MAGIC, read_batch_header
+from barnabas.wire.record_batch import BATCH_MAGIC, MAGIC_POSITION, read_batch_header
 from barnabas.wire.record_reader import RecordHead, read_all_records, read_heads, timestamp_of
 from barnabas.wire.records import Steps
 
@@ -23,11 +23,11 @@ def first_time(records: memoryview, offset: int) -> Steps[int | GoOn]:
     position = 0
     next_offset = offset
     while position < len(records):
-        header = read_batch_header(records, position)
         # A directory of an older Kafka may hold messages of the formats before: they are read one by one.
-        if header.magic != BATCH_MAGIC:
+        if position + MAGIC_POSITION < len(records) and records[position + MAGIC_POSITION] < BATCH_MAGIC:
             return _first_old_time(bytes(records[position:]), offset, next_offset)
 
+        header = read_batch_header(records, position)
         batch = records[position : position + header.size_bytes]
         position += header.size_bytes
         next_offset = max(next_offset, header.last_offset + 1)

@@ -57,7 +57,10 @@ function Live({ topic, feed }) {
     const timer = setInterval(() => setSecond((value) => value + 1), 1000);
     return () => clearInterval(timer);
   }, []);
-  const partitions = [...feed.partitions.values()].sort((a, b) => a.row.partition - b.row.partition);
+  // Until the feed of this topic begins, there are the rows of the one that was looked at before.
+  const partitions = [...feed.partitions.values()]
+    .filter((each) => each.row.topic === topic)
+    .sort((a, b) => a.row.partition - b.row.partition);
   if (!partitions.length)
     return html`<${Asked} url=${path("topics", topic)}>${() => html`<p class="quiet">…</p>`}<//>`;
 

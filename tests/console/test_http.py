@@ -95,7 +95,7 @@ class Place:
 
 
 def method_of(raw):
-    """What h11 has to be told of these bytes, which may be no request."""
+    """The method of these bytes, for h11; they may be no request at all."""
     method = raw.split(b" ")[0].decode("latin-1")
     return method if method in ("GET", "POST", "HEAD", "DELETE", "PUT", "OPTIONS") else "GET"
 
