@@ -126,7 +126,7 @@ def test_each_number_of_groups_is_the_one_that_the_admin_client_says(page, clust
     url = cluster.brokers[1].page_url
     page.goto(url + "#/groups")
     shown = cells(page, "groups")
-    assert sorted(shown) >= GROUPS
+    assert shown.keys() >= set(GROUPS)
     for name in GROUPS:
         assert shown[name][1] == "Empty"
         assert numbers(shown[name][4]) == [cluster.coordinator(name)]
@@ -154,6 +154,24 @@ def test_what_records_contain_is_text(page, cluster):
     assert HOSTILE in page.locator(".details pre").first.inner_text()
     assert page.locator("main script, main img").count() == 0
     assert "taken" not in page.title()
+
+
+def test_the_names_of_groups_and_clients_are_text(page, cluster):
+    names = {"group.id": HOSTILE, "client.id": HOSTILE}
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, **names})
+    consumer.subscribe(["topic-0"])
+    deadline = time.monotonic() + 30
+    while not consumer.assignment():
+        assert time.monotonic() < deadline
+        consumer.poll(0.1)
+    page.goto(cluster.brokers[1].page_url + "#/groups")
+    page.locator('[aria-label="groups"] a', has_text=HOSTILE).click()
+    playwright.expect(page.locator("h1")).to_contain_text(HOSTILE)
+    playwright.expect(page.locator("main")).to_contain_text("topic-0")
+    assert page.locator("main").inner_text().count(HOSTILE) >= 2, "the group, and the client of its member"
+    assert page.locator("main script, main img").count() == 0
+    assert page.title() not in ("taken", "1")
+    consumer.close()
 
 
 # When each text of the element first stood there, by the clock of this machine.

@@ -1,6 +1,8 @@
 """The live feed: what it sends when something changes, and that nothing is left when no browser looks."""
 
+import gc
 import json
+import tracemalloc
 
 import trio
 
@@ -220,3 +222,30 @@ async def test_a_feed_ends_with_its_broker(nursery, autojump_clock):
     await trio.sleep(2 * SWEEP_SECONDS)
     assert page.console._server.connection_count == 0
     assert reader.status == 200
+
+
+MEMORY_BYTES_MAX = 5_000_000
+LOOKED_AT = 100
+
+
+async def test_a_feed_of_a_hundred_partitions_takes_little_memory(nursery, autojump_clock):
+    page, _, client = await one_page(nursery, LOOKED_AT)
+    tracemalloc.start()
+    try:
+        await trio.sleep(5)
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        reader = await look(page, nursery, "/v1/feed?topics=t")
+        await until(lambda: len(reader.rows) == LOOKED_AT)
+        # The browser of this test, which is in the same process, is no part of the broker's memory.
+        reader.events.clear()
+        for number in range(5 * LOOKED_AT):
+            await client.produce("t", b"one", number % LOOKED_AT)
+            reader.events.clear()
+        await trio.sleep(5)
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] - before <= MEMORY_BYTES_MAX
+    finally:
+        tracemalloc.stop()
+    assert sum(row["log_end_offset"] for row in reader.rows.values()) == 5 * LOOKED_AT
+    reader.stream.close()
