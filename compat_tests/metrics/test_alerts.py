@@ -3,13 +3,12 @@
 import pathlib
 import re
 import subprocess
-import threading
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, Producer
 
 from compat_tests.metrics.conditions import CONDITIONS, CONDITIONS_OF_PROCESS, Act, Place
+from compat_tests.metrics.load import Load
 from compat_tests.metrics.prometheus import INTERVAL_SECONDS, Prometheus
 from compat_tests.tools import require_tool
 
@@ -35,40 +34,6 @@ def prometheus(place, tmp_path_factory) -> Iterator[Prometheus]:
         yield started
 
 
-class PlainLoad:
-    """A producer and a group that reads, until the end; the metrics of both are those of a healthy cluster."""
-
-    def __init__(self, place: Place) -> None:
-        self._place = place
-        self._over = threading.Event()
-        self._threads = [threading.Thread(target=work) for work in (self._produce, self._consume)]
-        self.consumed = 0
-
-    def __enter__(self) -> "PlainLoad":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _produce(self) -> None:
-        producer = Producer(self._place.client(linger_ms=10))
-        while not self._over.wait(0.01):
-            producer.produce("orders", bytes(100))
-            producer.poll(0)
-        producer.flush(10)
-
-    def _consume(self) -> None:
-        consumer = Consumer(self._place.client(group_id="readers", auto_offset_reset="earliest"))
-        consumer.subscribe(["orders"])
-        while not self._over.is_set():
-            self.consumed += len(consumer.consume(100, timeout=0.2))
-        consumer.close()
-
-
 def test_promtool_accepts_the_rules():
     require_tool("promtool")
     checked = subprocess.run(["promtool", "check", "rules", str(RULES)], capture_output=True, text=True, check=False)
@@ -80,7 +45,7 @@ def test_promtool_accepts_the_rules():
 
 @pytest.mark.parametrize("seconds", [20, pytest.param(300, marks=pytest.mark.long)])
 def test_no_alert_fires_in_plain_load(place, prometheus, seconds):
-    with PlainLoad(place) as load:
+    with Load(place.client(), "orders") as load:
         # Rules are evaluated before the first scrape, too, and then there is no controller.
         prometheus.wait_until(lambda: load.consumed > 0 and prometheus.scrapes() > 3, 60)
         scrapes, fired = prometheus.scrapes(), {}

@@ -1,60 +1,17 @@
 """Debian's Prometheus scrapes three brokers under load each second; the dashboards' expressions find their series."""
 
-import threading
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, Producer
 
 from compat_tests.metrics.brokers import MeteredCluster
 from compat_tests.metrics.dashboards import DASHBOARDS
+from compat_tests.metrics.load import Load
 from compat_tests.metrics.prometheus import Prometheus
 
 EXPRESSIONS_MIN = 100
 SCRAPES = 20
 TOPIC = "letters"
-VALUE = bytes(100)
-
-
-class Load:
-    """A producer and a group of one consumer, in threads of their own until the end."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
-        self._over = threading.Event()
-        self._threads = [threading.Thread(target=work) for work in (self._produce, self._consume)]
-        self.consumed = 0
-
-    def __enter__(self) -> "Load":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _produce(self) -> None:
-        producer = Producer({"bootstrap.servers": self._bootstrap, "linger.ms": 10})
-        while not self._over.wait(0.01):
-            producer.produce(TOPIC, VALUE, key=b"K.")
-            producer.poll(0)
-        producer.flush(10)
-
-    def _consume(self) -> None:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self._bootstrap,
-                "group.id": "clerks",
-                "auto.offset.reset": "earliest",
-                "auto.commit.interval.ms": 500,
-            }
-        )
-        consumer.subscribe([TOPIC])
-        while not self._over.is_set():
-            self.consumed += len(consumer.consume(100, timeout=0.2))
-        consumer.close()
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +21,7 @@ def prometheus(tmp_path_factory) -> Iterator[Prometheus]:
     with (
         MeteredCluster("barnabas", directory, num_partitions=6, log_flush_interval_messages=50) as cluster,
         Prometheus(directory / "prometheus", cluster.metrics_ports.values()) as started,
-        Load(cluster.bootstrap) as load,
+        Load({"bootstrap.servers": cluster.bootstrap}, TOPIC) as load,
     ):
         started.wait_until(lambda: load.consumed > 100 and started.scrapes() >= SCRAPES, 120)
         yield started
