@@ -116,7 +116,10 @@ def commit_request(
     topics: dict[str, list[m.OffsetCommitRequest.OffsetCommitRequestPartition]] = {}
     for (topic, partition), offset in offsets.items():
         row = m.OffsetCommitRequest.OffsetCommitRequestPartition(
-            partition_index=partition, committed_offset=offset, committed_leader_epoch=NO_EPOCH, committed_metadata=""
+            partition_index=partition,
+            committed_offset=offset,
+            committed_leader_epoch=NO_LEADER_EPOCH,
+            committed_metadata="",
         )
         topics.setdefault(topic, []).append(row)
     rows = [m.OffsetCommitRequest.OffsetCommitRequestTopic(name=name, partitions=rows) for name, rows in topics.items()]
