@@ -28,11 +28,11 @@ from barnabas.broker.fetching.current_leader import LeaderHints
 from barnabas.coordinators.transactions.state import Producer
 from barnabas.coordinators.transactions.verification import code_for
 from barnabas.replication.acknowledgements import AppendedUpTo, acknowledgements
+from barnabas.replication.appending import BATCH_FORMAT_2_VERSION, VALID_ACKS, Rules, append, begin
 from barnabas.replication.confirmation import CONFIRMED_SECONDS
 from barnabas.replication.partition import Partition
 from barnabas.storage.duplicate_search import find_batch, fingerprint_of
 from barnabas.storage.log import Appended
-from barnabas.storage.producers import Origin
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, ProtocolViolation, error_name
 from barnabas.wire.record_batch import (
@@ -43,7 +43,7 @@ from barnabas.wire.record_batch import (
     read_batch_header,
     read_kind,
 )
-from barnabas.wire.records import RecordsRefused, check_produced, check_small
+from barnabas.wire.records import RecordsRefused, check_produced
 from barnabas.wire.topics import INTERNAL_TOPICS, TopicPartition
 from barnabas.wire.upconvert import check_old_produced
 from barnabas.world.freeing import emptied, take_apart
@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from barnabas.storage.verification import Guard
     from barnabas.wire.records import Batch, BatchHeader
 
-VALID_ACKS = (-1, 0, 1)
-BATCH_FORMAT_2_VERSION = 3
 RECORD_ERRORS_VERSION = 8
 SMALLEST_ENTRY_BYTES = 14  # minimum of the length field of an entry, in any message format
 LARGEST_ENTRY_BYTES = (1 << 31) - 1 - LENGTH_OVERHEAD_BYTES
@@ -104,6 +102,8 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
     unacknowledged: list[tuple[str, Row, AppendedUpTo]] = []
     led_elsewhere: list[tuple[str, Row]] = []
     confirmed_by = trio.current_time() + CONFIRMED_SECONDS
+    is_verifying = broker.config.transaction_partition_verification_enable
+    rules = Rules(call.version, request.acks, broker.replicas.refused_batches, is_verifying)
     for topic, partitions in asked.items():
         rows: list[Row] = []
         for data in partitions.values():
@@ -120,7 +120,7 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
                 row.error_message = message
                 continue
             guard = verified.get(TopicPartition(topic, data.index)) if verified else None
-            appended = await _append(broker, call, request.acks, topic, data, row, guard, confirmed_by)
+            appended = await _append(broker, call, rules, topic, data, row, guard, confirmed_by)
             if appended is not None:
                 unacknowledged.append((topic, row, appended))
             elif row.error_code == NOT_LEADER:
@@ -338,7 +338,7 @@ def _refuse_unverified(row: Row, error: ErrorCode) -> None:
 async def _append(
     broker: Broker,
     call: Call,
-    acks: int,
+    rules: Rules,
     topic: str,
     data: m.ProduceRequest.PartitionProduceData,
     row: Row,
@@ -350,59 +350,42 @@ async def _append(
 
     Returns what the acknowledgement waits for; None when the row has its final state.
 
-    The errors of the row are those of `_writable_partition`, `_checked_batch` and `Partition.append_as_leader`, and the
-    error of an earlier batch of the same producer that was refused.
+    The errors of the row are those of `_writable_partition`, `_checked_batch` and `replication.appending`.
     """
-    refused_batches = broker.replicas.refused_batches
     partition = _writable_partition(broker, call, topic, data.index)
     if isinstance(guard, ErrorCode):
         _refuse_unverified(row, guard)
 
         # The batches behind this one may be verified in a moment, and must be sent again with it.
         if data.records is not None and not isinstance(partition, ErrorCode):
-            refused_batches.note(partition, read_batch_header(data.records), ErrorCode(row.error_code))
+            rules.refused_batches.note(partition, read_batch_header(data.records), ErrorCode(row.error_code))
         return None
 
     if isinstance(partition, ErrorCode):
         row.error_code = partition
         return None
-    records = data.records
-    batch = None
-
-    # The usual batch is validated without a coroutine. None: it needs several steps, a rebuild, or the index of each
-    # invalid record.
-    if records is not None and call.version >= BATCH_FORMAT_2_VERSION:
-        batch = check_small(records, partition.config, broker.world.now_ms(), call.version)
+    begun = begin(rules, partition, data.records, broker.world.now_ms(), guard)
+    batch = begun.batch
     if batch is None:
-        batch = await _checked_batch(broker, call, partition, records)
+        batch = await _checked_batch(broker, call, partition, data.records)
 
     # Kafka's order of checks: KafkaApis validates the request's form (`before_log`), ReplicaManager.appendRecords
     # validates acks, and the log validates the records.
-    if acks not in VALID_ACKS and not (isinstance(batch, RecordsRefused) and batch.before_log):
+    if rules.acks not in VALID_ACKS and not (isinstance(batch, RecordsRefused) and batch.before_log):
         row.error_code = ErrorCode.INVALID_REQUIRED_ACKS
         return None
     if isinstance(batch, RecordsRefused):
-        _refuse_records(call, partition, records, batch, row)
+        _refuse_records(call, partition, data.records, batch, row)
         return None
     if batch is None:
         return None
 
-    # If an earlier batch of the producer failed with a retriable error, this one has a gap before it. It must fail with
-    # the same error, so that the client resends both in order (`replication/refused_batches.py`).
-    appended: Appended | ErrorCode | None = refused_batches.code_for(partition, batch.header)
-    if appended is None:
-        # Validation may have run in a thread while roles changed: this call checks role and epoch in the step that
-        # writes.
-        is_verifying = broker.config.transaction_partition_verification_enable
-        appended = partition.append_as_leader(batch, Origin.CLIENT, acks, guard=guard, is_verifying=is_verifying)
-        if appended is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            appended = await _find_original(broker, partition, batch)
+    appended = append(rules, partition, batch, guard) if begun.appended is None else begun.appended
+    if appended is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+        appended = await _find_original(broker, partition, batch)
         if appended is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and await partition.confirm(confirmed_by):
             appended = NOT_LEADER
-
-        # A success is noted, too: it ends the refusals that an earlier failure of this producer
-        # caused.
-        refused_batches.note(partition, batch.header, appended)
+        rules.refused_batches.note(partition, batch.header, appended)
 
     if isinstance(appended, ErrorCode):
         row.error_code = appended
@@ -417,7 +400,7 @@ async def _append(
     # There was no checkpoint since the append: `leading_since` is still that of the leadership in
     # which the batch was appended.
     up_to = AppendedUpTo(partition, appended.last_offset + 1, partition.leading_since)
-    outcome = up_to.outcome(acks)
+    outcome = up_to.outcome(rules.acks)
     if outcome is None:
         return up_to
     row.error_code = outcome
