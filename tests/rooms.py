@@ -46,6 +46,7 @@ ROOMS = {
         ["process"],
         ["serve"],
         ["server"],
+        ["now"],
         ["handlers"],
         ["fetching"],
         ["call"],

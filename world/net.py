@@ -185,19 +185,23 @@ class OsStream:
 
     def send_now(self, data: bytes | bytearray | memoryview) -> int:
         try:
-            return self._send_some(data)
+            sent = self._socket.send(data)
+        except BlockingIOError:
+            return 0
         except OSError as error:
             raise ConnectionLost(str(error)) from error
+        self.sent_bytes += sent
+        return sent
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        sent = self.send_now(data)
+        if sent == len(data):
+            return
+        rest = memoryview(data)[sent:]
         try:
-            sent = self._send_some(data)
-            if sent == len(data):
-                return
-            rest = memoryview(data)[sent:]
             while rest:
                 await trio.lowlevel.wait_writable(self._socket)
-                sent = self._send_some(rest)
+                sent = self.send_now(rest)
                 rest = rest[sent:]
         except (OSError, trio.ClosedResourceError) as error:
             raise ConnectionLost(str(error)) from error
@@ -244,14 +248,6 @@ class OsStream:
         # its number.
         trio.lowlevel.notify_closing(self._socket)
         _end(self._socket)
-
-    def _send_some(self, data: bytes | bytearray | memoryview) -> int:
-        try:
-            sent = self._socket.send(data)
-        except BlockingIOError:
-            return 0
-        self.sent_bytes += sent
-        return sent
 
 
 class OsListener:

@@ -8,7 +8,7 @@ neither a task or event for each, nor a new plan of all of them after each chang
 A registration holds for one change: `wake` removes it, and `take_dirty` renews it.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import trio
@@ -213,20 +213,46 @@ async def await_decision(
 
 
 class DelayedResponse:
-    """A response that waits for outcomes after its request has made all its changes.
+    """A handler's response that waits for outcomes after its request has made all its changes.
 
     So its connection may begin the next request (`server/pipelined_responses.py`). `make` builds the response from
-    `decisions`, at the latest at `deadline` (trio's clock). `encode` encodes it; `encode_now` does so without waiting,
-    or returns None. `server/dispatch.py` sets both, and what it counts the request with when that is done.
+    `decisions`, at the latest at `deadline` (trio's clock).
     """
 
-    __slots__ = ("deadline", "decisions", "encode", "encode_now", "handled_at", "make", "request_bytes")
+    __slots__ = ("deadline", "decisions", "make")
 
     def __init__(self, decisions: "Decisions[ErrorCode]", deadline: float, make: "Callable[[], Message]") -> None:
         self.decisions = decisions
         self.deadline = deadline
         self.make = make
-        self.encode: Callable[[], Awaitable[Pieces]]
-        self.encode_now: Callable[[], Pieces | None]
-        self.request_bytes = 0
-        self.handled_at = 0.0  # when the request had made its changes (trio's clock, s)
+
+
+class PendingResponse:
+    """The same with its encoding, as a connection keeps it until it is sent: at the latest at `deadline`."""
+
+    __slots__ = ("deadline",)
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline  # trio's clock
+
+    @property
+    def watched(self) -> Sequence[Watched]:
+        """What may decide it by a change."""
+        raise NotImplementedError
+
+    @property
+    def are_made(self) -> bool:
+        """Whether all decisions are made that it depends on."""
+        raise NotImplementedError
+
+    def look(self) -> bool:
+        """Ask for the open decisions; True if none is left open."""
+        raise NotImplementedError
+
+    def encode_now(self) -> Pieces | None:
+        """The response, once it is decided, in one short step that cannot fail; None if that takes more."""
+        raise NotImplementedError
+
+    async def encode(self) -> Pieces:
+        """The response with what is decided now. ProtocolViolation if it cannot be encoded."""
+        raise NotImplementedError

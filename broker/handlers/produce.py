@@ -152,18 +152,30 @@ async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.Pr
     decisions = acknowledgements([appended for _, _, appended in unacknowledged], request.acks)
 
     def acknowledged() -> m.ProduceResponse:
-        for (topic, row, _), outcome in zip(unacknowledged, decisions.decided, strict=True):
-            # The offsets stay in the row whatever the outcome is, as in Kafka: the batch is in the local log.
-            row.error_code = ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome
-
-            # Leadership may move between the append and its acknowledgement; KIP-951 covers that error, too.
-            if outcome is NOT_LEADER:
-                led_elsewhere.append((topic, row))
-        for _ in _naming_leaders(broker, call, response, led_elsewhere):
-            pass  # this runs in the step of a commit, which cannot wait
-        return response
+        return acknowledge(broker, call, response, unacknowledged, decisions.decided, led_elsewhere)
 
     return DelayedResponse(decisions, trio.current_time() + request.timeout_ms / 1000, acknowledged)
+
+
+def acknowledge(
+    broker: Broker,
+    call: Call,
+    response: m.ProduceResponse,
+    waiting: Sequence[tuple[str, Row, object]],
+    outcomes: Sequence[ErrorCode | None],
+    led_elsewhere: list[tuple[str, Row]],
+) -> m.ProduceResponse:
+    """Set the outcomes in the rows of the response that waited for them, and name the leaders of those elsewhere."""
+    for (topic, row, _), outcome in zip(waiting, outcomes, strict=True):
+        # The offsets stay in the row whatever the outcome is, as in Kafka: the batch is in the local log.
+        row.error_code = ErrorCode.REQUEST_TIMED_OUT if outcome is None else outcome
+
+        # Leadership may move between the append and its acknowledgement; KIP-951 covers that error, too.
+        if outcome is NOT_LEADER:
+            led_elsewhere.append((topic, row))
+    for _ in _naming_leaders(broker, call, response, led_elsewhere):
+        pass  # this runs in the step of a commit, which cannot wait
+    return response
 
 
 def refuse_produce(request: m.ProduceRequest, version: int, code: ErrorCode) -> m.ProduceResponse | None:
@@ -323,7 +335,9 @@ async def _verify(
     return verified
 
 
-def _refuse_unverified(row: Row, error: ErrorCode) -> None:
+def _refuse_unverified(
+    rules: Rules, partition: Partition | ErrorCode, records: memoryview | None, row: Row, error: ErrorCode
+) -> None:
     """Kafka's answers to a batch that may not begin a transaction."""
     row.error_code = error
     if error is ErrorCode.INVALID_TXN_STATE:
@@ -333,6 +347,10 @@ def _refuse_unverified(row: Row, error: ErrorCode) -> None:
         row.error_message = (
             f"Unable to verify the partition has been added to the transaction. Underlying error: {error.name}"
         )
+
+    # The batches behind this one may be verified in a moment, and must be sent again with it.
+    if records is not None and not isinstance(partition, ErrorCode):
+        rules.refused_batches.note(partition, read_batch_header(records), ErrorCode(row.error_code))
 
 
 async def _append(
@@ -352,19 +370,16 @@ async def _append(
 
     The errors of the row are those of `_writable_partition`, `_checked_batch` and `replication.appending`.
     """
-    partition = _writable_partition(broker, call, topic, data.index)
+    begun = call.begun
+    partition = _writable_partition(broker, call, topic, data.index) if begun is None else begun.partition
     if isinstance(guard, ErrorCode):
-        _refuse_unverified(row, guard)
-
-        # The batches behind this one may be verified in a moment, and must be sent again with it.
-        if data.records is not None and not isinstance(partition, ErrorCode):
-            rules.refused_batches.note(partition, read_batch_header(data.records), ErrorCode(row.error_code))
+        _refuse_unverified(rules, partition, data.records, row, guard)
         return None
-
     if isinstance(partition, ErrorCode):
         row.error_code = partition
         return None
-    begun = begin(rules, partition, data.records, broker.world.now_ms(), guard)
+    if begun is None:
+        begun = begin(rules, partition, data.records, broker.world.now_ms(), guard)
     batch = begun.batch
     if batch is None:
         batch = await _checked_batch(broker, call, partition, data.records)
@@ -380,7 +395,9 @@ async def _append(
     if batch is None:
         return None
 
-    appended = append(rules, partition, batch, guard) if begun.appended is None else begun.appended
+    appended = begun.appended
+    if appended is None:
+        appended = append(rules, partition, batch, guard)
     if appended is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
         appended = await _find_original(broker, partition, batch)
         if appended is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and await partition.confirm(confirmed_by):

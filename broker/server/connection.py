@@ -19,14 +19,15 @@ from barnabas.broker.server.connections import Connection, Connections
 from barnabas.broker.server.decoding import Charged
 from barnabas.broker.server.dispatch import answer_unsupported, respond, respond_timed
 from barnabas.broker.server.pipelined_responses import PIPELINED_MAX, is_pipelined
-from barnabas.broker.server.sending import send, small_piece
+from barnabas.broker.server.sending import send, send_at_once, send_on, small_piece
+from barnabas.replication.appending import Begun
 from barnabas.storage.disk import StorageError
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.frame import FrameReader, UnsupportedRequest, read_request_header
 from barnabas.world.net import ConnectionLost, Stream
 from barnabas.world.pacing import calling_before_wait, pace_of_run
 from barnabas.world.resting import asker
-from barnabas.world.waiting import DelayedResponse, Pieces
+from barnabas.world.waiting import PendingResponse, Pieces
 
 logger = logging.getLogger(__name__)
 
@@ -126,16 +127,21 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
         # by `finish` nor by the sweep.
         connection.busy = connection.is_handling = True
         request_bytes = len(frame)
-        connections.hold_frame(connection, request_bytes + reader.pending_bytes)
         began = pace.now()
-        handling = _answer_frame(broker, connection, charged, frame, began)
-        answer = await (calling_before_wait(handling, connection.send_unsent) if connection.unsent else handling)
+        # What is answered in this step holds its memory in this step alone.
+        answer = connection.shapes.answer(broker, frame, began)
+        if answer is None or isinstance(answer, Begun):
+            connections.hold_frame(connection, request_bytes + reader.pending_bytes)
+            handling = _answer_frame(broker, connection, charged, frame, began, answer)
+            answer = await (calling_before_wait(handling, connection.send_unsent) if connection.unsent else handling)
+        else:
+            connection.note_answered(connection.shapes.latest)
         frame = None  # its memory is free while the response is sent, which may take long
         connections.hold_frame(connection, reader.pending_bytes)  # later frames may be in the buffer already
 
-        if answer and _is_to_be_sent(answer, connection, reader):
-            await send(connections, connection, answer)
-        if connection.tally is not None and not isinstance(answer, DelayedResponse):
+        if answer and _is_to_be_sent(answer, connection, reader) and not send_at_once(connection, answer):
+            await send_on(connections, connection, answer)
+        if connection.tally is not None and not isinstance(answer, PendingResponse):
             connection.tally.answered(
                 connection.request_version, request_bytes, pace.now() - began, connection.rested_seconds
             )
@@ -153,10 +159,10 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
     await _send_pipelined(connections, connection)
 
 
-def _is_to_be_sent(answer: Pieces | DelayedResponse, connection: Connection, reader: FrameReader) -> TypeGuard[Pieces]:
+def _is_to_be_sent(answer: Pieces | PendingResponse, connection: Connection, reader: FrameReader) -> TypeGuard[Pieces]:
     """Whether a response is to be sent now; otherwise it is queued, or leaves with the next one."""
     # Responses leave in the order of the requests: one that is ready queues behind those that wait.
-    if isinstance(answer, DelayedResponse) or connection.pipelined.responses:
+    if isinstance(answer, PendingResponse) or connection.pipelined.responses:
         connection.pipelined.add(answer)
         return False
     following = reader.peek()
@@ -265,10 +271,10 @@ async def _send_ready(connections: Connections, connection: Connection) -> None:
 
 
 async def _answer_frame(
-    broker: Broker, connection: Connection, charged: Charged, frame: memoryview, began: float
-) -> Pieces | DelayedResponse:
+    broker: Broker, connection: Connection, charged: Charged, frame: memoryview, began: float, begun: Begun | None
+) -> Pieces | PendingResponse:
     """The pieces of the response; none for acks=0. ProtocolViolation when the frame is no request. `began`: when the
-    connection had the frame, by the pace's clock."""
+    connection had the frame, by the pace's clock. `begun`: what `Shapes.answer` has begun with it."""
     try:
         header = read_request_header(frame)
     # It is raised again unless it is an ApiVersions, with which a client of any version begins.
@@ -277,7 +283,7 @@ async def _answer_frame(
         return answer_unsupported(unsupported)
 
     # `finish` reads the key, because it does not wait for a Fetch that waits for records.
-    connection.note_request(header)
+    connection.note_request(header.api_key, header.api_version)
     call = Call(
         api_key=header.api_key,
         version=header.api_version,
@@ -291,6 +297,7 @@ async def _answer_frame(
         authorizer=None if broker.authorization is None else broker.authorization.authorizer,
         tally=broker.tally.apis[header.api_key],
         began=began,
+        begun=begun,
     )
     respond_so = respond_timed if broker.quotas.limits_request_time else respond
     answer = await respond_so(broker, call, header, frame, charged)

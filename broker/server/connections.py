@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker.call import ANONYMOUS
+from barnabas.broker.now.shapes import Shape, Shapes
 from barnabas.broker.server.pipelined_responses import PipelinedResponses
 from barnabas.world.memory import EVICTED_BYTES_MIN, Account, request_limit_bytes
 from barnabas.world.net import ConnectionLost, Stream
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from barnabas.broker.server.login import Login
     from barnabas.broker.tally import ApiTally
     from barnabas.config.live import BrokerConfig
-    from barnabas.wire.frame import RequestHeader
     from barnabas.world.resting import GivenBack
 
 logger = logging.getLogger(__name__)
@@ -59,6 +59,7 @@ class Connection:
         "scope",
         "sending",
         "sent_bytes",
+        "shapes",
         "software",
         "spent_seconds",
         "stream",
@@ -85,6 +86,7 @@ class Connection:
         self.frame_bytes = 0  # of an unfinished frame, the frame that is handled, and those that wait behind it
         self.decoded_bytes = 0  # of the objects that its request became, if they are many
         self.answer_bytes = 0  # of the response that is being sent; file slices do not count
+        self.shapes = Shapes()
         self.pipelined = PipelinedResponses(stream)
         self.unsent = b""  # responses that leave with those of the next requests
         self.busy = False  # a request is being handled, or a response waits to be sent
@@ -102,11 +104,18 @@ class Connection:
         self.spent_seconds = 0.0  # how long it has had turns lately
         self.muted_until = 0.0  # a quota is exceeded: no request is read until then, on trio's clock
 
-    def note_request(self, header: "RequestHeader") -> None:
+    def note_request(self, api_key: int, version: int) -> None:
         """A request begins to be handled."""
-        self.api_key = header.api_key
-        self.request_version = header.api_version
+        self.api_key = api_key
+        self.request_version = version
         self.rested_seconds = 0.0
+
+    def note_answered(self, shape: Shape) -> None:
+        """A request of this shape is answered in the step that has read it, or waits."""
+        self.api_key = shape.api_key
+        self.request_version = shape.version
+        self.rested_seconds = 0.0
+        self.tally = shape.tally
 
     def send_unsent(self) -> None:
         """Send the responses that wait for others, as far as the network takes them now."""

@@ -10,7 +10,7 @@ one place that catches `Exception` of a single request.
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache, partial
 from typing import NamedTuple, cast
 
@@ -62,7 +62,7 @@ from barnabas.world.freeing import take_apart
 from barnabas.world.pacing import complete, pace_of_run
 from barnabas.world.resting import resting
 from barnabas.world.time_spent import TimeSpent, time_spent
-from barnabas.world.waiting import DelayedResponse, Pieces
+from barnabas.world.waiting import DelayedResponse, PendingResponse, Pieces, Watched
 
 logger = logging.getLogger(__name__)
 
@@ -168,33 +168,33 @@ _WAITS = {key: inspect.iscoroutinefunction(route.handle) for key, route in HANDL
 
 async def respond(
     broker: Broker, call: Call, header: RequestHeader, frame: memoryview, charged: Charged
-) -> Pieces | DelayedResponse:
+) -> Pieces | PendingResponse:
     """The pieces of the response to one request; none when nothing is to be sent (acks=0).
 
-    `DelayedResponse` when the request only waits for its outcome. ProtocolViolation when the frame does not decode as
+    `PendingResponse` when the request only waits for its outcome. ProtocolViolation when the frame does not decode as
     the API and version of its header, or when its response cannot be encoded.
     """
     cls = _request_class(APIS[call.api_key])
     # A small request needs no steps.
     if len(frame) <= SMALL_FRAME_BYTES:
         request = m.decode(cls, call.version, frame, header.position)
-        return await _respond_to(broker, call, header, request, frame)
+        return await _respond_to(broker, call, header, request, frame, charged)
     is_control = _is_control(call)
     decoding = Decoding(cls(), call.version, frame, header.position, is_control=is_control)
     # One step decodes an ordinary Produce, whose bytes are records. The block below costs more than the step.
     decoding.advance(1)
     if not decoding.needs_account:
-        return await _respond_to(broker, call, header, decoding.message, frame)
+        return await _respond_to(broker, call, header, decoding.message, frame, charged)
     if is_control:
         charged = charged._replace(turns=broker.turns.of_controllers)
     async with decoded(decoding, charged, _threads_of(broker, call)) as request:
         # The request is handled and encoded inside the block: at its end it may be taken apart.
-        return await _respond_to(broker, call, header, request, frame)
+        return await _respond_to(broker, call, header, request, frame, charged)
 
 
 async def respond_timed(
     broker: Broker, call: Call, header: RequestHeader, frame: memoryview, charged: Charged
-) -> Pieces | DelayedResponse:
+) -> Pieces | PendingResponse:
     """As `respond`, while a quota of request time is set."""
     call.spent = TimeSpent(broker.world.processor_seconds)
     time_spent.set(call.spent)
@@ -207,8 +207,8 @@ async def respond_timed(
 
 
 async def _respond_to(
-    broker: Broker, call: Call, header: RequestHeader, request: m.Message, frame: memoryview
-) -> Pieces | DelayedResponse:
+    broker: Broker, call: Call, header: RequestHeader, request: m.Message, frame: memoryview, charged: Charged
+) -> Pieces | PendingResponse:
     interception = broker.interception
     if interception is not None and interception.is_active:
         call.seen = interception.see(call, request, frame, header.position)
@@ -226,14 +226,10 @@ async def _respond_to(
         raise
     if broker.quotas.is_active:
         response = _note_use(broker, call, response, len(frame))
+    charged.connection.shapes.learn(broker, call, request, frame, header.position)
+    # It is not known yet. The connection encodes it once it is decided, and may begin the next Produce before.
     if isinstance(response, DelayedResponse):
-        # The response is not known yet. The connection calls `encode` once it is decided, and may begin the next
-        # Produce before.
-        response.encode = partial(_encode_delayed, response, broker, call, header.correlation_id)
-        response.encode_now = partial(_encode_now, response, call, header.correlation_id)
-        response.request_bytes = len(frame)
-        response.handled_at = trio.current_time()
-        return response
+        return _Delayed(response, broker, call, header.correlation_id, len(frame))
     if response is None:
         _end_unanswered(call, "no response")
         return []
@@ -346,44 +342,69 @@ async def _decided(delayed: DelayedResponse) -> m.Message:
     return delayed.make()
 
 
-async def _encode_delayed(delayed: DelayedResponse, broker: Broker, call: Call, correlation_id: int) -> Pieces:
-    """The response with the outcomes decided up to now; the others get the error that `make` gives for a timeout."""
-    # `_handle` has returned, so a bug in `make` gets no error response any more: the connection has to close.
-    try:
-        response = delayed.make()
-    except Exception as error:
-        raise _cut_off(call, error) from error
-    pieces = await _encode(broker, call, correlation_id, response)
-    _count_delayed(delayed, call)
-    return pieces
+class _Delayed(PendingResponse):
+    """A handler's delayed response, and the request that it answers."""
 
+    __slots__ = ("_broker", "_call", "_correlation_id", "_delayed", "_handled_at", "_request_bytes")
 
-def _count_delayed(delayed: DelayedResponse, call: Call) -> None:
-    if call.tally is not None:
-        total_seconds = pace_of_run().now() - call.began
-        waited_seconds = trio.current_time() - delayed.handled_at
-        call.tally.answered(call.version, delayed.request_bytes, total_seconds, waited_seconds)
+    def __init__(
+        self, delayed: DelayedResponse, broker: Broker, call: Call, correlation_id: int, request_bytes: int
+    ) -> None:
+        super().__init__(delayed.deadline)
+        self._delayed = delayed
+        self._broker = broker
+        self._call = call
+        self._correlation_id = correlation_id
+        self._request_bytes = request_bytes
+        self._handled_at = trio.current_time()
 
+    @property
+    def watched(self) -> Sequence[Watched]:
+        return self._delayed.decisions.watched
 
-def _encode_now(delayed: DelayedResponse, call: Call, correlation_id: int) -> Pieces | None:
-    """As `_encode_delayed`, of a response that takes one step; None of others."""
-    body: Pieces = []
-    try:
-        response = delayed.make()
-        begun = m.encode_steps(response, call.version, body)
-    # This is a bug, in another request's step: `_encode_delayed`, in the connection's task, will
-    # find and report it.
-    except Exception:
-        return None
-    if not isinstance(begun, int):
-        return None
-    if call.tally is not None:
-        count_errors(response, call.tally.errors)
-    _count_delayed(delayed, call)
-    pieces = _framed(call.api_key, call.version, correlation_id, begun, body)
-    if call.seen is not None:
-        call.seen.answered(call.version, pieces)
-    return pieces
+    @property
+    def are_made(self) -> bool:
+        return self._delayed.decisions.are_made
+
+    def look(self) -> bool:
+        return self._delayed.decisions.look()
+
+    async def encode(self) -> Pieces:
+        # The outcomes that are open get the error that `make` gives for a timeout. `_handle` has returned, so a bug in
+        # `make` gets no error response any more: the connection has to close.
+        try:
+            response = self._delayed.make()
+        except Exception as error:
+            raise _cut_off(self._call, error) from error
+        pieces = await _encode(self._broker, self._call, self._correlation_id, response)
+        self._count()
+        return pieces
+
+    def encode_now(self) -> Pieces | None:
+        call = self._call
+        body: Pieces = []
+        try:
+            response = self._delayed.make()
+            begun = m.encode_steps(response, call.version, body)
+        # This is a bug, in another request's step: `encode`, in the connection's task, will find and report it.
+        except Exception:
+            return None
+        if not isinstance(begun, int):
+            return None
+        if call.tally is not None:
+            count_errors(response, call.tally.errors)
+        self._count()
+        pieces = _framed(call.api_key, call.version, self._correlation_id, begun, body)
+        if call.seen is not None:
+            call.seen.answered(call.version, pieces)
+        return pieces
+
+    def _count(self) -> None:
+        call = self._call
+        if call.tally is not None:
+            total_seconds = pace_of_run().now() - call.began
+            waited_seconds = trio.current_time() - self._handled_at
+            call.tally.answered(call.version, self._request_bytes, total_seconds, waited_seconds)
 
 
 async def _handle(

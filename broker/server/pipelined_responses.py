@@ -17,7 +17,7 @@ from barnabas.wire.apis import APIS
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.world.net import ConnectionLost, Stream
 from barnabas.world.resting import release, resting
-from barnabas.world.waiting import DelayedResponse, Pieces, Waiter, Watched
+from barnabas.world.waiting import PendingResponse, Pieces, Waiter, Watched
 
 PIPELINED_STARTS = {key.to_bytes(2, "big") for key, api in APIS.items() if api.is_pipelined}  # a request's API key
 PIPELINED_MAX = 5  # max.in.flight.requests.per.connection of an idempotent producer
@@ -37,21 +37,21 @@ class PipelinedResponses(Waiter):
         # The connection looks at these; only this object changes them.
         # They are a list, because they are few, and the first block of a deque would cost every
         # idle connection memory.
-        self.responses: list[DelayedResponse | Pieces] = []
+        self.responses: list[PendingResponse | Pieces] = []
         self._watched: dict[Watched, None] = {}
         self._receiving: trio.CancelScope | None = None
 
-    def add(self, response: DelayedResponse | Pieces) -> None:
+    def add(self, response: PendingResponse | Pieces) -> None:
         """Queue a response behind the others."""
         self.responses.append(response)
         # A response that is ready waits for its turn alone, not for a partition.
-        if isinstance(response, DelayedResponse):
-            watched = response.decisions.watched
+        if isinstance(response, PendingResponse):
+            watched = response.watched
             self._watched.update(dict.fromkeys(watched))
             self.register(watched)
             # The handler looked before this waiter was registered. A large request is freed in between, in steps: what
             # was committed meanwhile woke no task, and may be the last change of its partition.
-            response.decisions.look()
+            response.look()
 
     def touch(self, changed: Watched) -> None:
         super().touch(changed)
@@ -78,9 +78,9 @@ class PipelinedResponses(Waiter):
         pieces: Pieces = []
         ready = 0
         for response in self.responses:
-            if not isinstance(response, DelayedResponse):
+            if not isinstance(response, PendingResponse):
                 pieces += response
-            elif not response.decisions.are_made:
+            elif not response.are_made:
                 break
             elif (encoded := response.encode_now()) is None:
                 return False
@@ -110,8 +110,8 @@ class PipelinedResponses(Waiter):
         # All responses look, as their partitions overlap. Without a change there is nothing to look at.
         if self.take_dirty():
             for response in self.responses:
-                if isinstance(response, DelayedResponse):
-                    response.decisions.look()
+                if isinstance(response, PendingResponse):
+                    response.look()
 
     async def take_ready(self) -> Pieces:
         """The pieces of the responses that can be sent now, from the oldest on; empty when the oldest must wait."""
@@ -121,7 +121,7 @@ class PipelinedResponses(Waiter):
         while self.responses and self._deadline <= trio.current_time():
             response = self.responses.pop(0)
             try:
-                pieces += await response.encode() if isinstance(response, DelayedResponse) else response
+                pieces += await response.encode() if isinstance(response, PendingResponse) else response
             # No later response may take the place of one that cannot be encoded.
             except ProtocolViolation:
                 self.abandon()
@@ -142,7 +142,7 @@ class PipelinedResponses(Waiter):
     def _deadline(self) -> float:
         """When the oldest response is sent at the latest, on trio's clock; in the past when it can be sent now."""
         oldest = self.responses[0]
-        if isinstance(oldest, DelayedResponse) and not oldest.decisions.are_made:
+        if isinstance(oldest, PendingResponse) and not oldest.are_made:
             return oldest.deadline
         return 0.0
 

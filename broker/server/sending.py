@@ -12,13 +12,21 @@ JOINED_BYTES_MAX = 4096  # of a response that waits for those of the next reques
 
 async def send(connections: Connections, connection: Connection, pieces: Pieces) -> None:
     """Send what is unsent, then the pieces. They are freed, and file slices released, also after an error."""
-    connection.progress_at = trio.current_time()
+    if not send_at_once(connection, pieces):
+        await send_on(connections, connection, pieces)
+
+
+def send_at_once(connection: Connection, pieces: Pieces) -> bool:
+    """Send what is unsent and a response of one piece, if the network takes it now; True if nothing is left to send.
+
+    Otherwise `pieces` becomes what is left, for `send_on`.
+    """
     if connection.unsent:
         small = small_piece(pieces)
         if small is None:
             pieces.insert(0, connection.unsent)
         else:
-            pieces = [connection.unsent + small]
+            pieces[:] = [connection.unsent + small]
         connection.unsent = b""
 
     # There is a piece: callers pass none only if there is `unsent`.
@@ -28,13 +36,17 @@ async def send(connections: Connections, connection: Connection, pieces: Pieces)
     if len(pieces) == 1 and not isinstance(first, FileSlice):
         sent_bytes = connection.stream.send_now(first)
         if sent_bytes == len(first):
-            return
+            return True
         pieces[0] = memoryview(first)[sent_bytes:]
+    return False
 
-    # From here on the time depends on the client, so the connection may be closed as idle, or for the memory of its
-    # response. That is counted unless it is as little as that of a Fetch response beside its file slices.
+
+async def send_on(connections: Connections, connection: Connection, pieces: Pieces) -> None:
+    """Send what `send_at_once` has left: from here on the time depends on the client."""
+    # So the connection may be closed as idle, or for the memory of its response. That is counted unless it is as little
+    # as that of a Fetch response beside its file slices.
     connection.sending = True
-    began = trio.current_time()
+    began = connection.progress_at = trio.current_time()
     held_bytes = 0
     for piece in pieces:
         if not isinstance(piece, FileSlice):

@@ -10,7 +10,7 @@ import trio
 
 from barnabas.broker.server.pipelined_responses import PIPELINED_MAX, PipelinedResponses
 from barnabas.wire.errors import ErrorCode
-from barnabas.world.waiting import ACTING_MAX, Decisions, DelayedResponse, wake
+from barnabas.world.waiting import ACTING_MAX, PendingResponse, wake
 from tests.broker.harness import Machine
 from tests.broker.memnet import PIPE_BYTES, MemStream, Pipe
 from tests.broker.requests import fetch_request, list_offsets_request, produce_request
@@ -193,15 +193,22 @@ class Watched:
         self.waiters = {}
 
 
-class Acknowledgement:
-    """A delayed response about one partition, and the stream that it leaves by."""
+class Acknowledgement(PendingResponse):
+    """A delayed response about one partition."""
+
+    watched = are_made = None  # these are attributes here
 
     def __init__(self, partition, text, outcome=None):
-        self.outcome = outcome
-        self.response = DelayedResponse(Decisions([partition], lambda _: self.outcome), math.inf, lambda: None)
-        self.response.encode = self.encode
-        self.response.encode_now = lambda: [text]
-        self.text = text
+        super().__init__(math.inf)
+        self.watched, self.outcome, self.text = [partition], outcome, text
+        self.are_made = False
+
+    def look(self):
+        self.are_made = self.outcome is not None
+        return self.are_made
+
+    def encode_now(self):
+        return [self.text]
 
     async def encode(self):
         return [self.text]
@@ -220,10 +227,10 @@ def queued(out):
 async def test_what_is_committed_before_a_response_is_queued_is_not_missed(queued, autojump_clock):
     partition = Watched()
     late = Acknowledgement(partition, b"response")
-    assert not late.response.decisions.look(), "the handler looks; then its large request is freed in steps"
+    assert not late.look(), "the handler looks; then its large request is freed in steps"
     late.outcome = ErrorCode.NONE
     wake(partition)
-    queued.add(late.response)
+    queued.add(late)
     assert await queued.take_ready() == [b"response"]
 
 
@@ -231,7 +238,7 @@ async def test_a_response_leaves_in_the_step_of_its_commit_while_others_wait(que
     partition = Watched()
     first, second, third = (Acknowledgement(partition, text) for text in (b"1", b"2", b"3"))
     for each in (first, second, third):
-        queued.add(each.response)
+        queued.add(each)
     received = []
 
     async def receive():
@@ -255,7 +262,7 @@ async def test_a_response_leaves_in_the_step_of_its_commit_while_others_wait(que
 async def test_what_the_network_does_not_take_in_that_step_leaves_later(queued, out, nursery, autojump_clock):
     partition = Watched()
     large = Acknowledgement(partition, bytes(PIPE_BYTES + 5))
-    queued.add(large.response)
+    queued.add(large)
     nursery.start_soon(queued.receive, 100)
     await trio.testing.wait_all_tasks_blocked()
     large.outcome = ErrorCode.NONE
@@ -267,7 +274,7 @@ async def test_what_the_network_does_not_take_in_that_step_leaves_later(queued, 
 async def test_a_connection_that_is_lost_learns_it_from_its_own_send(queued, out, nursery, autojump_clock):
     partition = Watched()
     lost = Acknowledgement(partition, b"response")
-    queued.add(lost.response)
+    queued.add(lost)
     nursery.start_soon(queued.receive, 100)
     await trio.testing.wait_all_tasks_blocked()
     out.abandoned, lost.outcome = True, ErrorCode.NONE
@@ -281,7 +288,7 @@ async def test_of_many_connections_a_few_are_answered_in_the_step_of_a_commit(nu
         pipes.append(Pipe())
         queued = PipelinedResponses(MemStream(Pipe(), pipes[-1], f"client {number}"))
         all_of.append(Acknowledgement(partition, b"response"))
-        queued.add(all_of[-1].response)
+        queued.add(all_of[-1])
         nursery.start_soon(queued.receive, 100)
     await trio.testing.wait_all_tasks_blocked()
     for each in all_of:
@@ -293,7 +300,7 @@ async def test_of_many_connections_a_few_are_answered_in_the_step_of_a_commit(nu
 async def test_an_append_of_others_wakes_no_connection_that_waits_for_a_commit(queued, nursery, autojump_clock):
     partition = Watched()
     waiting = Acknowledgement(partition, b"response")
-    queued.add(waiting.response)
+    queued.add(waiting)
     wake(partition, committed=False)
     assert not queued.dirty
     assert partition.waiters == {queued: None}, "and it hears of the commit"

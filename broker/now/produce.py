@@ -1,0 +1,267 @@
+"""Produce with acks=1 or acks=all, of one batch that belongs to no transaction.
+
+The append is that of every Produce (`replication/appending.py`). What it finds is a value: a success is answered here,
+or waits for its acknowledgement as a `PendingProduce`; everything else goes on with `Begun` in `handlers/produce.py`.
+"""
+
+import struct
+from typing import TYPE_CHECKING
+
+import trio
+
+from barnabas.broker.call import Broker, Call
+from barnabas.broker.handlers.produce import acknowledge
+from barnabas.broker.now.shape import parts_around, read_varint, varint
+from barnabas.replication.appending import Begun, Rules, begin
+from barnabas.storage.log import Appended
+from barnabas.wire import messages as m
+from barnabas.wire.apis import response_header_version
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.frame import response_prefix
+from barnabas.wire.record_batch import (
+    BATCH_MAGIC,
+    BATCH_OVERHEAD_BYTES,
+    LENGTH_OVERHEAD_BYTES,
+    TRANSACTIONAL,
+    read_kind,
+)
+from barnabas.wire.records import SMALL_BYTES_MAX
+from barnabas.wire.sentinels import ACKS_ALL
+from barnabas.wire.topics import INTERNAL_TOPICS
+from barnabas.world.pacing import pace_of_run
+from barnabas.world.waiting import PendingResponse, Pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from barnabas.replication.partition import Partition
+
+PRODUCE = 0  # API key
+VERSION_MIN = 5  # from here on a row of the response has a log start offset
+FLEXIBLE_VERSION = 9
+ACKS = (ACKS_ALL, 1)
+NO_TAGS = b"\0\0\0"  # of the partition, of the topic and of the request
+
+_CORRELATION_AT = 4  # behind the API's key and version
+_INT32 = struct.Struct(">i")
+INT32_BYTES = 4
+
+# What changes in a response: its correlation id, and of its row the index, error code, base offset, append time and log
+# start offset. The marks are bytes that no name of a topic has.
+_ROW = struct.Struct(">ihqqq")
+_ROW_MARKS = (-0x01020304, -0x0506, -0x0708090A0B0C0D0E, -0x1112131415161718, -0x2122232425262728)
+_CORRELATION_MARK = -0x31323334
+
+Row = m.ProduceResponse.PartitionProduceResponse
+
+
+class ProduceShape:
+    """What the requests of one producer for one topic have in common: all that comes before the partition's index."""
+
+    __slots__ = (
+        *("_call", "_common", "_end", "_layout", "_parts", "_rules", "_start", "_timeout_seconds", "_topic"),
+        *("tally", "version"),
+    )
+    api_key = PRODUCE
+
+    def __init__(self, rules: Rules, call: Call, request: m.ProduceRequest, head: bytes, parts: list[bytes]) -> None:
+        """`head`: the bytes of a frame before the partition's index; `parts`: of a response, around what changes."""
+        self.version = call.version
+        self.tally = call.tally
+        self._call = call  # of the first request: of the later ones, what is the same
+        self._rules = rules
+        self._topic = request.topic_data[0].name
+        self._timeout_seconds = request.timeout_ms / 1000
+        self._start = head[:_CORRELATION_AT]
+        self._common = head[_CORRELATION_AT + INT32_BYTES :]
+        self._layout = struct.Struct(f">{_CORRELATION_AT}s4s{len(self._common)}si")
+        self._end = _end_of(call.version)
+        self._parts = parts
+
+    def answer(self, broker: Broker, frame: memoryview, began: float) -> Pieces | PendingResponse | Begun | None:
+        """The response; `Begun` if the batch needs more than one step; None, before any change, if the request has
+        another shape."""
+        layout = self._layout
+        if len(frame) < layout.size + BATCH_OVERHEAD_BYTES:
+            return None
+        start, correlation_id, common, index = layout.unpack_from(frame)
+        if start != self._start or common != self._common:
+            return None
+        records = self._records_of(frame)
+        if records is None:
+            return None
+        partition = broker.replicas.get(self._topic, index)
+        if isinstance(partition, ErrorCode):
+            return None
+
+        begun = begin(self._rules, partition, records, broker.world.now_ms())
+        appended = begun.appended
+        if not isinstance(appended, Appended):
+            return begun
+        outcome = partition.outcome(appended.last_offset + 1, partition.leading_since, self._rules.acks)
+        before, between, after = self._parts
+        row = _ROW.pack(index, 0, appended.base_offset, appended.append_time_ms, appended.log_start_offset)
+        response = b"".join((before, correlation_id, between, row, after))
+        if outcome is ErrorCode.NONE:
+            if self.tally is not None:
+                self.tally.errors[ErrorCode.NONE] += 1
+            return [response]
+        return PendingProduce(self, broker, partition, appended, outcome, response, len(frame), began)
+
+    def _records_of(self, frame: memoryview) -> memoryview | None:
+        """The records of a frame that begins as this shape does; None unless they are one batch without a transaction,
+        and fill the frame."""
+        position = self._layout.size
+        if self._end:
+            size_bytes, position = read_varint(frame, position)
+            size_bytes -= 1
+        else:
+            (size_bytes,) = _INT32.unpack_from(frame, position)
+            position += INT32_BYTES
+        end = len(frame) - len(self._end)
+        if size_bytes != end - position or size_bytes < BATCH_OVERHEAD_BYTES or frame[end:] != self._end:
+            return None
+        records = frame[position:end]
+        batch_length, magic, attributes = read_kind(records)
+        is_usual = magic == BATCH_MAGIC and batch_length == size_bytes - LENGTH_OVERHEAD_BYTES
+        return records if is_usual and not attributes & TRANSACTIONAL else None
+
+    def make(self, broker: Broker, appended: Appended, outcome: ErrorCode | None, first: bytes) -> Pieces:
+        """The response with any other outcome than NONE; `first`: the response that it takes the place of."""
+        row_at = len(self._parts[0]) + INT32_BYTES + len(self._parts[1])
+        row = Row(
+            index=_INT32.unpack_from(first, row_at)[0],
+            base_offset=appended.base_offset,
+            log_append_time_ms=appended.append_time_ms,
+            log_start_offset=appended.log_start_offset,
+        )
+        response = _response_of(self._topic, row)
+        acknowledge(broker, self._call, response, [(self._topic, row, None)], [outcome], [])
+        if self.tally is not None:
+            self.tally.errors[row.error_code] += 1
+        (correlation_id,) = _INT32.unpack_from(first, len(self._parts[0]))
+        return [_framed(response, self.version, correlation_id)]
+
+    def deadline(self) -> float:
+        """When a request that begins to wait now is answered at the latest (trio's clock)."""
+        return trio.current_time() + self._timeout_seconds
+
+    @property
+    def acks(self) -> int:
+        """-1 or 1."""
+        return self._rules.acks
+
+
+class PendingProduce(PendingResponse):
+    """A response that waits for the acknowledgement of one batch."""
+
+    __slots__ = (
+        *("_appended", "_began", "_broker", "_handled_at", "_leading_since", "_outcome", "_partition"),
+        *("_request_bytes", "_response", "_shape"),
+    )
+
+    def __init__(
+        self,
+        shape: ProduceShape,
+        broker: Broker,
+        partition: "Partition",
+        appended: Appended,
+        outcome: ErrorCode | None,
+        response: bytes,
+        request_bytes: int,
+        began: float,
+    ) -> None:
+        """Made in the step of the append; `response` is the one for a success."""
+        super().__init__(shape.deadline())
+        self._shape = shape
+        self._broker = broker
+        self._partition = partition
+        self._leading_since = partition.leading_since
+        self._appended = appended
+        self._outcome = outcome
+        self._response = response
+        self._request_bytes = request_bytes
+        self._began = began
+        self._handled_at = trio.current_time()
+
+    @property
+    def watched(self) -> "Sequence[Partition]":
+        return (self._partition,)
+
+    @property
+    def are_made(self) -> bool:
+        return self._outcome is not None
+
+    def look(self) -> bool:
+        if self._outcome is None:
+            end_offset = self._appended.last_offset + 1
+            self._outcome = self._partition.outcome(end_offset, self._leading_since, self._shape.acks)
+        return self._outcome is not None
+
+    def encode_now(self) -> Pieces | None:
+        # Another response is made of rows, in the connection's own task, where a bug ends that connection alone.
+        if self._outcome is not ErrorCode.NONE:
+            return None
+        if self._shape.tally is not None:
+            self._shape.tally.errors[ErrorCode.NONE] += 1
+        self._count()
+        return [self._response]
+
+    async def encode(self) -> Pieces:
+        pieces = self.encode_now()
+        if pieces is None:
+            pieces = self._shape.make(self._broker, self._appended, self._outcome, self._response)
+            self._count()
+        return pieces
+
+    def _count(self) -> None:
+        shape = self._shape
+        if shape.tally is not None:
+            waited_seconds = trio.current_time() - self._handled_at
+            total_seconds = pace_of_run().now() - self._began
+            shape.tally.answered(shape.version, self._request_bytes, total_seconds, waited_seconds)
+
+
+def produce_shape_of(
+    broker: Broker, call: Call, request: m.ProduceRequest, frame: memoryview, body_at: int
+) -> ProduceShape | None:
+    """The shape of a request that was handled; None if not all of its kind can be answered here."""
+    if call.version < VERSION_MIN or request.acks not in ACKS or request.transactional_id is not None:
+        return None
+    if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+        return None
+    topic = request.topic_data[0].name
+    records = request.topic_data[0].partition_data[0].records
+    if records is None or topic in INTERNAL_TOPICS or len(records) > SMALL_BYTES_MAX:
+        return None
+
+    # A frame with unknown tags, or a length that could be shorter, is not what the codec writes: its places are others.
+    if bytes(frame[body_at:]) != m.encode(request, call.version):
+        return None
+    end = _end_of(call.version)
+    length = varint(len(records) + 1) if end else _INT32.pack(len(records))
+    index_at = len(frame) - len(end) - len(records) - len(length) - INT32_BYTES
+
+    row = Row()
+    row.index, row.error_code, row.base_offset, row.log_append_time_ms, row.log_start_offset = _ROW_MARKS
+    parts = parts_around(
+        _framed(_response_of(topic, row), call.version, _CORRELATION_MARK),
+        [_INT32.pack(_CORRELATION_MARK), _ROW.pack(*_ROW_MARKS)],
+    )
+    # No batch here is of a transaction, so none is to be verified.
+    rules = Rules(call.version, request.acks, broker.replicas.refused_batches, is_verifying=False)
+    return None if parts is None else ProduceShape(rules, call, request, bytes(frame[:index_at]), parts)
+
+
+def _end_of(version: int) -> bytes:
+    return NO_TAGS if version >= FLEXIBLE_VERSION else b""
+
+
+def _response_of(topic: str, row: Row) -> m.ProduceResponse:
+    answered = m.ProduceResponse.TopicProduceResponse(name=topic, partition_responses=[row])
+    return m.ProduceResponse(responses=[answered])
+
+
+def _framed(response: m.ProduceResponse, version: int, correlation_id: int) -> bytes:
+    body = m.encode(response, version)
+    return response_prefix(len(body), correlation_id, response_header_version(PRODUCE, version)) + body

@@ -1,0 +1,88 @@
+"""The shapes of one connection: which requests it answers in the step that has read them.
+
+`Shapes.answer` is asked about each frame, `Shapes.learn` is shown each request that was handled otherwise.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from barnabas.broker.call import Broker, Call
+from barnabas.broker.now.produce import PRODUCE, produce_shape_of
+from barnabas.broker.tally import ApiTally
+from barnabas.replication.appending import Begun
+from barnabas.wire.messages import Message
+from barnabas.world.waiting import PendingResponse, Pieces
+
+SHAPES_MAX = 4  # of a connection; each takes about a kilobyte
+# To learn one costs a quarter of a request. So a client whose requests have more shapes is learnt from seldom.
+UNKNOWN_BETWEEN = 16
+
+Answer = Pieces | PendingResponse | Begun | None
+
+
+class Shape(Protocol):
+    """What many requests of one connection have in common."""
+
+    @property
+    def api_key(self) -> int: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def tally(self) -> ApiTally | None:
+        """Which counts its requests."""
+
+    def answer(self, broker: Broker, frame: memoryview, began: float) -> Answer:
+        """As `Shapes.answer`."""
+
+
+# API key -> the shape of a request of this call, with its frame and the position of its body; None if it has none.
+LEARNERS: dict[int, Callable[..., Shape | None]] = {PRODUCE: produce_shape_of}
+
+
+class Shapes:
+    """The shapes of one connection, the latest first."""
+
+    __slots__ = ("_shapes", "_unknown", "latest")
+
+    def __init__(self) -> None:
+        self._shapes: list[Shape] = []
+        self._unknown = 0  # requests in a row that had none of these shapes, and might be learnt
+        self.latest: Shape  # of the request that was answered last
+
+    def answer(self, broker: Broker, frame: memoryview, began: float) -> Answer:
+        """The response to this request; `Begun` if it is to be handled on from there; None, before anything has
+        changed, if it is of no known shape or something unusual is to see it. `began`: as in `Call`."""
+        for shape in self._shapes:
+            if not is_usual(broker):
+                return None
+            answer = shape.answer(broker, frame, began)
+            if answer is not None:
+                self.latest = shape
+                return answer
+        return None
+
+    def learn(self, broker: Broker, call: Call, request: Message, frame: memoryview, body_at: int) -> None:
+        """A request was handled in the general way: its shape may be known from now on. `body_at`: behind its header,
+        in the frame."""
+        learner = LEARNERS.get(call.api_key)
+        if learner is None or call.begun is not None or not is_usual(broker):
+            return
+        self._unknown += 1
+        if len(self._shapes) >= SHAPES_MAX and self._unknown < UNKNOWN_BETWEEN:
+            return
+        shape = learner(broker, call, request, frame, body_at)
+        if shape is not None:
+            self._unknown = 0
+            self._shapes = [shape, *self._shapes[: SHAPES_MAX - 1]]
+
+
+def is_usual(broker: Broker) -> bool:
+    """Whether nothing is to see each request, to count it or to refuse it, for which it has to be decoded."""
+    quotas = broker.quotas
+    interception = broker.interception
+    return (
+        not quotas.is_active
+        and not quotas.limits_request_time
+        and broker.authorization is None
+        and (interception is None or not interception.is_active)
+    )
