@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from barnabas.coordinators.transactions.state import Producer
     from barnabas.coordinators.transactions.verification import Verification
     from barnabas.replication.alter_partition import AlterPartition
-    from barnabas.replication.appending import Begun
     from barnabas.replication.fetch_sessions import FetchSessions
     from barnabas.replication.fetcher_pool import FetcherPool
     from barnabas.replication.log_dir_moves import Moves
@@ -137,7 +136,7 @@ class Call:
     spent: "TimeSpent | None" = None  # None while no quota of request time is set
     audited: set[tuple[str, str]] | None = None  # operations and resources of which the audit log has a line
     seen: "Seen | None" = None  # None outside tests
-    begun: "Begun | None" = None  # of a Produce: what the step has found that has read the request (`now/`)
+    begun: object = None  # what the step has done that has read the request, for its handler (`now/`); None: nothing
     is_control: bool | None = None  # whether a controller may have sent it; None until that is asked
 
     @property

@@ -235,6 +235,10 @@ class FetchSessions:
         session = self._sessions[session_id] = FetchSession(session_id, now, of_follower=of_follower)
         return session
 
+    def get(self, session_id: int) -> FetchSession | None:
+        """The session with this id."""
+        return self._sessions.get(session_id)
+
     def has_room_for(self, session: FetchSession, slots: int) -> bool:
         """Whether a session that may have grown still fits beside the others."""
         # A session that was closed meanwhile is no longer counted.

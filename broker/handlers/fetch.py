@@ -25,6 +25,7 @@ import trio
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.fetching.current_leader import LeaderHints
+from barnabas.broker.fetching.in_session import Planned, begin_in, is_enough, plan_some, select, update, wanted_of
 from barnabas.broker.fetching.plan import (
     RECORD_FORMAT_2_VERSION,
     FetchPlan,
@@ -62,7 +63,8 @@ async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchR
     Session errors (FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR) are top-level
     errors of the response. Each partition has its own error for everything else.
     """
-    opened = await _open(broker, call, request)
+    planned = call.begun if isinstance(call.begun, Planned) else None
+    opened = await _open(broker, call, request) if planned is None else (planned.session, Named(), True)
     if isinstance(opened, ErrorCode):
         # A consumer's Fetch records its own time at its end.
         if call.spent is not None and replica_id(call, request) < 0:
@@ -73,11 +75,11 @@ async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchR
 
     # `_open` may have closed sessions. Freeing one of 50,000 partitions takes milliseconds, so it is done in steps.
     await broker.fetch_sessions.free_closed()
-    plan = FetchPlan(broker, call, request)
+    plan = FetchPlan(broker, call, request) if planned is None else planned.plan
     if plan.replica_id >= 0 and call.tally is not None:
         call.tally = broker.tally.follower_fetches
     try:
-        response = await _answer(plan, request, session, named, incremental=incremental)
+        response = await _answer(plan, request, session, named, incremental=incremental, is_planned=planned is not None)
         if plan.throttled:
             plan.note_throttled()
         throttled_ms = await _note_fetched(plan, response) if plan.is_under_quota else 0
@@ -138,14 +140,14 @@ async def _answer(
     named: Named,
     *,
     incremental: bool,
+    is_planned: bool,
 ) -> m.FetchResponse:
     broker = plan.broker
     call = plan.call
     try:
-        if session is not None:
-            await _fill_from_session(plan, session, request)
-        else:
-            await _fill(plan, named, request)
+        # Unless it was planned in the step that has read it (`now/fetch.py`).
+        if not is_planned:
+            await (_fill(plan, named, request) if session is None else _fill_from_session(plan, session, request))
         if plan.urgent and plan.replica_id < 0:
             await _confirm_log_ends(plan)
 
@@ -277,7 +279,7 @@ async def _open(
     continued.ask_from(request.rack_id)
     size = continued.partition_count
     for number, change in enumerate(_each(named), 1):
-        _update(continued, change)
+        update(continued, change)
         if number % PARTITIONS_AT_A_TIME == 0:
             await trio.lowlevel.checkpoint()
 
@@ -299,40 +301,18 @@ async def _open(
     return continued, named, True
 
 
-def _update(session: FetchSession, change: Wanted) -> None:
-    """Add a partition that an incremental request names, or update its position."""
-    known = session.find(change.topic, change.partition_index)
-    if known is None:
-        session.want(change)
-        return
-    # A follower ignores rows of the leader epoch before, such as one that was under way when it got its role.
-    if change.current_leader_epoch != known.current_leader_epoch:
-        known.forget_sent()
-    # The known entry is updated, not replaced: it holds the offsets of the last response and the follower's state.
-    known.fetch_offset = change.fetch_offset
-    known.max_bytes = change.max_bytes
-    known.current_leader_epoch = change.current_leader_epoch
-    known.last_fetched_epoch = change.last_fetched_epoch
-    known.log_start_offset = change.log_start_offset
-    session.want(known)
-
-
 async def _fill_from_session(plan: FetchPlan, session: FetchSession, request: m.FetchRequest) -> None:
     """Plan the due partitions of the session, and those that become due while the request waits."""
     deadline = trio.current_time() + request.max_wait_ms / 1000
     due: list[Wanted] = []
 
-    # An incremental fetch of a follower names only partitions with news. Through the pulse it counts as a fetch of all
-    # partitions of the session, so a quiet partition's follower stays in the ISR.
-    plan.pulse = session.pulse
-    session.pulse.broker_epoch = plan.broker_epoch
-    began_ms = plan.broker.alter_partition.now_ms()
+    began_ms = begin_in(session, plan)
     try:
         while True:
             due = session.take_due()
-            for number, wanted in enumerate(due, 1):
-                session.watch(wanted, plan.plan(wanted))
-                if number % PARTITIONS_AT_A_TIME == 0:
+            for some in portions(due, PARTITIONS_AT_A_TIME):
+                plan_some(plan, session, some)
+                if len(some) == PARTITIONS_AT_A_TIME:
                     await trio.lowlevel.checkpoint()
 
             # After the due partitions are planned: a partition that is not due did not change before `began_ms`, so the
@@ -340,7 +320,7 @@ async def _fill_from_session(plan: FetchPlan, session: FetchSession, request: m.
             session.pulse.last_fetch_ms = began_ms
 
             # Without a hosted partition no change can wake the request, so it answers at once.
-            if _enough(plan, request) or not session.is_watching or not await session.waiter.wait(deadline):
+            if is_enough(plan, request) or not session.is_watching or not await session.waiter.wait(deadline):
                 return
             plan.has_waited = True
     except BaseException:
@@ -350,38 +330,17 @@ async def _fill_from_session(plan: FetchPlan, session: FetchSession, request: m.
 
 
 async def _select_rows(plan: FetchPlan, session: FetchSession, *, incremental: bool) -> Rows:
-    """Select the rows of the response, and note in the session which offsets they report.
-
-    An incremental response holds only rows with news: an error, records, or other offsets than the last response had.
-    """
+    """Select the rows of the response, and note in the session which offsets they report (`select`)."""
     rows: Rows = {}
     served: list[Wanted] = []
     for number, (wanted, row) in enumerate(plan.rows.items(), 1):
         if number % PARTITIONS_AT_A_TIME == 0:
             await trio.lowlevel.checkpoint()
-        has_news = (
-            row.error_code != 0
-            or records_bytes(row) > 0
-            or row.diverging_epoch.epoch >= 0
-            or row.preferred_read_replica >= 0
-        )
-
-        # To be fair, a partition whose data found no room is planned before those that were served
-        # now, which may have more data. A follower outside the ISR joins by a fetch, so its
-        # partition is planned in every request; that of a follower whose fetches confirm the
-        # leader, too.
-        if has_news:
-            served.append(wanted)
-        elif wanted in plan.left_over or wanted in plan.awaited or plan.is_joining(wanted):
-            session.due[wanted] = None
-        offsets = row.high_watermark, row.log_start_offset
-        if has_news or not incremental or offsets != (wanted.sent_high_watermark, wanted.sent_log_start_offset):
+        is_sent, is_served = select(plan, session, wanted, row, incremental=incremental)
+        if is_sent:
             rows[wanted] = row
-        wanted.sent_high_watermark, wanted.sent_log_start_offset = offsets
-
-        # A follower whose log diverges truncates it, and takes over nothing else of this row.
-        if row.diverging_epoch.epoch >= 0:
-            wanted.forget_sent()
+        if is_served:
+            served.append(wanted)
 
     await _stay_due(session, served)
     return rows
@@ -421,21 +380,17 @@ async def _fill(plan: FetchPlan, named: Named, request: m.FetchRequest) -> None:
                 waiter.register(unwatched)
                 unwatched.clear()
                 await trio.lowlevel.checkpoint()
-        if not found or _enough(plan, request):
+        if not found or is_enough(plan, request):
             return
         waiter.register(unwatched)
         deadline = trio.current_time() + request.max_wait_ms / 1000
-        while not _enough(plan, request) and await waiter.wait(deadline):
+        while not is_enough(plan, request) and await waiter.wait(deadline):
             # From now on a plan does not count as the follower's progress: its fetch offset is that of the arrival.
             plan.has_waited = True
             async for changed in paced(waiter.take_dirty()):
                 plan.plan(found[changed])
     finally:
         waiter.unregister(found)
-
-
-def _enough(plan: FetchPlan, request: m.FetchRequest) -> bool:
-    return plan.urgent or plan.planned_bytes >= plan.min_bytes or request.max_wait_ms <= 0 or bool(plan.awaited)
 
 
 # -- requests and rows
@@ -452,7 +407,7 @@ def _naming(named: Named, request: m.FetchRequest, version: int) -> Iterator[Non
         of_topic = named.setdefault(topic, {})
         left -= 1  # also for a topic without partitions
         for partition in row.partitions:
-            of_topic[partition.partition] = _wanted(topic, partition)
+            of_topic[partition.partition] = wanted_of(topic, partition)
             left -= 1
             if left <= 0:
                 left = PARTITIONS_AT_A_TIME
@@ -464,16 +419,6 @@ def _naming(named: Named, request: m.FetchRequest, version: int) -> Iterator[Non
 
 def _each(named: Named) -> Iterator[Wanted]:
     return chain.from_iterable(map(dict.values, named.values()))
-
-
-def _wanted(topic: Topic, partition: m.FetchRequest.FetchPartition) -> Wanted:
-    wanted = Wanted(topic, partition.partition)
-    wanted.fetch_offset = partition.fetch_offset
-    wanted.max_bytes = partition.partition_max_bytes
-    wanted.current_leader_epoch = partition.current_leader_epoch
-    wanted.last_fetched_epoch = partition.last_fetched_epoch
-    wanted.log_start_offset = partition.log_start_offset
-    return wanted
 
 
 def _forgotten(request: m.FetchRequest, version: int) -> Iterator[tuple[Topic, int]]:

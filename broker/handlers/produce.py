@@ -28,7 +28,7 @@ from barnabas.broker.fetching.current_leader import LeaderHints
 from barnabas.coordinators.transactions.state import Producer
 from barnabas.coordinators.transactions.verification import code_for
 from barnabas.replication.acknowledgements import AppendedUpTo, acknowledgements
-from barnabas.replication.appending import BATCH_FORMAT_2_VERSION, VALID_ACKS, Rules, append, begin
+from barnabas.replication.appending import BATCH_FORMAT_2_VERSION, VALID_ACKS, Begun, Rules, append, begin
 from barnabas.replication.confirmation import CONFIRMED_SECONDS
 from barnabas.replication.partition import Partition
 from barnabas.storage.duplicate_search import find_batch, fingerprint_of
@@ -87,7 +87,7 @@ logger = logging.getLogger(__name__)
 
 Row = m.ProduceResponse.PartitionProduceResponse
 Asked = dict[str, dict[int, m.ProduceRequest.PartitionProduceData]]  # by topic and partition
-Begun = dict[TopicPartition, "BatchHeader"]  # the transactional batches of a request
+Transactional = dict[TopicPartition, "BatchHeader"]  # the transactional batches of a request
 
 
 async def produce(broker: Broker, call: Call, request: m.ProduceRequest) -> m.ProduceResponse | DelayedResponse | None:
@@ -201,13 +201,13 @@ def refuse_produce(request: m.ProduceRequest, version: int, code: ErrorCode) -> 
     return m.ProduceResponse(responses=topics)
 
 
-async def _look_through(call: Call, request: m.ProduceRequest) -> tuple[Asked, ErrorCode, str | None, Begun]:
+async def _look_through(call: Call, request: m.ProduceRequest) -> tuple[Asked, ErrorCode, str | None, Transactional]:
     """(partitions by topic, error of the whole request or NONE, its message, transactional batches).
 
     A topic without partitions is left out. Of a partition that is named twice the last entry counts, as in Kafka.
     """
     asked: Asked = {}
-    begun: Begun = {}
+    begun: Transactional = {}
     refused: tuple[ErrorCode, str | None] | None = None
     pace = pace_of_run()
     for topic in request.topic_data:
@@ -229,7 +229,7 @@ async def _look_through(call: Call, request: m.ProduceRequest) -> tuple[Asked, E
     return (asked, *(refused or (ErrorCode.NONE, None)), begun)
 
 
-async def _is_of_one_producer(begun: Begun) -> bool:
+async def _is_of_one_producer(begun: Transactional) -> bool:
     first = next(iter(begun.values()))
     async for header in paced(begun.values()):
         if (header.producer_id, header.producer_epoch) != (first.producer_id, first.producer_epoch):
@@ -238,7 +238,7 @@ async def _is_of_one_producer(begun: Begun) -> bool:
 
 
 def _refuse_request(
-    call: Call, request: m.ProduceRequest, topic: str, data: m.ProduceRequest.PartitionProduceData, begun: Begun
+    call: Call, request: m.ProduceRequest, topic: str, data: m.ProduceRequest.PartitionProduceData, begun: Transactional
 ) -> tuple[ErrorCode, str | None] | None:
     """Why these records of one partition fail the whole request: (error, message), or None.
 
@@ -293,7 +293,7 @@ def _refuse_transaction(call: Call, transactional_id: str | None) -> ErrorCode:
 
 
 async def _verify(
-    broker: Broker, call: Call, transactional_id: str | None, begun: Begun
+    broker: Broker, call: Call, transactional_id: str | None, begun: Transactional
 ) -> "dict[TopicPartition, Guard | ErrorCode | None]":
     """Of each partition with a transactional batch: the guard to append it with, or its error.
 
@@ -370,7 +370,7 @@ async def _append(
 
     The errors of the row are those of `_writable_partition`, `_checked_batch` and `replication.appending`.
     """
-    begun = call.begun
+    begun = call.begun if isinstance(call.begun, Begun) else None
     partition = _writable_partition(broker, call, topic, data.index) if begun is None else begun.partition
     if isinstance(guard, ErrorCode):
         _refuse_unverified(rules, partition, data.records, row, guard)

@@ -7,7 +7,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from barnabas.broker.call import Broker, Call
+from barnabas.broker.fetching.in_session import Planned
+from barnabas.broker.now.fetch import FETCH, fetch_shape_of
 from barnabas.broker.now.produce import PRODUCE, produce_shape_of
+from barnabas.broker.now.shape import Waiting
 from barnabas.broker.tally import ApiTally
 from barnabas.replication.appending import Begun
 from barnabas.wire.messages import Message
@@ -17,7 +20,7 @@ SHAPES_MAX = 4  # of a connection; each takes about a kilobyte
 # To learn one costs a quarter of a request. So a client whose requests have more shapes is learnt from seldom.
 UNKNOWN_BETWEEN = 16
 
-Answer = Pieces | PendingResponse | Begun | None
+Answer = Pieces | PendingResponse | Waiting | Begun | Planned | None
 
 
 class Shape(Protocol):
@@ -36,7 +39,7 @@ class Shape(Protocol):
 
 
 # API key -> the shape of a request of this call, with its frame and the position of its body; None if it has none.
-LEARNERS: dict[int, Callable[..., Shape | None]] = {PRODUCE: produce_shape_of}
+LEARNERS: dict[int, Callable[..., Shape | None]] = {PRODUCE: produce_shape_of, FETCH: fetch_shape_of}
 
 
 class Shapes:
@@ -50,8 +53,11 @@ class Shapes:
         self.latest: Shape  # of the request that was answered last
 
     def answer(self, broker: Broker, frame: memoryview, began: float) -> Answer:
-        """The response to this request; `Begun` if it is to be handled on from there; None, before anything has
-        changed, if it is of no known shape or something unusual is to see it. `began`: as in `Call`."""
+        """The response to this request, or what waits for it; `Begun` and `Planned` are for its handler, which goes on
+        from there. None, before anything has changed, if it is of no known shape or something unusual is to see it.
+
+        `began`: as in `Call`.
+        """
         for shape in self._shapes:
             if not is_usual(broker):
                 return None

@@ -15,12 +15,12 @@ import trio
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.interception import Dropped
+from barnabas.broker.now.shape import Waiting
 from barnabas.broker.server.connections import Connection, Connections
 from barnabas.broker.server.decoding import Charged
 from barnabas.broker.server.dispatch import answer_unsupported, respond, respond_timed
 from barnabas.broker.server.pipelined_responses import PIPELINED_MAX, is_pipelined
 from barnabas.broker.server.sending import send, send_at_once, send_on, small_piece
-from barnabas.replication.appending import Begun
 from barnabas.storage.disk import StorageError
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.frame import FrameReader, UnsupportedRequest, read_request_header
@@ -128,14 +128,14 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
         connection.busy = connection.is_handling = True
         request_bytes = len(frame)
         began = pace.now()
-        # What is answered in this step holds its memory in this step alone.
         answer = connection.shapes.answer(broker, frame, began)
-        if answer is None or isinstance(answer, Begun):
-            connections.hold_frame(connection, request_bytes + reader.pending_bytes)
-            handling = _answer_frame(broker, connection, charged, frame, began, answer)
-            answer = await (calling_before_wait(handling, connection.send_unsent) if connection.unsent else handling)
-        else:
+        if isinstance(answer, (list, PendingResponse)):
             connection.note_answered(connection.shapes.latest)
+        else:
+            # Only here: what is answered in one step holds its memory in this step alone.
+            connections.hold_frame(connection, request_bytes + reader.pending_bytes)
+            handling = _go_on(broker, connection, charged, frame, began, answer)
+            answer = await (calling_before_wait(handling, connection.send_unsent) if connection.unsent else handling)
         frame = None  # its memory is free while the response is sent, which may take long
         connections.hold_frame(connection, reader.pending_bytes)  # later frames may be in the buffer already
 
@@ -270,8 +270,24 @@ async def _send_ready(connections: Connections, connection: Connection) -> None:
         await connection.pipelined.wait_for_ready()
 
 
+async def _go_on(
+    broker: Broker, connection: Connection, charged: Charged, frame: memoryview, began: float, begun: object
+) -> Pieces | PendingResponse:
+    """The response to a request that is not answered in one step. `begun`: what `Shapes.answer` has begun with it."""
+    if not isinstance(begun, Waiting):
+        return await _answer_frame(broker, connection, charged, frame, began, begun)
+    connection.note_answered(connection.shapes.latest)
+    finished = await begun.finish()
+    if isinstance(finished, list):
+        return finished
+    rested_seconds = connection.rested_seconds
+    answer = await _answer_frame(broker, connection, charged, frame, began, finished)
+    connection.rested_seconds += rested_seconds
+    return answer
+
+
 async def _answer_frame(
-    broker: Broker, connection: Connection, charged: Charged, frame: memoryview, began: float, begun: Begun | None
+    broker: Broker, connection: Connection, charged: Charged, frame: memoryview, began: float, begun: object
 ) -> Pieces | PendingResponse:
     """The pieces of the response; none for acks=0. ProtocolViolation when the frame is no request. `began`: when the
     connection had the frame, by the pace's clock. `begun`: what `Shapes.answer` has begun with it."""

@@ -199,11 +199,11 @@ class Machine:
         await store.multi([Delete(paths.CONTROLLER), Create(paths.CONTROLLER, other, ephemeral=True), won])
         await trio.sleep(1)
 
-    async def join(self, broker_id: int):
-        """Register another broker, at an address where none listens; return its session, whose end removes it."""
+    async def join(self, broker_id: int, port: int = 9999):
+        """Register another broker, at an address where none answers; return its session, whose end removes it."""
         store = self._database.session()
         registration = paths.BrokerRegistration(
-            (paths.Endpoint("PLAINTEXT", "127.0.0.1", 9999),), {"PLAINTEXT": "PLAINTEXT"}, now_ms()
+            (paths.Endpoint("PLAINTEXT", "127.0.0.1", port),), {"PLAINTEXT": "PLAINTEXT"}, now_ms()
         )
         await store.create(paths.broker(broker_id), registration.encode(), ephemeral=True)
         await trio.sleep(1)

@@ -1,0 +1,297 @@
+"""Fetch of consumers and followers: of one partition without a session, and of what has changed in a session.
+
+A partition is planned as in every Fetch (`fetching/plan.py`). A response with records in memory is filled in here,
+after a wait as well. Everything else goes on with `Planned` in `handlers/fetch.py`: errors, diverging logs, several
+partitions, file slices.
+"""
+
+import struct
+
+import trio
+
+from barnabas.broker.call import Broker, Call
+from barnabas.broker.fetching.in_session import Planned, begin_in, is_enough, plan_some, select, update, wanted_of
+from barnabas.broker.fetching.plan import FetchPlan, Row
+from barnabas.broker.now.shape import Waiting, parts_around, varint
+from barnabas.replication.fetch_sessions import FetchSession, Topic, Wanted
+from barnabas.replication.partition import Partition
+from barnabas.storage.disk import FileSlice
+from barnabas.wire import messages as m
+from barnabas.wire.apis import response_header_version
+from barnabas.wire.errors import ErrorCode
+from barnabas.wire.frame import LENGTH_BYTES, response_prefix
+from barnabas.wire.sentinels import FETCH_TOPIC_ID_VERSION, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID
+from barnabas.world.waiting import Pieces, Waiter
+
+FETCH = 1  # API key
+VERSION_MIN = 7  # from here on a response has a session id, and rows have a log start offset
+FLEXIBLE_VERSION = 12
+PARTITIONS_MAX = 20  # of a session: each takes 10 µs to plan, if it has changed
+
+_CORRELATION_AT = 4  # behind the API's key and version
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+# What changes in a response beside its length, its correlation id and its records: high watermark, last stable offset,
+# log start offset. The marks are bytes that no name of a topic has.
+_OFFSETS = struct.Struct(">qqq")
+_OFFSET_MARKS = (-0x0102030405060708, -0x1112131415161718, -0x2122232425262728)
+_CORRELATION_MARK = b"\xb1\xb2\xb3\xb4"
+_EPOCH_MARK = 0x71929394
+_RECORDS_MARK = b"\xa1\xa2\xa3\xa4\xa5"
+
+
+class FetchShape:
+    """What the requests of one client have in common that differ in the epoch of their session and in a fetch offset.
+
+    Without a session there is no such epoch, and in a session whose partitions have not moved no offset.
+    """
+
+    __slots__ = (
+        *("_call", "_common", "_layout", "_nothing", "_partition", "_response", "_response_is_of", "_topic"),
+        *("request", "tally", "version"),
+    )
+    api_key = FETCH
+
+    def __init__(self, call: Call, request: m.FetchRequest, layout: struct.Struct, frame: memoryview) -> None:
+        self.version = call.version
+        self.tally = call.tally  # a follower's Fetch has another one than a consumer's
+        self.request = request  # the first one, and so is `_call`: of the later ones, what is the same
+        self._call = call
+        self._layout = layout
+        self._common = layout.unpack(frame)[::2]
+        self._partition = request.topics[0].partitions[0] if request.topics else None
+        self._topic = _topic_of(request, call.version)
+        empty = _marked(m.FetchResponse(session_id=request.session_id), call.version)
+        self._nothing = [b"", empty[len(_CORRELATION_MARK) :]]
+        self._response: list[bytes] | None = None
+        self._response_is_of: tuple[Topic, int] | None = None  # the topic and partition that `_response` is about
+
+    def answer(self, broker: Broker, frame: memoryview, _began: float) -> "Pieces | Planned | WaitingFetch | None":
+        """As `Shapes.answer`."""
+        layout = self._layout
+        if len(frame) != layout.size:
+            return None
+        values = layout.unpack(frame)
+        if values[::2] != self._common:
+            return None
+        if self.request.session_id == NO_SESSION_ID:
+            _, correlation_id, _, offset, _ = values
+            session = None
+            due = [self._wanted(offset)]
+        else:
+            _, correlation_id, _, epoch, *rest = values
+            session = self._continued(broker, epoch, *rest[1::2])
+            if session is None:
+                return None
+            due = session.take_due()
+
+        waiting = WaitingFetch(self, FetchPlan(broker, self._call, self.request), session, correlation_id)
+        return waiting.respond() if waiting.plan(due) else waiting
+
+    def _wanted(self, offset: int) -> Wanted:
+        assert self._partition is not None
+        self._partition.fetch_offset = offset
+        return wanted_of(self._topic, self._partition)
+
+    def _continued(self, broker: Broker, epoch: int, offset: int | None = None) -> FetchSession | None:
+        """The session, with this partition's new offset; None, before any change, if the handler has to look at it."""
+        sessions = broker.fetch_sessions
+        request = self.request
+        session = sessions.get(request.session_id)
+        if session is None or session.partition_count > PARTITIONS_MAX:
+            return None
+        # A partition that is new in the session may have no room there.
+        if self._partition is not None and session.find(self._topic, self._partition.partition) is None:
+            return None
+        uses_topic_ids = self.version >= FETCH_TOPIC_ID_VERSION
+        now = trio.current_time()
+        if isinstance(
+            sessions.continue_session(request.session_id, epoch, now, uses_topic_ids=uses_topic_ids), ErrorCode
+        ):
+            return None
+        session.ask_from(request.rack_id)
+        if offset is not None:
+            update(session, self._wanted(offset))
+        return session
+
+    def nothing(self, correlation_id: bytes) -> bytes:
+        """The response without rows."""
+        return _joined(self._nothing, correlation_id)
+
+    def parts_for(self, wanted: Wanted, row: Row) -> list[bytes] | None:
+        """The bytes around what changes in a response with this row; None if the row has an error, or is not simple."""
+        if row.records is None or isinstance(row.records, FileSlice) or row.error_code or row.aborted_transactions:
+            return None
+        if self._response_is_of != (wanted.topic, row.partition_index):
+            self._response = self._parts_of(wanted.topic, row)
+            self._response_is_of = wanted.topic, row.partition_index
+        return self._response
+
+    def filled(self, parts: list[bytes], correlation_id: bytes, row: Row) -> bytes:
+        """The response with this row."""
+        records = row.records
+        assert isinstance(records, (bytes, bytearray, memoryview))
+        offsets = _OFFSETS.pack(row.high_watermark, row.last_stable_offset, row.log_start_offset)
+        return _joined(parts, correlation_id, offsets, _length_of(records, self.version) + records)
+
+    def _parts_of(self, topic: Topic, row: Row) -> list[bytes] | None:
+        """The bytes of a response around what changes, if its row is of this partition."""
+        marked = Row(
+            partition_index=row.partition_index, aborted_transactions=row.aborted_transactions, records=_RECORDS_MARK
+        )
+        marked.high_watermark, marked.last_stable_offset, marked.log_start_offset = _OFFSET_MARKS
+        of_topic = m.FetchResponse.FetchableTopicResponse(partitions=[marked])
+        if isinstance(topic, bytes):
+            of_topic.topic_id = topic
+        else:
+            of_topic.topic = topic
+        response = m.FetchResponse(session_id=self.request.session_id, responses=[of_topic])
+        records = _length_of(_RECORDS_MARK, self.version) + _RECORDS_MARK
+        marks = [_CORRELATION_MARK, _OFFSETS.pack(*_OFFSET_MARKS), records]
+        return parts_around(_marked(response, self.version), marks)
+
+
+class WaitingFetch(Waiting):
+    """A request of a shape: planned, and answered or waiting for `min_bytes`."""
+
+    __slots__ = ("_began_ms", "_correlation_id", "_due", "_plan", "_session", "_shape", "_waiter", "_watched")
+
+    def __init__(self, shape: FetchShape, plan: FetchPlan, session: FetchSession | None, correlation_id: bytes) -> None:
+        self._shape = shape
+        self._plan = plan
+        self._session = session
+        self._correlation_id = correlation_id
+        self._due: list[Wanted] = []
+        self._watched: Partition | None = None  # without a session
+        # A follower needs no response for a higher high watermark alone: its next fetch brings it.
+        self._waiter = Waiter(sleeps_through_commits=plan.replica_id >= 0) if session is None else session.waiter
+        self._began_ms = 0.0 if session is None else begin_in(session, plan)
+
+    def plan(self, due: list[Wanted]) -> bool:
+        """Plan these partitions; whether the request is answered without a further wait."""
+        plan = self._plan
+        session = self._session
+        self._due = due
+        if session is None:
+            (wanted,) = due
+            self._watched = plan.plan(wanted)
+            is_watching = self._watched is not None
+        else:
+            plan_some(plan, session, due)
+            # After the due partitions are planned: a partition that is not due did not change before, so the follower
+            # had all of it at that time.
+            session.pulse.last_fetch_ms = self._began_ms
+            is_watching = session.is_watching
+        if is_enough(plan, self._shape.request) or not is_watching:
+            return True
+        if self._watched is not None:
+            self._waiter.register([self._watched])
+        return False
+
+    async def finish(self) -> Pieces | Planned:
+        """Wait until enough is planned, or for `max_wait_ms`, and respond."""
+        plan = self._plan
+        session = self._session
+        deadline = trio.current_time() + self._shape.request.max_wait_ms / 1000
+        try:
+            while await self._waiter.wait(deadline):
+                # From now on a plan does not count as the follower's progress: its offset is that of the arrival.
+                plan.has_waited = True
+                if session is None:
+                    self._waiter.take_dirty()
+                if self.plan(self._due if session is None else session.take_due()):
+                    break
+        except BaseException:
+            # `take_due` emptied the list. A partition whose row was never sent must be planned by the next request.
+            if session is not None:
+                session.due.update(dict.fromkeys([*plan.rows, *self._due]))
+            plan.release()
+            raise
+        finally:
+            if self._watched is not None:
+                self._waiter.unregister([self._watched])
+        return self.respond()
+
+    def respond(self) -> Pieces | Planned:
+        """The response, or what the handler makes it of."""
+        plan = self._plan
+        session = self._session
+        shape = self._shape
+        if plan.urgent or plan.has_slices or plan.throttled or len(plan.rows) > 1:
+            return Planned(plan, session)
+        response = shape.nothing(self._correlation_id)
+        is_sent = False
+        for wanted, row in plan.rows.items():
+            parts = shape.parts_for(wanted, row)
+            if parts is None:
+                return Planned(plan, session)
+            is_sent = is_served = session is None
+            if session is not None:
+                is_sent, is_served = select(plan, session, wanted, row, incremental=True)
+            if session is not None and is_served:
+                session.due[wanted] = None
+            if is_sent:
+                response = shape.filled(parts, self._correlation_id, row)
+        plan.count_sent_of_one()
+        if shape.tally is not None:
+            shape.tally.errors[ErrorCode.NONE] += 1 + is_sent
+        return [response]
+
+
+def fetch_shape_of(
+    _broker: Broker, call: Call, request: m.FetchRequest, frame: memoryview, body_at: int
+) -> FetchShape | None:
+    """The shape of a request that was handled; None if not all of its kind can be answered here."""
+    is_sessionless = request.session_id == NO_SESSION_ID and request.session_epoch == FINAL_EPOCH
+    if call.version < VERSION_MIN or not (is_sessionless or request.session_epoch > INITIAL_EPOCH):
+        return None
+    partitions = [partition for topic in request.topics for partition in topic.partitions]
+    if len(request.topics) != len(partitions) or len(partitions) > 1 or request.forgotten_topics_data:
+        return None
+    if is_sessionless and not partitions:
+        return None
+
+    # A frame with unknown tags, or a length that could be shorter, is not what the codec writes: its places are others.
+    if bytes(frame[body_at:]) != m.encode(request, call.version):
+        return None
+    marks = []
+    before = request.session_epoch
+    if not is_sessionless:
+        request.session_epoch = _EPOCH_MARK
+        marks.append(_INT32.pack(_EPOCH_MARK))
+    for partition in partitions:
+        partition.fetch_offset = _OFFSET_MARKS[0]
+        marks.append(_INT64.pack(_OFFSET_MARKS[0]))
+    parts = parts_around(m.encode(request, call.version), marks)
+    request.session_epoch = before
+    if parts is None:
+        return None
+    places = "".join(
+        f"{'i' if len(mark) == _INT32.size else 'q'}{len(part)}s" for mark, part in zip(marks, parts[1:], strict=True)
+    )
+    layout = struct.Struct(f">{_CORRELATION_AT}s4s{body_at - _CORRELATION_AT - 4 + len(parts[0])}s{places}")
+    return FetchShape(call, request, layout, frame)
+
+
+def _topic_of(request: m.FetchRequest, version: int) -> Topic:
+    if not request.topics:
+        return ""
+    return request.topics[0].topic_id if version >= FETCH_TOPIC_ID_VERSION else request.topics[0].topic
+
+
+def _marked(response: m.FetchResponse, version: int) -> bytes:
+    """The frame of a response without its length, with a mark as its correlation id."""
+    body = m.encode(response, version)
+    prefix = response_prefix(len(body), 0, response_header_version(FETCH, version))
+    return _CORRELATION_MARK + prefix[LENGTH_BYTES + len(_CORRELATION_MARK) :] + body
+
+
+def _length_of(records: bytes | bytearray | memoryview, version: int) -> bytes:
+    return varint(len(records) + 1) if version >= FLEXIBLE_VERSION else _INT32.pack(len(records))
+
+
+def _joined(parts: list[bytes], *between: bytes) -> bytes:
+    """A frame: its length, and these bytes between the parts, of which the first one is empty."""
+    pieces = [piece for pair in zip(parts, (*between, b""), strict=True) for piece in pair]
+    pieces[0] = _INT32.pack(sum(map(len, pieces)))
+    return b"".join(pieces)
