@@ -174,8 +174,10 @@ class WaitingFetch(Waiting):
         self._due = due
         if session is None:
             (wanted,) = due
-            self._watched = plan.plan(wanted)
-            is_watching = self._watched is not None
+            found = plan.plan(wanted)
+            # Its waiter stays with the partition that was found first: if another one has its place, the plan fails.
+            self._watched = self._watched or found
+            is_watching = found is not None
         else:
             plan_some(plan, session, due)
             # After the due partitions are planned: a partition that is not due did not change before, so the follower

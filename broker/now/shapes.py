@@ -50,7 +50,7 @@ class Shapes:
     def __init__(self) -> None:
         self._shapes: list[Shape] = []
         self._unknown = 0  # requests in a row that had none of these shapes, and might be learnt
-        self.latest: Shape  # of the request that was answered last
+        self.latest: Shape | None = None  # of the request that was answered last
 
     def answer(self, broker: Broker, frame: memoryview, began: float) -> Answer:
         """The response to this request, or what waits for it; `Begun` and `Planned` are for its handler, which goes on
@@ -80,6 +80,11 @@ class Shapes:
         if shape is not None:
             self._unknown = 0
             self._shapes = [shape, *self._shapes[: SHAPES_MAX - 1]]
+
+    def forget(self) -> None:
+        """The connection has ended: shapes hold a call, and so the connection itself."""
+        self._shapes.clear()
+        self.latest = None
 
 
 def is_usual(broker: Broker) -> bool:

@@ -130,7 +130,7 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
         began = pace.now()
         answer = connection.shapes.answer(broker, frame, began)
         if isinstance(answer, (list, PendingResponse)):
-            connection.note_answered(connection.shapes.latest)
+            connection.note_answered()
         else:
             # Only here: what is answered in one step holds its memory in this step alone.
             connections.hold_frame(connection, request_bytes + reader.pending_bytes)
@@ -276,7 +276,7 @@ async def _go_on(
     """The response to a request that is not answered in one step. `begun`: what `Shapes.answer` has begun with it."""
     if not isinstance(begun, Waiting):
         return await _answer_frame(broker, connection, charged, frame, began, begun)
-    connection.note_answered(connection.shapes.latest)
+    connection.note_answered()
     finished = await begun.finish()
     if isinstance(finished, list):
         return finished

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.broker.call import ANONYMOUS
-from barnabas.broker.now.shapes import Shape, Shapes
+from barnabas.broker.now.shapes import Shapes
 from barnabas.broker.server.pipelined_responses import PipelinedResponses
 from barnabas.world.memory import EVICTED_BYTES_MIN, Account, request_limit_bytes
 from barnabas.world.net import ConnectionLost, Stream
@@ -110,8 +110,10 @@ class Connection:
         self.request_version = version
         self.rested_seconds = 0.0
 
-    def note_answered(self, shape: Shape) -> None:
-        """A request of this shape is answered in the step that has read it, or waits."""
+    def note_answered(self) -> None:
+        """A request of the latest shape is answered in the step that has read it, or waits."""
+        shape = self.shapes.latest
+        assert shape is not None
         self.api_key = shape.api_key
         self.request_version = shape.version
         self.rested_seconds = 0.0
@@ -262,6 +264,7 @@ class Connections:
     def leave(self, connection: Connection) -> None:
         """Remove a connection that has ended, and release all the memory that it held."""
         connection.account.hold(connection, 0, trio.current_time())
+        connection.shapes.forget()
         del self._open[connection]
         self._by_listener[connection.listener] -= 1
         self._by_address[connection.address] -= 1

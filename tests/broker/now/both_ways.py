@@ -21,6 +21,9 @@ class Never:
     def learn(self, *_):
         """Forget it."""
 
+    def forget(self):
+        """There is nothing."""
+
 
 class Watching:
     """Counts what a connection's shapes have answered."""
@@ -35,6 +38,9 @@ class Watching:
 
     def learn(self, *arguments):
         self.shapes.learn(*arguments)
+
+    def forget(self):
+        self.shapes.forget()
 
     @property
     def latest(self):
@@ -102,7 +108,7 @@ def seen_of(machine, answers) -> Seen:
     }
     for key, api in tally.apis.items():
         waited = api.waiting.remote.count if api.waiting else 0
-        counts[key] = (api.versions, dict(api.errors), api.request_bytes, api.direct.count, waited)
+        counts[key] = (api.versions, dict(api.errors), api.sizes.counts, api.direct.count, waited)
     return Seen(answers, logs, states, counts)
 
 

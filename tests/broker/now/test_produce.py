@@ -231,6 +231,16 @@ async def test_one_shape_answers_for_all_partitions_of_a_topic(learnt, autojump_
     assert shape.answer(machine.broker, memoryview(other), 0.0) is None, "there is no such partition"
 
 
+async def test_a_connection_that_has_ended_keeps_no_shape(nursery, autojump_clock):
+    machine, client = await with_topic(nursery)
+    await client.produce("t", b"v", acks=1)
+    (connection,) = machine.broker.tally.connections
+    assert len(connection.shapes._shapes) == 1
+    client.close()
+    await trio.sleep(1)
+    assert connection.shapes._shapes == [], "it would hold the connection itself"
+
+
 async def test_a_topic_that_is_deleted_takes_no_more_records(learnt, autojump_clock):
     machine, shape, frame = learnt
     await (await machine.connect()).delete_topic("t")
