@@ -12,7 +12,8 @@ import trio
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.fetching.in_session import Planned, begin_in, is_enough, plan_some, select, update, wanted_of
 from barnabas.broker.fetching.plan import FetchPlan, Row
-from barnabas.broker.now.shape import Waiting, parts_around, varint
+from barnabas.broker.now.shape import parts_around, varint
+from barnabas.broker.now.waiting import Waiting
 from barnabas.replication.fetch_sessions import FetchSession, Topic, Wanted
 from barnabas.replication.partition import Partition
 from barnabas.storage.disk import FileSlice

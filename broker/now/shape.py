@@ -9,16 +9,6 @@ from collections.abc import Sequence
 LENGTH_BYTES_MAX = 3  # of a varint: frames of two megabytes
 
 
-class Waiting:
-    """A request that was begun in the step that has read it, and that waits."""
-
-    __slots__ = ()
-
-    async def finish(self) -> object:
-        """Wait; the response, or what the handler goes on with."""
-        raise NotImplementedError
-
-
 def parts_around(encoded: bytes, marks: Sequence[bytes]) -> list[bytes] | None:
     """The bytes before, between and behind the marks; None unless each mark is there once, in this order."""
     parts = []

@@ -10,7 +10,7 @@ from barnabas.broker.call import Broker, Call
 from barnabas.broker.fetching.in_session import Planned
 from barnabas.broker.now.fetch import FETCH, fetch_shape_of
 from barnabas.broker.now.produce import PRODUCE, produce_shape_of
-from barnabas.broker.now.shape import Waiting
+from barnabas.broker.now.waiting import Waiting
 from barnabas.broker.tally import ApiTally
 from barnabas.replication.appending import Begun
 from barnabas.wire.messages import Message

@@ -15,7 +15,7 @@ import trio
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.interception import Dropped
-from barnabas.broker.now.shape import Waiting
+from barnabas.broker.now.waiting import Waiting
 from barnabas.broker.server.connections import Connection, Connections
 from barnabas.broker.server.decoding import Charged
 from barnabas.broker.server.dispatch import answer_unsupported, respond, respond_timed
