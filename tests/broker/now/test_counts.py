@@ -24,15 +24,15 @@ from tests.broker.requests import fetch_request, produce_request
 
 REQUESTS = 200
 # A third of them walks the records in columns; the compiled form has one loop for that.
-FUNCTIONS_MAX = 120
+FUNCTIONS_MAX = 110
 COROUTINES_MAX = 3
 # Each follower sends about one Fetch for a Produce; how many exactly depends on the machine.
-REPLICATED_FUNCTIONS_MAX = 560
+REPLICATED_FUNCTIONS_MAX = 400
 REPLICATED_COROUTINES_MAX = 20
 
 
 class Calls:
-    """Counts the calls of Python functions in this thread."""
+    """Counts the calls of the broker's functions in this thread."""
 
     def __init__(self) -> None:
         self.by_name: Counter[str] = Counter()
@@ -46,8 +46,9 @@ class Calls:
         sys.setprofile(None)
 
     def _note(self, frame, event, _):
-        if event == "call":
-            code = frame.f_code
+        code = frame.f_code
+        # How often Trio's loop turns depends on the machine.
+        if event == "call" and "/barnabas/" in code.co_filename:
             self.by_name[f"{code.co_filename.rpartition('/')[2]}:{code.co_qualname}"] += 1
             # A coroutine that goes on after a wait is called again: of these only the first call counts.
             if not code.co_flags & inspect.CO_COROUTINE:
@@ -85,7 +86,10 @@ def follow(port: int, topic_id: bytes, replica_id: int, is_over: threading.Event
             number += 1
             frame = request_frame(request, 17, number, "follower")
             leader.sendall(frame)
-            response = m.decode(m.FetchResponse, 17, stream.read(int.from_bytes(stream.read(4), "big"))[5:])
+            body = stream.read(int.from_bytes(stream.read(4), "big"))
+            if not body:
+                return  # the broker stops
+            response = m.decode(m.FetchResponse, 17, body[5:])
             session_id, epoch = response.session_id, epoch + 1
             for row in (row for topic in response.responses for row in topic.partitions):
                 assert row.error_code == 0
