@@ -106,6 +106,16 @@ def test_the_tests_without_a_client_end_with_one_line(file: str, only: Callable[
     assert "Traceback" not in ran.stdout + ran.stderr
 
 
+def test_tests_that_need_a_further_package_are_skipped(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").symlink_to(EXAMPLES / "conftest.py")
+    (tmp_path / "test_web.py").write_text("from absent_web.server import App\n\ndef test_it():\n    App()\n")
+    (tmp_path / "test_plain.py").write_text("import json\n\ndef test_it():\n    assert json.loads('1')\n")
+    ran = run(tmp_path, "-m", "pytest", "-ra", PYTEST_ADDOPTS="")
+    assert ran.returncode == 0, ran.stdout
+    assert "not installed: absent_web" in ran.stdout
+    assert "1 passed, 1 skipped" in ran.stdout
+
+
 @pytest.mark.parametrize("client", ["kafka-python", "confluent-kafka", "aiokafka"])
 def test_the_roundtrip_ends_although_the_broker_died(
     client: str, start_broker: Callable[..., BrokerProcess], tmp_path: Path

@@ -41,6 +41,7 @@ def test_the_examples_in_the_readme_pass_as_they_are_written(run_pytest, number,
 # File -> the packages that it needs.
 EXAMPLES = {
     "test_orders.py": (),
+    "test_outbox.py": (),
     "test_exactly_once.py": (),
     "test_fastapi.py": ("aiokafka", "fastapi", "httpx2"),
     "test_faststream.py": ("aiokafka", "faststream"),
