@@ -41,7 +41,9 @@ PAGE_ADDRESS = "127.0.0.1:9644"
 # The commands for a cluster, each in the file of this name: most starts of this program are for another one.
 OF_CLUSTERS = {
     "acls": "acls",
+    "bench": "bench",
     "brokers": "brokers",
+    "check": "check",
     "consume": "consume",
     "elect": "elect",
     "groups": "groups",
@@ -51,7 +53,7 @@ OF_CLUSTERS = {
     "topics": "topics",
 }
 # Those that need no cluster, and are not of this file.
-OF_THE_PROGRAM = {"image": "image"}
+OF_THE_PROGRAM = {"cheat": "cheat", "completion": "completion", "image": "image"}
 
 
 class Commands(click.Group):
@@ -361,6 +363,7 @@ def dump(path: str, records: bool, as_json: bool) -> None:
     since 1970.
     """
     from barnabas.broker.process.dump_lines import dump_lines
+    from barnabas.cli.progress import counted
     from barnabas.storage.disk import StorageError
     from barnabas.storage.osdisk import OsDisk
 
@@ -369,7 +372,8 @@ def dump(path: str, records: bool, as_json: bool) -> None:
     # end, where it is seen.
     failures: list[StorageError] = []
     try:
-        for line in dump_lines(disk, disk.absolute_path(path), failures, records=records, as_json=as_json):
+        lines = dump_lines(disk, disk.absolute_path(path), failures, records=records, as_json=as_json)
+        for line in counted(lines, "log dump", None, " lines", beside_output=True):
             click.echo(line)
     except StorageError as error:
         failures.append(error)
@@ -383,12 +387,15 @@ def dump(path: str, records: bool, as_json: bool) -> None:
 @as_json
 def check(directory: str, as_json: bool) -> None:
     """Check the logs of a data DIRECTORY (of a stopped broker); status 1 when something is wrong."""
+    from barnabas.cli.progress import progress
     from barnabas.storage.check import check_directory
     from barnabas.storage.disk import StorageError
     from barnabas.storage.osdisk import OsDisk
 
+    disk = OsDisk()
     try:
-        findings = [str(finding) for finding in check_directory(OsDisk(), directory)]
+        with progress("log check", len(disk.list(directory)), " directories") as advance:
+            findings = [str(finding) for finding in check_directory(disk, directory, advance)]
     except StorageError as error:
         fail(str(error), STATUS_FAILED)
 

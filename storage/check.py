@@ -15,7 +15,7 @@ A broker may be running meanwhile.
 """
 
 import struct
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -87,10 +87,14 @@ class Ends(NamedTuple):
     log_end_offset: int
 
 
-def check_directory(disk: Disk, data_dir: str) -> Iterator[Finding]:
-    """Check a log directory with all of its partitions. Blocking: long, in proportion to the data."""
+def check_directory(disk: Disk, data_dir: str, advance: Callable[[int], object] = int) -> Iterator[Finding]:
+    """Check a log directory with all of its partitions. Blocking: long, in proportion to the data.
+
+    `advance(1)` is called for each name in the directory, before it is looked at.
+    """
     found: dict[TopicPartition, Ends] = {}
     for name in disk.list(data_dir):
+        advance(1)
         path = f"{data_dir}/{name}"
 
         # A broker ignores files with unknown names; the known ones are read below.
