@@ -11,7 +11,7 @@ import trio
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.handlers.produce import acknowledge
-from barnabas.broker.now.shape import parts_around, read_varint, varint
+from barnabas.broker.now.shape import parts_around, read_varint
 from barnabas.replication.appending import Begun, Rules, begin
 from barnabas.storage.log import Appended
 from barnabas.wire import messages as m
@@ -26,6 +26,7 @@ from barnabas.wire.record_batch import (
     read_kind,
 )
 from barnabas.wire.records import SMALL_BYTES_MAX
+from barnabas.wire.runtime import varint
 from barnabas.wire.sentinels import ACKS_ALL
 from barnabas.wire.topics import INTERNAL_TOPICS
 from barnabas.world.pacing import pace_of_run

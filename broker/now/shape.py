@@ -20,16 +20,6 @@ def parts_around(encoded: bytes, marks: Sequence[bytes]) -> list[bytes] | None:
     return [*parts, encoded]
 
 
-def varint(value: int) -> bytes:
-    """An unsigned varint (KIP-482), as short as it can be."""
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
-
-
 def read_varint(frame: memoryview, position: int) -> tuple[int, int]:
     """An unsigned varint and the position behind it; -1 if it has more than LENGTH_BYTES_MAX bytes.
 
