@@ -4,6 +4,8 @@ import sys
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import click
+
 if TYPE_CHECKING:
     from barnabas.cli.record_lines import Form
     from barnabas.client.cluster import Cluster
@@ -95,17 +97,28 @@ async def rounds(
     reader = Reader(cluster, positions, committed=committed)
     while reader.positions:
         all_taken = await reader.round()
-        if ends is None:
-            yield all_taken
-            continue
-        # Behind the end no record of a partition is wanted, so its leader is not asked again.
+        if ends is not None:
+            # Behind the end no record of a partition is wanted, so its leader is not asked again.
+            for taken in all_taken:
+                if taken.next_offset >= ends[taken.partition]:
+                    del reader.positions[taken.partition]
+            all_taken = [_until(taken, ends[taken.partition]) for taken in all_taken]
         for taken in all_taken:
-            if taken.next_offset >= ends[taken.partition]:
-                del reader.positions[taken.partition]
-        yield [_until(taken, ends[taken.partition]) for taken in all_taken]
+            if taken.lost_count:
+                _say_lost(taken)
+        yield all_taken
+
+
+def _say_lost(taken: "Taken") -> None:
+    what = f"partition {taken.partition}: {taken.lost_count} records were deleted before they were read"
+    click.echo(f"barnabas: {what}; it goes on at offset {taken.next_offset}", err=True)
 
 
 def _until(taken: "Taken", end: int) -> "Taken":
     if taken.next_offset <= end:
         return taken
-    return taken._replace(records=[record for record in taken.records if record.offset < end], next_offset=end)
+    return taken._replace(
+        records=[record for record in taken.records if record.offset < end],
+        next_offset=end,
+        lost_count=max(0, taken.lost_count - (taken.next_offset - end)),
+    )

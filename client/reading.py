@@ -2,17 +2,22 @@
 
 A round is one Fetch to each leader of the partitions, so memory is bounded by one response. The records of a partition
 come in the order of their offsets; what an aborted transaction wrote is left out with `committed`.
+
+Retention may delete records before they are read. The partition goes on at its earliest offset then, and `Taken` says
+how many offsets were passed over.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from barnabas.client.cluster import OUTDATED, Cluster
-from barnabas.client.errors import Refused, check
+from barnabas.client.errors import ClientError, Refused, Unreachable, check
+from barnabas.client.offsets import list_offsets
 from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode, PeerTooOld
 from barnabas.wire.record_batch import read_batch_header, walk_entries
 from barnabas.wire.record_reader import ABORT, Record, read_all_records, read_control_record
-from barnabas.wire.sentinels import CONSUMER, NO_LEADER_EPOCH
+from barnabas.wire.sentinels import CONSUMER, EARLIEST, LATEST, NO_LEADER_EPOCH
 from barnabas.wire.topics import TopicPartition
 
 FETCH_BYTES = 16 << 20
@@ -24,12 +29,16 @@ BATCH_MAGIC = 2  # older formats have messages without a header in common
 
 
 class Taken(NamedTuple):
-    """Records of one partition. `next_offset` is where the next ones begin, also if there are none."""
+    """Records of one partition. `next_offset` is where the next ones begin, also if there are none.
+
+    `lost_count` offsets before it were deleted unread; there are no records then. Compaction may have removed some of
+    them before, and markers have offsets, too, so the number of records is at most this.
+    """
 
     partition: TopicPartition
     records: list[Record]
     next_offset: int
-    high_watermark: int
+    lost_count: int = 0
 
 
 class Reader:
@@ -55,14 +64,25 @@ class Reader:
             if not await retry.pause():
                 raise outdated
 
-    async def _round(self) -> tuple[list[Taken], Refused | None]:
-        """What was read, and the last of the errors that say that a leader is another one now."""
+    async def _round(self) -> tuple[list[Taken], ClientError | None]:
+        """What was read, and the last of the errors that say that a leader is another one now, or away."""
         found: list[Taken] = []
-        outdated: Refused | None = None
+        beyond: list[TopicPartition] = []
+        outdated: ClientError | None = None
         for leader, keys in (await self._cluster.by_leader(self.positions)).items():
             positions = {key: self.positions[key] for key in keys}
             request = _fetch_request(positions, committed=self._committed, rack=self._rack)
-            response = await self._cluster.ask_broker(leader, request)
+            try:
+                response = await self._cluster.ask_broker(leader, request)
+            except Unreachable as error:
+                # Another attempt does not make the broker newer.
+                if isinstance(error.__cause__, PeerTooOld):
+                    raise
+                for key in keys:
+                    self._cluster.forget(key.topic)
+                outdated = error
+                continue
+
             assert isinstance(response, m.FetchResponse)
             check(f"broker {leader}", response.error_code)
             for topic in response.responses:
@@ -72,6 +92,9 @@ class Reader:
                         self._cluster.forget(topic.topic)
                         outdated = Refused(f"partition {key}", row.error_code)
                         continue
+                    if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                        beyond.append(key)
+                        continue
                     check(f"partition {key}, offset {positions[key]}", row.error_code)
                     taken = _taken(key, row, positions[key], committed=self._committed)
                     # The position goes on even if no record is shown: a batch may hold nothing but
@@ -79,7 +102,19 @@ class Reader:
                     self.positions[key] = taken.next_offset
                     if taken.next_offset > positions[key]:
                         found.append(taken)
-        return found, outdated
+        return found + [await self._passed_over(key) for key in beyond], outdated
+
+    async def _passed_over(self, key: TopicPartition) -> Taken:
+        """What became of a partition that has no record at its position. Refused if its log ends before it."""
+        # Kafka's response to the Fetch does not say where the log begins.
+        position = self.positions[key]
+        start = (await list_offsets(self._cluster, {key: EARLIEST}))[key].offset
+        if start <= position:
+            end = (await list_offsets(self._cluster, {key: LATEST}))[key].offset
+            why = f"the log ends at {end}: its topic was created again, or its leader has lost records"
+            raise Refused(f"partition {key}, offset {position}", ErrorCode.OFFSET_OUT_OF_RANGE, why)
+        self.positions[key] = start
+        return Taken(key, [], start, start - position)
 
 
 def _fetch_request(positions: Mapping[TopicPartition, int], *, committed: bool, rack: str) -> m.FetchRequest:
@@ -122,7 +157,7 @@ def _taken(key: TopicPartition, row: m.FetchResponse.PartitionData, offset: int,
     for position, entry in walk_entries(data or b""):
         last = read_batch_header(data or b"", position).last_offset if entry.magic == BATCH_MAGIC else entry.offset
         after = max(after, last + 1)
-    return Taken(key, records, after, row.high_watermark)
+    return Taken(key, records, after)
 
 
 def _walked(

@@ -4,16 +4,23 @@ import base64
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import time
 
 import pytest
+import trio
 
+from barnabas.client.cluster import Cluster
+from barnabas.client.settings import bootstrap_of
 from barnabas.testing import LocalBroker
 from barnabas.wire import messages as m
 from barnabas.wire.apis import served_apis
+from barnabas.wire.topics import TopicPartition
+from barnabas.world.net import OsNet
 from tests.cli.running import Commands
+from tests.client.deleting import delete_records
 
 
 @pytest.fixture(scope="module")
@@ -151,8 +158,8 @@ def test_a_mistake_in_the_options_of_produce_is_said(run, arguments, said):
 # -- what happens meanwhile
 
 
-def following(run, topic, *options):
-    command = [sys.executable, "-m", "barnabas", "consume", topic, "-f", *options]
+def consuming(run, topic, *options):
+    command = [sys.executable, "-m", "barnabas", "consume", topic, *options]
     environment = {**os.environ, "BARNABAS_BOOTSTRAP": run.broker.bootstrap_servers}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
 
@@ -160,12 +167,79 @@ def following(run, topic, *options):
 def test_a_topic_that_is_deleted_while_it_is_read_ends_the_command(run):
     run("topics", "create", "short", "--partitions", "1")
     run("produce", "short", given=b"seen\n")
-    with following(run, "short") as process:
+    with consuming(run, "short", "-f") as process:
         assert process.stdout.readline() == b"seen\n"
         run("topics", "delete", "short", "--yes")
         said = process.stderr.read().decode()
     assert process.returncode == 1
     assert said.startswith("barnabas: topic 'short': UNKNOWN_TOPIC_OR_PARTITION: there is no such topic")
+
+
+@pytest.mark.parametrize("group", [None, "overtaken"])
+def test_a_topic_that_is_deleted_while_it_is_read_to_its_end_ends_the_command(run, group):
+    topic = f"vanishing-{group}"
+    run("topics", "create", topic, "--partitions", "1")
+    run("produce", topic, given=WIDE_LINES)
+    options = [] if group is None else ["--group", group]
+    with consuming(run, topic, *options) as process:
+        process.stdout.readline()
+        run("topics", "delete", topic, "--yes")
+        process.stdout.read()
+        said = process.stderr.read().decode()
+    assert process.returncode == 1
+    assert f"barnabas: topic '{topic}': UNKNOWN_TOPIC_OR_PARTITION: there is no such topic" in said
+    assert "Traceback" not in said
+
+
+# The command has read a part of them when it has printed the first one, and waits for the reader of the pipe.
+WIDE_COUNT = 12_000
+WIDE_LINES = b"".join(b"%06d" % number + b"x" * 994 + b"\n" for number in range(WIDE_COUNT))
+
+
+@pytest.mark.parametrize(
+    ("options", "last", "ends"),
+    [
+        ([], 11_999, 12_000),
+        (["--until", "8000"], 7_999, 8_000),
+        (["--until", "5000"], None, 5_000),
+        (["-n", "6000"], None, None),
+        (["--group", "late"], 11_999, 12_000),
+    ],
+)
+def test_what_retention_deletes_before_it_is_read_is_counted_and_passed_over(run, options, last, ends):
+    topic = "overtaken" + "".join(options)
+    run("topics", "create", topic, "--partitions", "1")
+    run("produce", topic, given=WIDE_LINES)
+    with consuming(run, topic, *options) as process:
+        first = process.stdout.readline()
+        deleted_below(run, topic, 6_000)
+        numbers = [int(line[:6]) for line in [first, *process.stdout]]
+        said = process.stderr.read().decode()
+    assert process.returncode == 0
+
+    before = [number for number in numbers if number < 6_000]
+    behind = [number for number in numbers if number >= 6_000]
+    assert before == list(range(len(before)))
+    assert behind == list(range(6_000, 6_000 + len(behind)))
+    assert ends is None or len(numbers) + lost_of(topic, said) == ends
+    assert last is None or numbers[-1] == last
+    assert "-n" not in options or len(numbers) == 6_000
+    assert lost_of(topic, said) == min(6_000, ends or 6_000) - len(before)
+
+
+def lost_of(topic, said):
+    (lost,) = re.findall(
+        rf"barnabas: partition {topic}-0: (\d+) records were deleted before they were read; it goes on at offset", said
+    )
+    return int(lost)
+
+
+def deleted_below(run, topic, offset):
+    async def delete():
+        with Cluster(OsNet(), bootstrap_of(run.broker.bootstrap_servers)) as cluster:
+            await delete_records(cluster, TopicPartition(topic, 0), offset)
+
+    trio.run(delete)
 
 
 def test_a_broker_that_lacks_an_api_is_named_with_the_api_and_since_when():

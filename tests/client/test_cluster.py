@@ -8,7 +8,7 @@ from barnabas.client.cluster import Cluster
 from barnabas.client.errors import Refused, Unreachable
 from barnabas.client.offsets import MAX_TIMESTAMP, commit_offsets, committed_offsets, delete_offsets, list_offsets
 from barnabas.client.partitioner import murmur2, partition_of
-from barnabas.client.reading import Reader
+from barnabas.client.reading import Reader, Taken
 from barnabas.client.settings import SettingsError, bootstrap_of, security_of
 from barnabas.client.writing import Writer
 from barnabas.testing import LocalBroker, LocalCluster
@@ -17,6 +17,7 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.sentinels import EARLIEST, LATEST
 from barnabas.wire.topics import TopicPartition
 from barnabas.world.net import OsNet
+from tests.client.deleting import delete_records
 
 ORDERS = [TopicPartition("orders", index) for index in range(3)]
 
@@ -163,6 +164,48 @@ async def test_a_moved_leader_is_found_by_writers_and_readers():
             while len(found) <= number:
                 found += [record.value for taken in await reader.round() for record in taken.records]
     assert found == [b"0", b"1", b"2"]
+
+
+async def written(cluster, topic, values):
+    """The one partition of a new topic with these values, each in a batch of its own."""
+    await admin.create_topic(cluster, topic, partitions=1)
+    writer = Writer(cluster, topic, 1)
+    for value in values:
+        await writer.add(None, value, [], 1)
+        await writer.flush()
+    return TopicPartition(topic, 0)
+
+
+async def test_where_retention_overtakes_a_reader_it_goes_on_at_the_earliest_offset(broker):
+    with cluster_of(broker.bootstrap_servers) as cluster:
+        key = await written(cluster, "overtaken", [b"%d" % number for number in range(10)])
+        await delete_records(cluster, key, 7)
+        reader = Reader(cluster, {key: 2})
+        assert await reader.round() == [Taken(key, [], 7, lost_count=5)]
+        (taken,) = await reader.round()
+    assert [record.value for record in taken.records] == [b"7", b"8", b"9"]
+    assert (taken.next_offset, taken.lost_count) == (10, 0)
+
+
+async def test_a_log_that_ends_before_the_position_of_a_reader_is_an_error(broker):
+    with cluster_of(broker.bootstrap_servers) as cluster:
+        key = await written(cluster, "shortened", [b"a", b"b"])
+        reader = Reader(cluster, {key: 5})
+        with pytest.raises(Refused, match=r"partition shortened-0, offset 5: OFFSET_OUT_OF_RANGE: the log ends at 2"):
+            await reader.round()
+
+
+async def test_a_reader_waits_for_a_broker_that_starts_again():
+    with LocalBroker() as broker, cluster_of(broker.bootstrap_servers, seconds=30) as cluster:
+        key = await written(cluster, "kept", [b"before", b"after"])
+        reader = Reader(cluster, {key: 0})
+        assert len(await reader.round()) == 1
+        await trio.to_thread.run_sync(broker.kill)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.to_thread.run_sync, broker.restart)
+            reader.positions[key] = 1
+            (taken,) = await reader.round()
+    assert [record.value for record in taken.records] == [b"after"]
 
 
 async def test_a_cluster_that_is_not_there_is_said_within_the_time(autojump_clock):
