@@ -73,13 +73,14 @@ def translate(
     """
     found = _from_files(environment, read_secret) | _properties(environment)
     _must_agree(found, environment)
+    was_kraft = any(name in found for name in QUORUM)
     notes = _without_quorum(found)
     is_bitnami = _is_bitnami(environment)
     if is_bitnami:
         _bitnami_security(found, environment)
 
     given = {**(base or {}), **{name: setting.text for name, setting in found.items()}}
-    defaults = _defaults(given, mounts, is_bitnami=is_bitnami)
+    defaults = _defaults(given, mounts, is_bitnami=is_bitnami) | _defaults_of_ids(given, was_kraft=was_kraft)
     settings = [*found.values(), *(Setting(name, text, IMAGE) for name, text in defaults.items())]
     return Translation(settings, notes + _ignored(environment))
 
@@ -261,6 +262,13 @@ def _defaults(given: Mapping[str, str], mounts: Collection[str], *, is_bitnami: 
         mounted = (data for place, data in MOUNTED.items() if {place, data} & set(mounts))
         defaults["log.dirs"] = next(mounted, DATA)
     return defaults
+
+
+def _defaults_of_ids(given: Mapping[str, str], *, was_kraft: bool) -> dict[str, str]:
+    """In KRaft mode a server has any id from 0; with ZooKeeper those above 1000 are kept for the ones it generates."""
+    has_id = "node.id" in given or "broker.id" in given
+    is_open = "broker.id.generation.enable" not in given and "reserved.broker.max.id" not in given
+    return {"broker.id.generation.enable": "false"} if was_kraft and has_id and is_open else {}
 
 
 def _ignored(environment: Mapping[str, str]) -> list[str]:

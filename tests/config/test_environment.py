@@ -4,6 +4,7 @@ import pytest
 
 from barnabas.config.environment import property_of, translate
 from barnabas.config.parse import ConfigError
+from tests.images.compose_files import COMPOSE_FILES, THREE_SERVERS
 
 
 def no_secret(path):
@@ -72,96 +73,34 @@ def test_data_are_where_the_volume_of_the_other_image_was(mounts, data):
     assert "log.dirs" not in properties({}, base={"log.dir": "/d"}, mounts=mounts)
 
 
-# The environments of compose files as projects publish them, with the properties that matter for clients.
-COMPOSE_FILES = {
-    "apache, the example of its page": (
-        {
-            "KAFKA_NODE_ID": "1",
-            "KAFKA_PROCESS_ROLES": "broker,controller",
-            "KAFKA_LISTENERS": "PLAINTEXT://:9092,CONTROLLER://:9093",
-            "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://localhost:9092",
-            "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
-            "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@localhost:9093",
-            "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR": "1",
-            "KAFKA_NUM_PARTITIONS": "3",
-        },
-        {"node.id": "1", "num.partitions": "3", "advertised.listeners": "PLAINTEXT://localhost:9092"},
-    ),
-    "confluent with a controller of its own": (
-        {
-            "KAFKA_NODE_ID": "1",
-            "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,HOST:PLAINTEXT",
-            "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://broker:29092,HOST://localhost:9092",
-            "KAFKA_PROCESS_ROLES": "broker,controller",
-            "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@broker:29093",
-            "KAFKA_LISTENERS": "PLAINTEXT://broker:29092,CONTROLLER://broker:29093,HOST://0.0.0.0:9092",
-            "KAFKA_INTER_BROKER_LISTENER_NAME": "PLAINTEXT",
-            "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
-            "KAFKA_LOG_DIRS": "/tmp/kraft-combined-logs",
-            "KAFKA_JMX_PORT": "9101",
-            "KAFKA_JMX_HOSTNAME": "localhost",
-            "CLUSTER_ID": "MkU3OEVBNTcwNTJENDM2Qk",
-        },
-        {"log.dirs": "/tmp/kraft-combined-logs", "inter.broker.listener.name": "PLAINTEXT"},
-    ),
-    "confluent with ZooKeeper": (
-        {
-            "KAFKA_BROKER_ID": "1",
-            "KAFKA_ZOOKEEPER_CONNECT": "zookeeper:2181",
-            "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "PLAINTEXT:PLAINTEXT,PLAINTEXT_HOST:PLAINTEXT",
-            "KAFKA_ADVERTISED_LISTENERS": "PLAINTEXT://kafka:29092,PLAINTEXT_HOST://localhost:9092",
-            "KAFKA_AUTO_CREATE_TOPICS_ENABLE": "true",
-        },
-        {
-            "zookeeper.connect": "zookeeper:2181",
-            "listeners": "PLAINTEXT://0.0.0.0:29092,PLAINTEXT_HOST://0.0.0.0:9092",
-            "auto.create.topics.enable": "true",
-        },
-    ),
-    "bitnami, the example of its page": (
-        {
-            "KAFKA_CFG_NODE_ID": "0",
-            "KAFKA_CFG_PROCESS_ROLES": "controller,broker",
-            "KAFKA_CFG_LISTENERS": "PLAINTEXT://:9092,CONTROLLER://:9093",
-            "KAFKA_CFG_LISTENER_SECURITY_PROTOCOL_MAP": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            "KAFKA_CFG_CONTROLLER_QUORUM_VOTERS": "0@kafka:9093",
-            "KAFKA_CFG_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
-        },
-        {"node.id": "0", "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093"},
-    ),
-    "bitnami with an outer listener": (
-        {
-            "ALLOW_PLAINTEXT_LISTENER": "yes",
-            "KAFKA_ENABLE_KRAFT": "yes",
-            "KAFKA_BROKER_ID": "1",
-            "KAFKA_KRAFT_CLUSTER_ID": "abcdefghijklmnopqrstuv",
-            "KAFKA_CFG_PROCESS_ROLES": "broker,controller",
-            "KAFKA_CFG_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
-            "KAFKA_CFG_LISTENERS": "PLAINTEXT://:9092,CONTROLLER://:9093,EXTERNAL://:9094",
-            "KAFKA_CFG_ADVERTISED_LISTENERS": "PLAINTEXT://kafka:9092,EXTERNAL://localhost:9094",
-            "KAFKA_CFG_LISTENER_SECURITY_PROTOCOL_MAP": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,EXTERNAL:PLAINTEXT",
-            "KAFKA_CFG_CONTROLLER_QUORUM_VOTERS": "1@127.0.0.1:9093",
-        },
-        {"broker.id": "1", "advertised.listeners": "PLAINTEXT://kafka:9092,EXTERNAL://localhost:9094"},
-    ),
-    "bitnami with ZooKeeper": (
-        {
-            "ALLOW_PLAINTEXT_LISTENER": "yes",
-            "KAFKA_CFG_ZOOKEEPER_CONNECT": "zookeeper:2181",
-            "KAFKA_CFG_AUTO_CREATE_TOPICS_ENABLE": "true",
-        },
-        {"zookeeper.connect": "zookeeper:2181", "listeners": "PLAINTEXT://:9092"},
-    ),
-}
-
-
 @pytest.mark.parametrize("name", COMPOSE_FILES)
 def test_compose_files_need_no_change_but_the_image(name):
-    environment, expected = COMPOSE_FILES[name]
-    found = properties(environment)
-    assert expected.items() <= found.items()
+    compose = COMPOSE_FILES[name]
+    found = properties(compose.environment())
+    assert compose.expected.items() <= found.items()
     assert not found.keys() & {"process.roles", "controller.quorum.voters"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "generation"),
+    [
+        ({"KAFKA_NODE_ID": "1001", "KAFKA_PROCESS_ROLES": "broker,controller"}, "false"),
+        ({"KAFKA_BROKER_ID": "1001", "KAFKA_CONTROLLER_QUORUM_VOTERS": "1001@localhost:9093"}, "false"),
+        ({"KAFKA_PROCESS_ROLES": "broker,controller"}, None),
+        ({"KAFKA_BROKER_ID": "1001", "KAFKA_ZOOKEEPER_CONNECT": "zoo:2181"}, None),
+        ({"KAFKA_BROKER_ID": "1001"}, None),
+        (
+            {
+                "KAFKA_NODE_ID": "1",
+                "KAFKA_PROCESS_ROLES": "broker,controller",
+                "KAFKA_BROKER_ID_GENERATION_ENABLE": "true",
+            },
+            "true",
+        ),
+    ],
+)
+def test_a_server_of_kraft_mode_may_have_any_id(environment, generation):
+    assert properties(environment).get("broker.id.generation.enable") == generation
 
 
 @pytest.mark.parametrize(
@@ -177,6 +116,7 @@ def test_compose_files_need_no_change_but_the_image(name):
             "KAFKA_PROCESS_ROLES asks for KRaft mode, and KAFKA_ZOOKEEPER_CONNECT=zoo:2181 for ZooKeeper: remove one",
         ),
         ({"KAFKA_PROCESS_ROLES": "controller"}, "a controller alone"),
+        (THREE_SERVERS, "KAFKA_PROCESS_ROLES and KAFKA_CONTROLLER_QUORUM_VOTERS: a cluster in KRaft mode"),
         ({"KAFKA_CONTROLLER_QUORUM_VOTERS": "1@a:9,2@b:9,3@c:9"}, "KAFKA_CONTROLLER_QUORUM_VOTERS: a cluster in KRaft"),
         ({"KAFKA_PROCESS_ROLES": "broker"}, "KAFKA_PROCESS_ROLES: a cluster in KRaft mode"),
         ({"KAFKA_SSL_KEY_CREDENTIALS": "pw"}, "KAFKA_SSL_KEY_CREDENTIALS=pw: /etc/kafka/secrets/pw: No such file"),
