@@ -69,19 +69,31 @@ class Connection:
         """Whether the session ends soon."""
         return self.login is not None and self._log_in_at <= trio.current_time()
 
-    async def ask(self, request: m.Message, version_max: int | None = None, version_min: int = 0) -> m.Message:
+    async def ask(
+        self,
+        request: m.Message,
+        version_max: int | None = None,
+        version_min: int = 0,
+        body: bytes | None = None,
+    ) -> m.Message:
         """The response. ConnectionLost, ProtocolViolation, and PeerTooOld, after which the connection may be used.
 
         The request has the version that `versions` gives, or `version_max` if that is lower. PeerTooOld when that is
-        below `version_min`.
+        below `version_min`. `body`: the request in that version, where the caller has encoded it.
         """
-        await self.send(request, self._version(request, version_max, version_min))
-        return await self.receive()
+        await self.send(request, self._version(request, version_max, version_min), body)
+        return self.in_flight.response(await self.receive_frame())
 
-    async def send(self, request: m.Message, version: int) -> None:
+    async def send(self, request: m.Message, version: int, body: bytes | None = None) -> None:
         """Send a request; `receive` has its response, unless it is a Produce with acks=0. ConnectionLost."""
         question = self.in_flight.number(request, version)
-        await self.stream.send_all(await self._encode(request, question))
+        arguments = request, question.version, question.correlation_id, self.in_flight.client_id
+        # Encoding a large request would hold the loop for milliseconds.
+        if body is None and asking.is_large(request):
+            frame: bytes = await self._in_thread(asking.request_frame, *arguments)
+        else:
+            frame = asking.request_frame(*arguments, body)
+        await self.stream.send_all(frame)
 
     async def receive(self) -> m.Message:
         """The response to the oldest request that has none yet. ConnectionLost, ProtocolViolation."""
@@ -135,11 +147,3 @@ class Connection:
         if version < version_min:
             raise PeerTooOld(f"{APIS[key].name} {version} is the highest version of the peer")
         return version
-
-    async def _encode(self, request: m.Message, question: asking.Question) -> bytes:
-        arguments = request, question.version, question.correlation_id, self.in_flight.client_id
-        # Encoding a large request would hold the loop for milliseconds.
-        if asking.is_large(request):
-            frame: bytes = await self._in_thread(asking.request_frame, *arguments)
-            return frame
-        return asking.request_frame(*arguments)

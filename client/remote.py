@@ -89,17 +89,27 @@ class RemotePeer:
         self._asking: dict[trio.CancelScope, None] = {}  # of each unanswered request
 
     async def ask(
-        self, request: m.Message, deadline_ms: float, version_max: int | None = None, version_min: int = 0
+        self,
+        request: m.Message,
+        deadline_ms: float,
+        version_max: int | None = None,
+        version_min: int = 0,
+        *,
+        body: bytes | None = None,
+        scope: trio.CancelScope | None = None,
     ) -> m.Message:
         """The response; PeerLost when it does not come within `deadline_ms`, the wait for earlier requests included.
 
         The request has the version that `versions` gives, or `version_max` if that is lower. PeerTooOld when that is
-        below `version_min`.
+        below `version_min`. `body`: as in `Connection.ask`. `scope` is entered here and gets the deadline: who cancels
+        it ends the request, with PeerLost.
         """
-        with trio.move_on_after(deadline_ms / 1000) as scope:
+        scope = trio.CancelScope() if scope is None else scope
+        scope.deadline = trio.current_time() + deadline_ms / 1000
+        with scope:
             self._asking[scope] = None
             try:
-                return await self._ask_in_turn(request, version_max, version_min)
+                return await self._ask_in_turn(request, version_max, version_min, body)
             finally:
                 del self._asking[scope]
 
@@ -126,14 +136,25 @@ class RemotePeer:
         """Whether a connection is open."""
         return self._connection is not None
 
-    async def _ask_in_turn(self, request: m.Message, version_max: int | None, version_min: int) -> m.Message:
+    async def _ask_in_turn(
+        self, request: m.Message, version_max: int | None, version_min: int, body: bytes | None
+    ) -> m.Message:
         # `acquire` is always a checkpoint. Nearly always the lock is free, and this saves one.
         try:
             self._turn.acquire_nowait()
         except trio.WouldBlock:
             await self._turn.acquire()
+        is_answered = False
         try:
-            return await self._ask(request, version_max, version_min)
+            connection = self._open_connection() or await self._connect()
+            if connection.must_log_in:
+                await connection.log_in()
+            response = await connection.ask(request, version_max, version_min, body)
+            is_answered = True
+        # Nothing was sent, so the connection is as good as before.
+        except PeerTooOld:
+            is_answered = True
+            raise
         except ConnectionLost as error:
             raise PeerLost(f"{type(request).__name__}: {error}") from error
         except ProtocolViolation as violation:
@@ -141,32 +162,19 @@ class RemotePeer:
             logger.warning("closing the connection to %s: %s", about["peer"], violation, extra=about)
             raise PeerLost(f"{type(request).__name__}: {violation}") from violation
         finally:
-            self._turn.release()
-
-    async def _ask(self, request: m.Message, version_max: int | None, version_min: int) -> m.Message:
-        is_answered = False
-        connection = self._connection
-
-        # A request on a connection that the peer has closed as idle would be lost, and its outcome unknown.
-        if connection is not None and connection.used_at + self._bounds.idle_seconds < trio.current_time():
-            self._disconnect()
-        try:
-            connection = self._connection or await self._connect()
-            if connection.must_log_in:
-                await connection.log_in()
-            response = await connection.ask(request, version_max, version_min)
-            is_answered = True
-        # Nothing was sent, so the connection is as good as before.
-        except PeerTooOld:
-            is_answered = True
-            raise
-        finally:
             # The connection is closed, too, when the caller is cancelled: the late response would
             # be taken for that of the next request.
             if not is_answered:
                 self._disconnect()
-
+            self._turn.release()
         return response
+
+    def _open_connection(self) -> Connection | None:
+        """The connection, unless the peer may have closed it as idle: a request would be lost, its outcome unknown."""
+        connection = self._connection
+        if connection is not None and connection.used_at + self._bounds.idle_seconds < trio.current_time():
+            self._disconnect()
+        return self._connection
 
     async def _connect(self) -> Connection:
         # The address is looked up at each connect, because a restarted broker may have another one.

@@ -32,7 +32,6 @@ from barnabas.replication.follower_state import (
     decide_cut,
     epoch_ends,
     epochs_request,
-    fetch_request,
     fetcher_index,
     judge,
     judge_epoch_end,
@@ -42,6 +41,7 @@ from barnabas.replication.follower_state import (
     pieces,
 )
 from barnabas.replication.following import Following
+from barnabas.replication.repeated_fetch import FetchRequests
 from barnabas.storage.disk import StorageError
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost
@@ -57,6 +57,7 @@ logger = logging.getLogger(__name__)
 
 PIECE_BYTES = 1 << 18  # appended between two checkpoints, unless one batch is larger: about a millisecond
 ROWS_AT_A_TIME = 100  # response rows handled between two checkpoints
+FAILURE = "%s fails and is not fetched until its next role"
 DELAY_SECONDS_AFTER_MISTAKE = 1.0  # a bug that fails every round must not keep the event loop busy
 
 Answer = TypeVar("Answer", bound=m.Message)
@@ -73,11 +74,13 @@ class Fetcher:
         self._place = place
         self._peer = deps.open_peer(leader_id, f"broker-{deps.broker_id}-fetcher-{index}")
         self._session = FetchSession()
+        self._requests = FetchRequests()
         self._following = Following(deps, leader_id)
         self._wake = trio.Event()
         # This is set while a Fetch waits, the only request that `interrupt` cancels: the leader may
         # hold it back until records arrive, and answers the others at once.
         self._polling: trio.CancelScope | None = None
+        self._is_interrupted = False  # the last Fetch
         self._count = deps.fetcher_count
         self._unsynced: dict[Followed, None] = {}  # their logs may wait for a demanded flush
         self._appended_bytes = 0  # since the last checkpoint
@@ -110,6 +113,7 @@ class Fetcher:
         """End the sleep or the waiting Fetch of this round, so that the next round begins."""
         self._wake.set()
         if self._polling is not None:
+            self._is_interrupted = True
             self._polling.cancel()
 
     # -- the round
@@ -132,14 +136,17 @@ class Fetcher:
 
     async def _round(self) -> None:
         # A new event comes first: an `interrupt` during the awaits below then ends `_sleep`.
-        self._wake = trio.Event()
+        if self._wake.is_set():
+            self._wake = trio.Event()
         self._move_away()
         self._following.resume_delayed()
         # A fetch offset tells the leader that all records before it are durable, so the flush comes before the Fetch.
-        await self._sync()
+        if self._unsynced:
+            await self._sync()
         # Logs are truncated before `update`: one that agrees with the leader's now is fetched in
         # this round.
-        await self._truncate()
+        if self._following.truncating:
+            await self._truncate()
         self._following.update(self._session)
         if self._session.is_empty:
             await self._sleep()
@@ -151,7 +158,7 @@ class Fetcher:
     ) -> None:
         """Do the work of one partition. An unexpected exception stops the fetching of this partition alone, until its
         next role; as Kafka's `markPartitionFailed`."""
-        with contained(logger, "%s fails and is not fetched until its next role", followed.key) as attempt:
+        with contained(logger, FAILURE, followed.key) as attempt:
             await work(followed, *args)
         if attempt.failed:
             self._following.mark_failed(followed)
@@ -199,16 +206,16 @@ class Fetcher:
         # The broker epoch is read for each request: it changes when this broker registers again, and the controller
         # accepts no ISR member by a Fetch of an earlier epoch (KIP-903).
         me = self._deps.broker_id, self._deps.broker_epoch()
-        request = fetch_request(asked, limits, version, *me)
+        request, body = self._requests.next(asked, limits, version, *me)
         self.fetches += 1
-        with trio.CancelScope() as self._polling:
-            response = await self._ask(request, m.FetchResponse, version)
-        interrupted = self._polling.cancelled_caught
+        self._is_interrupted = False
+        self._polling = trio.CancelScope()
+        response = await self._ask(request, m.FetchResponse, version, body=body, scope=self._polling)
         self._polling = None
-        if interrupted or response is None:
+        if response is None:
             # The leader may have handled the request, so its end of the session is unknown.
             session.lost()
-            if not interrupted:
+            if not self._is_interrupted:
                 self._following.delay_all(asked.positions)
             return
 
@@ -232,17 +239,22 @@ class Fetcher:
             # The partition may have left during the request. If it has come back, `judge` compares its position.
             followed = self._following.get(key)
             if followed is not None:
-                await self._contain(followed, self._take_row, positions[key], row, parted)
-            if number % ROWS_AT_A_TIME == 0:
-                await trio.lowlevel.checkpoint()
+                with contained(logger, FAILURE, key) as attempt:
+                    verdict = judge(positions[key], self._following.position(followed), row)
+                    if not isinstance(verdict, Append) or not self._append_now(followed, verdict):
+                        await self._carry_out(followed, verdict, parted)
+                if attempt.failed:
+                    self._following.mark_failed(followed)
+            if number % ROWS_AT_A_TIME == 0 or self._appended_bytes >= PIECE_BYTES:
+                await self._give_way()
         # Truncations come last: they wait for threads and the disk, and must not delay the records
         # of other partitions.
-        await self._part_all(parted)
+        if parted:
+            await self._part_all(parted)
 
-    async def _take_row(
-        self, followed: Followed, asked: Position, row: Row, parted: list[tuple[Followed, Diverged]]
-    ) -> None:
-        await self._carry_out(followed, judge(asked, self._following.position(followed), row), parted)
+    async def _give_way(self) -> None:
+        self._appended_bytes = 0
+        await trio.lowlevel.checkpoint()
 
     async def _carry_out(self, followed: Followed, verdict: Verdict, parted: list[tuple[Followed, Diverged]]) -> None:
         match verdict:
@@ -260,27 +272,44 @@ class Fetcher:
             case Fail():
                 self._following.fail(followed, verdict.code)
 
+    def _append_now(self, followed: Followed, sent: Append) -> bool:
+        """Append the records and take over the offsets, in this step. False, before any change, if that takes several
+        steps: with many records, or where the log has to begin elsewhere first."""
+        log = followed.partition.log
+        records = sent.records
+        if log is None or len(records) > PIECE_BYTES or self._is_behind(followed, log, sent.log_start_offset):
+            return False
+        if offset_to_begin_at(records, log.log_start_offset, log.log_end_offset) is not None:
+            return False
+        if not records or self._append_piece(followed, records):
+            self._take_over(followed, log, sent)
+        return True
+
     async def _append(self, followed: Followed, sent: Append) -> None:
-        """Append the leader's records piece by piece, then take over its log start offset and high watermark."""
+        """As `_append_now`, piece by piece."""
         if not await self._leave_behind(followed, sent.log_start_offset):
             return
         for piece in pieces(sent.records, PIECE_BYTES):
             if not self._following.is_current(followed) or not await self._append_next(followed, piece):
                 return
-
-            # The count goes on over partitions: many small appends without a checkpoint block the event loop as well.
-            self._appended_bytes += len(piece)
             if self._appended_bytes >= PIECE_BYTES:
-                self._appended_bytes = 0
-                await trio.lowlevel.checkpoint()
+                await self._give_way()
 
         log = followed.partition.log
         if log is not None and self._following.is_current(followed):
-            self._raise_log_start(followed, log, min(sent.log_start_offset, log.log_end_offset))
-            followed.has_fetched(log.log_end_offset, sent.high_watermark)
-            followed.partition.follow_to(sent.high_watermark)
-            if self._deps.throttle is not None and followed.is_covered_by(self._deps.throttle):
-                self._deps.throttle.note(len(sent.records))
+            self._take_over(followed, log, sent)
+
+    def _take_over(self, followed: Followed, log: "PartitionLog", sent: Append) -> None:
+        """All records are appended: take over the leader's log start offset and high watermark."""
+        self._raise_log_start(followed, log, min(sent.log_start_offset, log.log_end_offset))
+        followed.has_fetched(log.log_end_offset, sent.high_watermark)
+        followed.partition.follow_to(sent.high_watermark)
+        if self._deps.throttle is not None and followed.is_covered_by(self._deps.throttle):
+            self._deps.throttle.note(len(sent.records))
+
+    def _is_behind(self, followed: Followed, log: "PartitionLog", start_offset: int) -> bool:
+        """Whether the leader's log begins above this replica's high watermark, in the middle of its log."""
+        return followed.partition.high_watermark < start_offset <= log.log_end_offset
 
     async def _leave_behind(self, followed: Followed, start_offset: int) -> bool:
         """Raise the log start offset to the leader's, durably, before the append. False if that fails.
@@ -292,7 +321,7 @@ class Fetcher:
         # the leader may have deleted their epoch, so no comparison of epochs finds the difference. Below the log start
         # they are never served. But a crash undoes a log start that is not in the checkpoint, and with new records
         # behind them they would then pass for the leader's. So the checkpoint is written before the append.
-        if log is None or not followed.partition.high_watermark < start_offset <= log.log_end_offset:
+        if log is None or not self._is_behind(followed, log, start_offset):
             return True
         self._raise_log_start(followed, log, start_offset)
         logs = self._deps.logs
@@ -355,6 +384,8 @@ class Fetcher:
                 self._following.fail(followed, appended)
             return False
 
+        # The count goes on over partitions: many small appends without a checkpoint block the event loop as well.
+        self._appended_bytes += len(piece)
         self._session.served(followed.key)
         partition.tally.replication_bytes_in += len(piece)
         if log.flush_demanded:
@@ -538,12 +569,23 @@ class Fetcher:
 
     # -- errors
 
-    async def _ask(self, request: m.Message, expected: type[Answer], version: int | None = None) -> Answer | None:
-        """The leader's response; None if the connection fails or `replica.socket.timeout.ms` passes."""
+    async def _ask(
+        self,
+        request: m.Message,
+        expected: type[Answer],
+        version: int | None = None,
+        *,
+        body: bytes | None = None,
+        scope: trio.CancelScope | None = None,
+    ) -> Answer | None:
+        """The leader's response; None if the connection fails, `replica.socket.timeout.ms` passes, or the scope was
+        cancelled."""
+        deadline_ms = self._deps.config.replica_socket_timeout_ms
         try:
-            response = await self._peer.ask(request, self._deps.config.replica_socket_timeout_ms, version)
+            response = await self._peer.ask(request, deadline_ms, version, body=body, scope=scope)
         except PeerLost as lost:
-            logger.info("broker %d cannot be followed: %s", self.leader_id, lost, extra=self._extra)
+            if scope is None or not self._is_interrupted:
+                logger.info("broker %d cannot be followed: %s", self.leader_id, lost, extra=self._extra)
             return None
         if not isinstance(response, expected):
             raise InvariantBroken(f"{response!r} answers {type(request).__name__}")

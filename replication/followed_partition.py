@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from barnabas.replication.follower_state import EPOCH_IN_FETCH_VERSION, Position
+from barnabas.wire import messages as m
 from barnabas.wire.apis import inter_broker_versions
 from barnabas.wire.topics import ZERO_TOPIC_ID
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     import trio
 
     from barnabas.config.live import TopicConfig
-    from barnabas.controller.channels import Peer
     from barnabas.replication.logs.partition_logs import Logs
     from barnabas.storage.disk import StorageError
     from barnabas.storage.flusher import Flusher
@@ -45,10 +45,29 @@ class FetcherConfig(Protocol):
     replica_socket_timeout_ms: int
 
 
-class OpenPeer(Protocol):
-    """A `Peer` that sends requests to the broker with this id. Its requests carry the client id."""
+class Leader(Protocol):
+    """The broker that a fetcher asks. Implemented by RemotePeer and LocalLeader."""
 
-    def __call__(self, broker_id: int, client_id: str) -> "Peer": ...
+    async def ask(
+        self,
+        request: m.Message,
+        deadline_ms: float,
+        version_max: int | None = None,
+        *,
+        body: bytes | None = None,
+        scope: "trio.CancelScope | None" = None,
+    ) -> m.Message:
+        """As `RemotePeer.ask`."""
+        ...
+
+    def close(self) -> None:
+        """As `Peer.close`."""
+
+
+class OpenPeer(Protocol):
+    """What sends requests to the broker with this id. Its requests carry the client id."""
+
+    def __call__(self, broker_id: int, client_id: str) -> Leader: ...
 
 
 class Throttle(Protocol):

@@ -138,9 +138,9 @@ class FetchSession:
         # A topic that was deleted and created again is another topic by id: the old id is forgotten explicitly.
         for key, position in self._news.items():
             sent = self._sent.pop(key, None) if position is None else self._sent.get(key)
-            if sent is not None:
+            if sent is not None and (position is None or sent.topic_id != position.topic_id):
                 self._by_topic_id.pop((sent.topic_id, key.partition), None)
-                if position is None or (by_id and sent.topic_id != position.topic_id):
+                if position is None or by_id:
                     forgotten.append((key, sent.topic_id))
 
         named = {key: position for key, position in self._news.items() if position is not None}
@@ -195,9 +195,11 @@ class FetchSession:
         rows: dict[TopicPartition, Row] = {}
         for topic in response.responses:
             for row in topic.partitions:
-                key: TopicPartition | None = TopicPartition(topic.topic, row.partition_index)
+                key: TopicPartition | None
                 if asked.by_id:
                     key = self._by_topic_id.get((topic.topic_id, row.partition_index))
+                else:
+                    key = TopicPartition(topic.topic, row.partition_index)
                 if key is None or key not in self._sent:
                     return None
                 rows[key] = row

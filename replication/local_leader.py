@@ -15,7 +15,7 @@ import trio
 
 from barnabas.storage.disk import StorageError
 from barnabas.wire import messages as m
-from barnabas.wire.errors import ErrorCode, InvariantBroken
+from barnabas.wire.errors import ErrorCode, InvariantBroken, PeerLost
 from barnabas.wire.sentinels import EARLIEST
 from barnabas.world.waiting import Waiter
 
@@ -86,12 +86,20 @@ class LocalLeader:
         self._pace = pace
 
     async def ask(
-        self, request: m.Message, deadline_ms: float, version_max: int | None = None, version_min: int = 0
+        self,
+        request: m.Message,
+        deadline_ms: float,
+        version_max: int | None = None,
+        *,
+        body: bytes | None = None,
+        scope: trio.CancelScope | None = None,
     ) -> m.Message:
-        """The response. It always comes, so `deadline_ms` is ignored."""
+        """The response. It always comes, so `deadline_ms` is ignored; PeerLost if the scope of a Fetch is cancelled."""
         match request:
             case m.FetchRequest():
-                return await self._fetch(request)
+                with scope or trio.CancelScope():
+                    return await self._fetch(request)
+                raise PeerLost("the fetcher has something else to ask")
             case m.ListOffsetsRequest():
                 return self._list_offsets(request)
             case m.OffsetForLeaderEpochRequest():

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from barnabas.replication.fetcher_pool import FetcherPool
-from barnabas.replication.followed_partition import FetcherDeps
+from barnabas.replication.followed_partition import FetcherDeps, Leader
 from barnabas.storage.disk import StorageError
 from barnabas.wire.errors import ErrorCode, InvariantBroken
 from barnabas.wire.sentinels import FETCH_REPLICA_STATE_VERSION
@@ -28,7 +28,6 @@ from barnabas.world.tally import TopicTally
 
 if TYPE_CHECKING:
     from barnabas.config.live import TopicConfig
-    from barnabas.controller.channels import Peer
     from barnabas.replication.logs.directory import LogDirectory
     from barnabas.replication.logs.partition_logs import Logs
     from barnabas.replication.partition import Partition
@@ -43,7 +42,7 @@ NEAR_OFFSETS = 1000  # with so many offsets missing or fewer, the swap is tried;
 class MoveDeps(FetcherDeps):
     """The dependencies of the fetchers of future logs: those of the other fetchers, with this broker as the leader."""
 
-    def __init__(self, others: FetcherDeps, leader: "Peer") -> None:
+    def __init__(self, others: FetcherDeps, leader: Leader) -> None:
         common = others.broker_id, others.broker_epoch, others.config, others.world, others.logs, others.flusher
         super().__init__(*common, open_peer=lambda broker_id, client_id: leader)
 

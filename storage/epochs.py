@@ -59,6 +59,12 @@ class LeaderEpochs:
         self._starts.append(start_offset)
         return True
 
+    def note_batch(self, epoch: int, base_offset: int) -> bool:
+        """A batch of this epoch, -1 if none was known, is in the log. True if the entries changed."""
+        # Nearly all batches are of the latest epoch, and one of an older epoch must not replace newer entries.
+        latest = self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+        return epoch > latest and self.assign(epoch, base_offset)
+
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """The answer to OffsetForLeaderEpoch: the largest known epoch <= `epoch`, and its end offset (KIP-279).
 

@@ -49,8 +49,9 @@ from barnabas.storage.settings import LogConfig
 from barnabas.storage.transaction_index import AbortedTransaction
 from barnabas.storage.verification import Guard
 from barnabas.wire.errors import ErrorCode, InvariantBroken
-from barnabas.wire.record_batch import LENGTH_OVERHEAD_BYTES
+from barnabas.wire.record_batch import LENGTH_OVERHEAD_BYTES, BatchHeader, ordinary_batches
 from barnabas.wire.records import LOG_APPEND_TIME, Batch, CorruptRecords, Steps, control_of, is_intact, stamp
+from barnabas.wire.sentinels import NO_TIMESTAMP
 from barnabas.wire.topics import TopicPartition
 
 
@@ -210,6 +211,10 @@ class PartitionLog:
         OFFSET_OUT_OF_RANGE (the offsets do not rise from this log's end offset on). A StorageError leaves the log
         as it was, or with some of the pieces (one per segment) appended. Blocking: short, in proportion to the records.
         """
+        headers = ordinary_batches(records, self.log_end_offset)
+        if headers is not None and self._fit_into_segment(headers, len(records)):
+            return self._append_ordinary(headers, records, now_ms)
+
         entries: list[tuple[EntrySpan, memoryview]] = []
         end_offset = first_offset = self.log_end_offset
         try:
@@ -248,6 +253,35 @@ class PartitionLog:
         if isinstance(refused, ErrorCode):
             return refused
         return Appended(refused.base_offset, refused.last_offset, refused.append_time_ms, self.log_start_offset, True)
+
+    def _fit_into_segment(self, headers: list[BatchHeader], size_bytes: int) -> bool:
+        """Whether `divide` would make one piece of these batches."""
+        # A batch that is larger than a segment is a piece of its own.
+        is_small = size_bytes <= self.config.segment_bytes or len(headers) == 1
+        return is_small and headers[-1].last_offset - headers[0].base_offset <= MAX_RELATIVE_OFFSET
+
+    def _append_ordinary(self, headers: list[BatchHeader], records: memoryview, now_ms: int) -> Appended:
+        """`_append_piece` for batches without a marker, of which the headers say everything."""
+        first_offset = headers[0].base_offset
+        last_offset = headers[-1].last_offset
+        # Compaction keeps the header of a batch that it emptied, with a timestamp that no record has.
+        timestamps = [header.max_timestamp if header.record_count else NO_TIMESTAMP for header in headers]
+        active = self._segment_for(len(records), first_offset, last_offset, max(timestamps), now_ms)
+        position = active.size_bytes
+        interval = self.config.index_interval_bytes
+        active.file.write(position, records)
+
+        # From here on nothing may fail.
+        for header, timestamp in zip(headers, timestamps, strict=True):
+            active.note(position, header.size_bytes, header.last_offset, timestamp, interval)
+            position += header.size_bytes
+            if self.epochs.note_batch(header.partition_leader_epoch, header.base_offset):
+                self._epochs_version += 1
+            if header.producer_id >= 0:
+                self.producers.update(header)
+
+        self._advance_log_end(last_offset + 1)
+        return Appended(first_offset, last_offset, -1, self.log_start_offset, False)
 
     def _append_piece(self, piece: list[tuple[EntrySpan, memoryview]], records: memoryview, now_ms: int) -> None:
         """Append entries that fit into one segment, with one write."""

@@ -52,11 +52,7 @@ def note_epoch(epochs: LeaderEpochs, span: EntrySpan, data: memoryview) -> bool:
     # dropped, as in Kafka.
     if span.magic < BATCH_MAGIC:
         return epochs.clear()
-    epoch = leader_epoch_of(span, data)
-    latest = epochs.latest_epoch
-    # The epoch is -1 if none was known at the append. The comparison precedes `assign`, because
-    # nearly all batches are of the latest epoch, and an older one must not replace newer entries.
-    return epoch >= 0 and (latest is None or epoch > latest) and epochs.assign(epoch, span.base_offset)
+    return epochs.note_batch(leader_epoch_of(span, data), span.base_offset)
 
 
 def replay_producers(producers: ProducerStates, span: EntrySpan, data: memoryview) -> AbortedTransaction | None:

@@ -13,17 +13,21 @@ error 35, and (since KIP-511) with the version that it supports: `version_to_ask
 import struct
 from collections import deque
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from barnabas.wire import messages as m
 from barnabas.wire.apis import API_VERSIONS_KEY, APIS, request_header_version, response_header_version
 from barnabas.wire.errors import ErrorCode, ProtocolViolation
+from barnabas.wire.frame import LENGTH_BYTES
 
 LARGE_PARTITIONS = 250  # a request with more of them takes more than a millisecond to encode
 
 CORRELATION_IDS = 1 << 31  # int32, not negative
+CLIENT_IDS_KEPT = 64  # a broker has a client id for each fetcher, and a few others
 
-_LENGTH = struct.Struct(">i")
+_HEADER = struct.Struct(">ihhi")  # the length of a frame, API key, version, correlation id
+_CORRELATION_ID = struct.Struct(">i")
 _ERROR_CODE = struct.Struct(">h")
 
 
@@ -85,15 +89,22 @@ def key_of(request: m.Message) -> int:
     return request.API_KEY
 
 
-def request_frame(request: m.Message, version: int, correlation_id: int, client_id: str | None) -> bytes:
-    """The frame of a request, its length included."""
+def request_frame(
+    request: m.Message, version: int, correlation_id: int, client_id: str | None, body: bytes | None = None
+) -> bytes:
+    """The frame of a request, its length included. `body`: the encoded request, where the caller has it."""
     key = key_of(request)
-    header = m.RequestHeader(
-        request_api_key=key, request_api_version=version, correlation_id=correlation_id, client_id=client_id
-    )
-    head = m.encode(header, request_header_version(key, version))
-    body = m.encode(request, version)
-    return b"".join((_LENGTH.pack(len(head) + len(body)), head, body))
+    client = _client_fields(request_header_version(key, version), client_id)
+    if body is None:
+        body = m.encode(request, version)
+    length = _HEADER.size - LENGTH_BYTES + len(client) + len(body)
+    return b"".join((_HEADER.pack(length, key, version, correlation_id), client, body))
+
+
+@lru_cache(CLIENT_IDS_KEPT)
+def _client_fields(header_version: int, client_id: str | None) -> bytes:
+    """What follows the correlation id in the header of each request of a client."""
+    return m.encode(m.RequestHeader(client_id=client_id), header_version)[_HEADER.size - LENGTH_BYTES :]
 
 
 def is_large(request: m.Message) -> bool:
@@ -162,12 +173,19 @@ def at_most(versions: Mapping[int, int], limits: Mapping[int, int]) -> dict[int,
 
 def _body_position(frame: m.Buffer, question: Question) -> int:
     header_version = response_header_version(question.api_key, question.version)
-    header, position = m.decode_from(m.ResponseHeader, header_version, frame, 0)
+    # Nearly every header is a correlation id, and from version 1 on the byte that says that there are no tags.
+    if len(frame) > _CORRELATION_ID.size and (header_version == 0 or not frame[_CORRELATION_ID.size]):
+        (correlation_id,) = _CORRELATION_ID.unpack_from(frame)
+        position = _CORRELATION_ID.size + header_version
+    else:
+        header, position = m.decode_from(m.ResponseHeader, header_version, frame, 0)
+        correlation_id = header.correlation_id
+
     # Responses come in the order of the requests. With another id the two sides have lost track, and no later response
     # can be trusted either: the connection closes.
-    if header.correlation_id != question.correlation_id:
+    if correlation_id != question.correlation_id:
         name = APIS[question.api_key].name
         raise ProtocolViolation(
-            f"an answer to {name} carries correlation id {header.correlation_id} instead of {question.correlation_id}"
+            f"an answer to {name} carries correlation id {correlation_id} instead of {question.correlation_id}"
         )
     return position

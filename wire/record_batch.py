@@ -160,6 +160,31 @@ def read_batch_header(buffer: bytes | bytearray | memoryview, position: int = 0)
         raise CorruptRecords(f"a batch header needs 61 bytes, there are {len(buffer) - position}") from None
 
 
+def ordinary_batches(records: memoryview, end_offset: int) -> list[BatchHeader] | None:
+    """The headers of received batches of records that a log with this end offset takes over as they are.
+
+    None if anything is not ordinary: an entry of an older format, a marker, a partial or a damaged batch, offsets that
+    do not rise, no batch at all. This function judges nothing: a walk entry by entry then accepts or refuses them.
+    """
+    size_bytes = len(records)
+    position = 0
+    headers: list[BatchHeader] = []
+    while size_bytes - position >= BATCH_OVERHEAD_BYTES:
+        header = tuple.__new__(BatchHeader, _HEADER.unpack_from(records, position))
+        base_offset, batch_length, _, magic, crc, attributes, last_offset_delta, *_ = header
+        end = position + LENGTH_OVERHEAD_BYTES + batch_length
+        if magic != BATCH_MAGIC or batch_length < BATCH_OVERHEAD_BYTES - LENGTH_OVERHEAD_BYTES or end > size_bytes:
+            return None
+        if attributes & CONTROL or base_offset < end_offset or last_offset_delta < 0:
+            return None
+        if crc != _crc32c()(records[position + CHECKSUM_START : end]):
+            return None
+        headers.append(header)
+        end_offset = base_offset + last_offset_delta + 1
+        position = end
+    return headers if headers and position == size_bytes else None
+
+
 def walk_entries(buffer: bytes | bytearray | memoryview, position: int = 0) -> Iterator[tuple[int, EntryHeader]]:
     """Position and header of each whole entry; stops before a partial one at the end.
 

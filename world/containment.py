@@ -14,32 +14,41 @@ Unit tests and simulations fail when a traceback is logged that they do not prov
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from typing import Self
 
 import trio
 
 PAUSE_SECONDS = 1.0  # before a failed task begins again: a bug that strikes each time must not keep the loop busy
 
 
-@dataclass(slots=True)
 class Attempt:
     """Whether a `contained` block ended with an unexpected exception."""
 
-    failed: bool = False
+    __slots__ = ("_args", "_logger", "_message", "failed")
+
+    def __init__(self, logger: logging.Logger, message: str, args: tuple[object, ...]) -> None:
+        self._logger = logger
+        self._message = message
+        self._args = args
+        self.failed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
+        # `trio.Cancelled` is a BaseException and passes.
+        if not isinstance(error, Exception):
+            return False
+        self._logger.error(self._message, *self._args, exc_info=error)
+        self.failed = True
+        return True
 
 
-@contextmanager
-def contained(logger: logging.Logger, message: str, *args: object) -> Iterator[Attempt]:
+def contained(logger: logging.Logger, message: str, *args: object) -> Attempt:
     """Log an unexpected exception of the block with this message, and continue after the block."""
-    attempt = Attempt()
-    try:
-        yield attempt
-    # `trio.Cancelled` is a BaseException and passes.
-    except Exception:
-        logger.exception(message, *args)
-        attempt.failed = True
+    # This is a class, not a generator: a fetcher contains the work of each row of each response.
+    return Attempt(logger, message, args)
 
 
 async def kept_up(logger: logging.Logger, what: str, run: Callable[[], Awaitable[None]]) -> None:

@@ -12,7 +12,6 @@ import trio
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.fetching.in_session import Planned, begin_in, is_enough, plan_some, select, update, wanted_of
 from barnabas.broker.fetching.plan import FetchPlan, Row
-from barnabas.broker.now.shape import parts_around
 from barnabas.broker.now.waiting import Waiting
 from barnabas.replication.fetch_sessions import FetchSession, Topic, Wanted
 from barnabas.replication.partition import Partition
@@ -23,6 +22,7 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.frame import LENGTH_BYTES, response_prefix
 from barnabas.wire.runtime import varint
 from barnabas.wire.sentinels import FETCH_TOPIC_ID_VERSION, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID
+from barnabas.wire.templates import parts_around
 from barnabas.world.waiting import Pieces, Waiter
 
 FETCH = 1  # API key

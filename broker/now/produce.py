@@ -11,7 +11,6 @@ import trio
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.handlers.produce import acknowledge
-from barnabas.broker.now.shape import parts_around, read_varint
 from barnabas.replication.appending import Begun, Rules, begin
 from barnabas.storage.log import Appended
 from barnabas.wire import messages as m
@@ -28,6 +27,7 @@ from barnabas.wire.record_batch import (
 from barnabas.wire.records import SMALL_BYTES_MAX
 from barnabas.wire.runtime import varint
 from barnabas.wire.sentinels import ACKS_ALL
+from barnabas.wire.templates import parts_around
 from barnabas.wire.topics import INTERNAL_TOPICS
 from barnabas.world.pacing import pace_of_run
 from barnabas.world.waiting import PendingResponse, Pieces
@@ -46,6 +46,7 @@ NO_TAGS = b"\0\0\0"  # of the partition, of the topic and of the request
 _CORRELATION_AT = 4  # behind the API's key and version
 _INT32 = struct.Struct(">i")
 INT32_BYTES = 4
+VARINT_BYTES_MAX = 3  # of a length: frames of two megabytes
 
 # What changes in a response: its correlation id, and of its row the index, error code, base offset, append time and log
 # start offset. The marks are bytes that no name of a topic has.
@@ -114,7 +115,7 @@ class ProduceShape:
         and fill the frame."""
         position = self._layout.size
         if self._end:
-            size_bytes, position = read_varint(frame, position)
+            size_bytes, position = _read_varint(frame, position)
             size_bytes -= 1
         else:
             (size_bytes,) = _INT32.unpack_from(frame, position)
@@ -266,3 +267,22 @@ def _response_of(topic: str, row: Row) -> m.ProduceResponse:
 def _framed(response: m.ProduceResponse, version: int, correlation_id: int) -> bytes:
     body = m.encode(response, version)
     return response_prefix(len(body), correlation_id, response_header_version(PRODUCE, version)) + body
+
+
+def _read_varint(frame: memoryview, position: int) -> tuple[int, int]:
+    """An unsigned varint and the position behind it; -1 if it has more than VARINT_BYTES_MAX bytes.
+
+    IndexError if the frame ends first.
+    """
+    value = frame[position]
+    position += 1
+    if value < 0x80:
+        return value, position
+    byte = frame[position]
+    position += 1
+    value += (byte << 7) - 0x80
+    if byte < 0x80:
+        return value, position
+    byte = frame[position]
+    value += (byte << 14) - (0x80 << 7)
+    return (value if byte < 0x80 else -1), position + 1

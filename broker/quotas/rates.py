@@ -64,6 +64,11 @@ class Rate:
             self._samples[self._current].reset(now_ms)
         return self._samples[self._current]
 
+    @property
+    def is_unused(self) -> bool:
+        """Whether nothing was ever recorded."""
+        return not self._samples
+
     def per_second(self, now_ms: int) -> float:
         """The rate now."""
         window_ms = self.window_ms(now_ms)

@@ -53,4 +53,7 @@ class ReplicationThrottle:
 
         At most THROTTLE_SECONDS_MAX: then the caller asks again.
         """
+        # Each round of each fetcher asks, and usually no replica is throttled.
+        if self._rate.is_unused:
+            return 0.0
         return min(throttle_ms(self._rate, self._allowed(), self._now_ms()) / 1000, THROTTLE_SECONDS_MAX)
