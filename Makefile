@@ -9,6 +9,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KIO := .venv-kio
 SPARK := .venv-spark
+QUIX := .venv-quix
 COMPILED_VENV := .venv-compiled
 
 .PHONY: serve examples test test-all test-thorough test-compiled security wheel check prose generated sim sim-bite
@@ -36,7 +37,7 @@ test-all: test test-thorough
 
 # Continuous integration has less time: it leaves out what is long, and the differential suite in the compiled form.
 LEFT_OUT := security
-test-thorough: $(VENV)/made-dev $(KIO)/made $(SPARK)/made
+test-thorough: $(VENV)/made-dev $(KIO)/made $(SPARK)/made $(QUIX)/made
 	$(BIN)/python -m pytest --numprocesses 2 -m "thorough and not ($(LEFT_OUT))" tests
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder -m "thorough and not ($(LEFT_OUT))" \
 		--durations=40 compat_tests
@@ -123,7 +124,7 @@ docker-check: $(VENV)/made-dev
 	$(BIN)/python docker/check.py
 
 clean:
-	rm -rf $(VENV) $(KIO) $(SPARK) $(COMPILED_VENV) .compat build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(KIO) $(SPARK) $(QUIX) $(COMPILED_VENV) .compat build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is written last, so that an interrupted set-up is taken up again, and goes with the environment it is about.
@@ -158,6 +159,13 @@ $(SPARK): $(SPARK)/made
 $(SPARK)/made: pyproject.toml constraints.txt | $(VENV)/made
 	$(BIN)/python -m venv $(SPARK)
 	$(SPARK)/bin/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt --editable '.[spark]'
+	@touch $@
+
+# Quix Streams, which wants an older confluent-kafka than constraints.txt has.
+$(QUIX)/made: pyproject.toml | $(VENV)/made
+	$(BIN)/python -m venv $(QUIX)
+	$(QUIX)/bin/python -m pip --disable-pip-version-check --quiet install --editable . pytest==$(shell sed -n \
+		's/^pytest==//p' constraints.txt) quixstreams==3.28.1 confluent-kafka==2.12.2
 	@touch $@
 
 # Built again when any source of the package has changed.

@@ -1,18 +1,23 @@
 """Settings that all tests share."""
 
+import importlib.util
 import os
 from functools import partial
 
 import pytest
 import trio
-from hypothesis import settings
 
 from barnabas.form import FORM
 
 # No deadline: the machine may be busy, and a slow example is no wrong one. A failure prints how to see it again. In
 # continuous integration the examples are always the same, so that a failure there is due to the change under test.
-settings.register_profile("barnabas", deadline=None, max_examples=100, print_blob=True, derandomize="CI" in os.environ)
-settings.load_profile("barnabas")
+# The environment of `make examples` has no Hypothesis, and runs its tests below this file.
+if importlib.util.find_spec("hypothesis") is not None:
+    from hypothesis import settings
+
+    profile = {"deadline": None, "max_examples": 100, "print_blob": True, "derandomize": "CI" in os.environ}
+    settings.register_profile("barnabas", **profile)
+    settings.load_profile("barnabas")
 
 
 def pytest_make_parametrize_id(config, val, argname):

@@ -20,7 +20,9 @@ PATTERNS = [
     if line and not line.startswith("#")
 ]
 DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
-NEVER_SHIPPED = {".git", ".venv", ".venv-kio", ".venv-spark", ".venv-compiled", ".venv-site", "build", "dist"}
+NEVER_SHIPPED = {
+    *(".git", ".venv", ".venv-kio", ".venv-spark", ".venv-quix", ".venv-compiled", ".venv-site", "build", "dist")
+}
 
 
 def is_sent(path):
