@@ -185,11 +185,11 @@ def _lines(file: IO[bytes], command: Fixed, *, is_json: bool) -> "Iterator[tuple
     fixed = None if command.key is None else command.key.encode()
     # A line is read whole, so memory is bounded by the longest line and by the batches that are not full.
     number = 0
-    while line := file.readline(LINE_BYTES_MAX):
+    while text := file.readline(LINE_BYTES_MAX):
         number += 1
-        if len(line) == LINE_BYTES_MAX and not line.endswith(b"\n"):
+        if len(text) == LINE_BYTES_MAX and not text.endswith(b"\n"):
             raise BadLine(f"line {number} has more than {LINE_BYTES_MAX} bytes")
-        text = line.removesuffix(b"\n")
+        text = text.removesuffix(b"\n")
         if is_json:
             # An editor may leave an empty line at the end of a file.
             if not text.strip():

@@ -1,27 +1,34 @@
 """Reading records without a group: partitions, each from an offset on.
 
-A round is one Fetch to each leader of the partitions, so memory is bounded by one response. The records of a partition
-come in the order of their offsets; what an aborted transaction wrote is left out with `committed`.
+Each leader of the partitions is asked once, and what it sends is decoded in pieces: memory is bounded by FETCH_BYTES
+and one piece, and a larger batch comes alone. The records of a partition come in the order of their offsets; what an
+aborted transaction wrote is left out with `committed`.
 
 Retention may delete records before they are read. The partition goes on at its earliest offset then, and `Taken` says
 how many offsets were passed over.
 """
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
+
+import trio
 
 from barnabas.client.cluster import OUTDATED, Cluster
 from barnabas.client.errors import ClientError, Refused, Unreachable, check
 from barnabas.client.offsets import list_offsets
 from barnabas.wire import messages as m
+from barnabas.wire.compression import CorruptRecords
 from barnabas.wire.errors import ErrorCode, PeerTooOld
 from barnabas.wire.record_batch import read_batch_header, walk_entries
 from barnabas.wire.record_reader import ABORT, Record, read_all_records, read_control_record
 from barnabas.wire.sentinels import CONSUMER, EARLIEST, LATEST, NO_LEADER_EPOCH
 from barnabas.wire.topics import TopicPartition
 
-FETCH_BYTES = 16 << 20
-PARTITION_BYTES = 4 << 20
+FETCH_BYTES = 8 << 20  # of all leaders together; a larger batch comes alone
+PARTITION_BYTES = 2 << 20
+PIECE_BYTES = 1 << 20  # of keys and values, that are given at a time
+PIECE_RECORDS_MAX = 2_000
 WAIT_MS = 500
 # A full request each time is simple, and a reader of a few partitions loses nothing by it.
 NO_SESSION = -1
@@ -51,27 +58,57 @@ class Reader:
         self._cluster = cluster
         self._committed = committed
         self._rack = rack
+        self._unread: deque[tuple[TopicPartition, Iterator[Taken]]] = deque()
 
     async def round(self) -> list[Taken]:
-        """Ask each leader once, which answers when it has records, or after WAIT_MS. Refused, Unreachable."""
+        """Some records of what was fetched; when all of it is given, each leader is asked once.
+
+        It answers when it has records, or after WAIT_MS, and then nothing may be taken. Refused, Unreachable, and
+        ClientError for a damaged batch.
+        """
         retry = self._cluster.retry()
-        while True:
-            taken, outdated = await self._round()
+        while (taken := self._next()) is None:
+            lost, outdated = await self._fetch()
+            if lost:
+                return lost
             # What the other leaders have sent is given first. The outdated one is asked in the next
             # round.
-            if taken or outdated is None:
-                return taken
+            if self._unread:
+                continue
+            if outdated is None:
+                return []
             if not await retry.pause():
                 raise outdated
 
-    async def _round(self) -> tuple[list[Taken], ClientError | None]:
-        """What was read, and the last of the errors that say that a leader is another one now, or away."""
-        found: list[Taken] = []
+        # A caller that has more to do than to read gets its turn, though nothing is waited for.
+        await trio.lowlevel.checkpoint()
+        return [taken]
+
+    def _next(self) -> Taken | None:
+        """The next records of what was fetched; None if all of it is given."""
+        while self._unread:
+            key, pieces = self._unread[0]
+            # The caller may want no more of this partition.
+            if key in self.positions:
+                try:
+                    taken = next(pieces, None)
+                except CorruptRecords as error:
+                    raise ClientError(f"partition {key}, offset {self.positions[key]}: {error}") from None
+                if taken is not None:
+                    self.positions[key] = taken.next_offset
+                    return taken
+            self._unread.popleft()
+        return None
+
+    async def _fetch(self) -> tuple[list[Taken], ClientError | None]:
+        """Ask each leader: what was lost, and the last error that says that a leader is another one now, or away."""
         beyond: list[TopicPartition] = []
         outdated: ClientError | None = None
-        for leader, keys in (await self._cluster.by_leader(self.positions)).items():
+        led = await self._cluster.by_leader(self.positions)
+        for leader, keys in led.items():
             positions = {key: self.positions[key] for key in keys}
-            request = _fetch_request(positions, committed=self._committed, rack=self._rack)
+            # All responses are in memory together.
+            request = _fetch_request(positions, FETCH_BYTES // len(led), committed=self._committed, rack=self._rack)
             try:
                 response = await self._cluster.ask_broker(leader, request)
             except Unreachable as error:
@@ -91,18 +128,14 @@ class Reader:
                     if row.error_code in OUTDATED:
                         self._cluster.forget(topic.topic)
                         outdated = Refused(f"partition {key}", row.error_code)
-                        continue
-                    if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    elif row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                         beyond.append(key)
-                        continue
-                    check(f"partition {key}, offset {positions[key]}", row.error_code)
-                    taken = _taken(key, row, positions[key], committed=self._committed)
-                    # The position goes on even if no record is shown: a batch may hold nothing but
-                    # markers.
-                    self.positions[key] = taken.next_offset
-                    if taken.next_offset > positions[key]:
-                        found.append(taken)
-        return found + [await self._passed_over(key) for key in beyond], outdated
+                    else:
+                        check(f"partition {key}, offset {positions[key]}", row.error_code)
+                        if row.records:
+                            pieces = _pieces(key, row, positions[key], committed=self._committed)
+                            self._unread.append((key, pieces))
+        return [await self._passed_over(key) for key in beyond], outdated
 
     async def _passed_over(self, key: TopicPartition) -> Taken:
         """What became of a partition that has no record at its position. Refused if its log ends before it."""
@@ -117,7 +150,9 @@ class Reader:
         return Taken(key, [], start, start - position)
 
 
-def _fetch_request(positions: Mapping[TopicPartition, int], *, committed: bool, rack: str) -> m.FetchRequest:
+def _fetch_request(
+    positions: Mapping[TopicPartition, int], bytes_max: int, *, committed: bool, rack: str
+) -> m.FetchRequest:
     topics: dict[str, list[m.FetchRequest.FetchPartition]] = {}
     for (topic, partition), offset in positions.items():
         row = m.FetchRequest.FetchPartition(
@@ -133,7 +168,7 @@ def _fetch_request(positions: Mapping[TopicPartition, int], *, committed: bool, 
         replica_id=CONSUMER,
         max_wait_ms=WAIT_MS,
         min_bytes=1,
-        max_bytes=FETCH_BYTES,
+        max_bytes=bytes_max,
         isolation_level=1 if committed else 0,
         session_id=0,
         session_epoch=NO_SESSION,
@@ -142,22 +177,38 @@ def _fetch_request(positions: Mapping[TopicPartition, int], *, committed: bool, 
     )
 
 
-def _taken(key: TopicPartition, row: m.FetchResponse.PartitionData, offset: int, *, committed: bool) -> Taken:
-    """The records of a response from `offset` on, without markers and, with `committed`, without aborted ones."""
-    data = row.records
-    assert data is None or isinstance(data, bytes | bytearray | memoryview)
-    records = []
-    # A broker sends whole batches: the first one may begin before the offset that was asked for.
-    for record, is_shown in _walked(row, data or b"", committed=committed):
-        if is_shown and record.offset >= offset:
-            records.append(record)
+def _pieces(
+    key: TopicPartition, row: m.FetchResponse.PartitionData, offset: int, *, committed: bool
+) -> Iterator[Taken]:
+    """The records of a response from `offset` on, without markers and, with `committed`, without aborted ones.
 
-    # Compaction may have removed the last records of a batch, or all of them.
+    They are decoded as they are taken: as objects they need many times the bytes of a compressed batch. CorruptRecords.
+    """
+    data = row.records
+    assert isinstance(data, bytes | bytearray | memoryview)
+    records: list[Record] = []
+    size_bytes = 0
     after = offset
-    for position, entry in walk_entries(data or b""):
-        last = read_batch_header(data or b"", position).last_offset if entry.magic == BATCH_MAGIC else entry.offset
+    # A broker sends whole batches: the first one may begin before the offset that was asked for.
+    for record, is_shown in _walked(row, data, committed=committed):
+        if record.offset < offset:
+            continue
+        after = record.offset + 1
+        if is_shown:
+            records.append(record)
+            size_bytes += len(record.key or b"") + len(record.value or b"")
+        if len(records) >= PIECE_RECORDS_MAX or size_bytes >= PIECE_BYTES:
+            yield Taken(key, records, after)
+            records = []
+            size_bytes = 0
+
+    # The position goes on even if no record is shown: there may be nothing but markers, or
+    # compaction may have removed the last records of a batch, or all of them.
+    for position, entry in walk_entries(data):
+        last = read_batch_header(data, position).last_offset if entry.magic == BATCH_MAGIC else entry.offset
         after = max(after, last + 1)
-    return Taken(key, records, after)
+    if after > offset:
+        yield Taken(key, records, after)
 
 
 def _walked(

@@ -46,7 +46,7 @@ class _Batch(NamedTuple):
 
     records: list[Record]
     sequence: int
-    data: bytes
+    data: bytes | bytearray
 
 
 class RecordTooLarge(Refused):
@@ -207,7 +207,7 @@ class Writer:
             producer_epoch=epoch,
             base_sequence=sequence if producer_id != NO_PRODUCER else -1,
         )
-        return _Batch(records, sequence, bytes(batch.data))
+        return _Batch(records, sequence, batch.data)
 
     async def _init_producer_id(self) -> tuple[int, int]:
         retry = self._cluster.retry()
