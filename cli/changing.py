@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 import click
 
 from barnabas.cli.cluster import Target, run_with
+from barnabas.cli.output import show
 from barnabas.status import STATUS_FAILED, STATUS_MISUSED
 
 if TYPE_CHECKING:
     from barnabas.client.cluster import Cluster
+
+FAILED = "failed"
 
 dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
 yes = click.option("--yes", is_flag=True, help="Do it without asking.")
@@ -26,8 +29,13 @@ def must_confirm(what: str) -> None:
         sys.exit(STATUS_FAILED)
 
 
-def each_of(target: Target, names: Sequence[str], work: "Callable[[Cluster, str], Awaitable[str]]") -> None:
-    """Do it for each name, and say what became of it. Status 1 if any one failed; the others are done."""
+def each_of(
+    target: Target, kind: str, names: Sequence[str], work: "Callable[[Cluster, str], Awaitable[str]]", *, as_json: bool
+) -> None:
+    """Do it for each name, and say what became of it. Status 1 if any one failed; the others are done.
+
+    In JSON a row has the name, under what it is the name of (`kind`), and the result, which is `failed` after an error.
+    """
 
     async def do_all(cluster: "Cluster") -> bool:
         from barnabas.client.errors import ClientError
@@ -36,10 +44,15 @@ def each_of(target: Target, names: Sequence[str], work: "Callable[[Cluster, str]
         failed = False
         for name in names:
             try:
-                click.echo(f"{name}: {await work(cluster, name)}")
+                result = await work(cluster, name)
             except ClientError as error:
                 click.echo(f"barnabas: {error}", err=True)
+                result = FAILED
                 failed = True
+            if as_json:
+                show([{kind: name, "result": result}], [], as_json=True)
+            elif result != FAILED:
+                click.echo(f"{name}: {result}")
         return failed
 
     if run_with(target, do_all):

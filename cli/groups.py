@@ -1,6 +1,5 @@
 """`barnabas groups`: list, show, reset and delete consumer groups of any Kafka cluster."""
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -9,10 +8,10 @@ import click
 from barnabas.cli.changing import dry_run, each_of, must_confirm, yes
 from barnabas.cli.cluster import Target, for_a_cluster, run_with
 from barnabas.cli.output import Row, as_json, show
-from barnabas.status import STATUS_FAILED
 
 if TYPE_CHECKING:
     from barnabas.client.cluster import Cluster
+    from barnabas.client.errors import ClientError
     from barnabas.wire import messages as m
     from barnabas.wire.topics import TopicPartition
 
@@ -54,10 +53,6 @@ def show_group(target: Target, group: str, by: str, lag_filter: str | None, as_j
     at_least = _lag_of(lag_filter)
     # The lag filter is read before, so that a wrong one is reported without a request.
     state, rows = run_with(target, lambda cluster: _lags(cluster, group))
-    # A group that was never there and one that was deleted look the same.
-    if state == "Dead" and not rows:
-        click.echo(f"barnabas: there is no group {group!r}", err=True)
-        sys.exit(STATUS_FAILED)
     shown = [row for row in _summed(rows, by) if _number(row["lag"]) > at_least]
     columns = {
         "partition": ["topic", "partition", "committed", "end", "lag", "member", "host"],
@@ -92,6 +87,9 @@ async def _lags(cluster: "Cluster", group: str) -> tuple[str, list[Row]]:
     keys = sorted({*committed, *owners})
     existing = await _existing(cluster, keys)
     ends = await list_offsets(cluster, dict.fromkeys(existing, LATEST))
+    # A group that was never there and one that was deleted look the same.
+    if described.group_state == "Dead" and not keys:
+        raise await _no_group(cluster, group)
     return described.group_state, [
         _row(key, committed, ends[key].offset if key in ends else None, owners) for key in keys
     ]
@@ -238,20 +236,31 @@ async def _planned(
 @click.argument("names", metavar="GROUP...", nargs=-1, required=True)
 @yes
 @dry_run
+@as_json
 @for_a_cluster
-def delete(target: Target, names: Sequence[str], yes: bool, dry_run: bool) -> None:
+def delete(target: Target, names: Sequence[str], yes: bool, dry_run: bool, as_json: bool) -> None:
     """Delete groups without members, with their committed offsets."""
-    if dry_run:
-        for name in names:
-            click.echo(f"{name}: would be deleted")
-        return
-    if not yes:
+    if not dry_run and not yes:
         must_confirm(f"delete the groups {', '.join(names)}")
 
     async def delete_one(cluster: "Cluster", name: str) -> str:
-        from barnabas.client.admin import delete_groups
+        from barnabas.client.admin import delete_groups, list_groups
 
+        # With `--dry-run` a name that does not exist is an error, too.
+        if name not in [each.group_id for each in await list_groups(cluster)]:
+            raise await _no_group(cluster, name)
+        if dry_run:
+            return "would be deleted"
         await delete_groups(cluster, [name])
         return "deleted"
 
-    each_of(target, names, delete_one)
+    each_of(target, "group", names, delete_one, as_json=as_json)
+
+
+async def _no_group(cluster: "Cluster", name: str) -> "ClientError":
+    """What to say of a group that there is not."""
+    from barnabas.client.admin import list_groups
+    from barnabas.client.errors import ClientError, nearest_of
+
+    known = [each.group_id for each in await list_groups(cluster)]
+    return ClientError(f"there is no group {name!r}{nearest_of(name, known)}")

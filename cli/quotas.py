@@ -103,8 +103,9 @@ def _rate_text(rate: object) -> str:
 @click.argument("assignments", metavar="QUOTA=VALUE...", nargs=-1, required=True)
 @names_an_entity
 @dry_run
+@as_json
 @for_a_cluster
-def set_some(target: Target, assignments: Sequence[str], entity: Entity, dry_run: bool) -> None:
+def set_some(target: Target, assignments: Sequence[str], entity: Entity, dry_run: bool, as_json: bool) -> None:
     """Set quotas of an entity, such as producer_byte_rate=1048576. QUOTA= without a value removes one.
 
     producer_byte_rate and consumer_byte_rate are in bytes a second, request_percentage in percent of one thread,
@@ -120,7 +121,12 @@ def set_some(target: Target, assignments: Sequence[str], entity: Entity, dry_run
         await set_quotas(cluster, entity, rates, validate_only=dry_run)
 
     run_with(target, change)
-    click.echo(f"{_text(entity)}: {'could be changed' if dry_run else 'changed'}")
+    done = "could be changed" if dry_run else "changed"
+    if as_json:
+        rows = [{**_named(entity), "quota": name, "value": rate, "result": done} for name, rate in rates.items()]
+        show(rows, [], as_json=True)
+        return
+    click.echo(f"{_text(entity)}: {done}")
 
 
 def _rate_of(key: str, text: str) -> float:

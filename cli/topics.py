@@ -116,6 +116,7 @@ async def _set_properties(cluster: "Cluster", name: str) -> dict[str, str | None
 @click.option("--set", "assignments", metavar="KEY=VALUE", multiple=True, help="A property of the topic.")
 @click.option("--if-missing", is_flag=True, help="A topic that exists already is no failure.")
 @dry_run
+@as_json
 @for_a_cluster
 def create(
     target: Target,
@@ -125,6 +126,7 @@ def create(
     assignments: Sequence[str],
     if_missing: bool,
     dry_run: bool,
+    as_json: bool,
 ) -> None:
     """Create topics."""
     # A new topic has the default of every property anyway, so `KEY=` changes nothing here.
@@ -152,15 +154,16 @@ def create(
             raise
         return "could be created" if dry_run else "created"
 
-    each_of(target, names, create_one)
+    each_of(target, "topic", names, create_one, as_json=as_json)
 
 
 @topics.command("grow")
 @click.argument("name", metavar="TOPIC")
 @click.option("--partitions", type=click.IntRange(1), required=True, help="Number of partitions that it has then.")
 @dry_run
+@as_json
 @for_a_cluster
-def grow(target: Target, name: str, partitions: int, dry_run: bool) -> None:
+def grow(target: Target, name: str, partitions: int, dry_run: bool, as_json: bool) -> None:
     """Give TOPIC more partitions. Keys belong to other partitions then, but for the records that are there."""
 
     async def grow_one(cluster: "Cluster", name: str) -> str:
@@ -170,15 +173,16 @@ def grow(target: Target, name: str, partitions: int, dry_run: bool) -> None:
         await grow_topic(cluster, name, partitions, validate_only=dry_run)
         return f"{'could have' if dry_run else 'has'} {partitions} partitions"
 
-    each_of(target, [name], grow_one)
+    each_of(target, "topic", [name], grow_one, as_json=as_json)
 
 
 @topics.command("set")
 @click.argument("name", metavar="TOPIC")
 @click.argument("assignments", metavar="KEY=VALUE...", nargs=-1, required=True)
 @dry_run
+@as_json
 @for_a_cluster
-def set_properties(target: Target, name: str, assignments: Sequence[str], dry_run: bool) -> None:
+def set_properties(target: Target, name: str, assignments: Sequence[str], dry_run: bool, as_json: bool) -> None:
     """Set properties of TOPIC. KEY= without a value gives a property its default back."""
 
     async def set_one(cluster: "Cluster", name: str) -> str:
@@ -187,15 +191,16 @@ def set_properties(target: Target, name: str, assignments: Sequence[str], dry_ru
         await set_topic_configs(cluster, name, assigned(assignments), validate_only=dry_run)
         return "could be changed" if dry_run else "changed"
 
-    each_of(target, [name], set_one)
+    each_of(target, "topic", [name], set_one, as_json=as_json)
 
 
 @topics.command("delete")
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
 @yes
 @dry_run
+@as_json
 @for_a_cluster
-def delete(target: Target, names: Sequence[str], yes: bool, dry_run: bool) -> None:
+def delete(target: Target, names: Sequence[str], yes: bool, dry_run: bool, as_json: bool) -> None:
     """Delete topics, with all their records."""
 
     async def delete_one(cluster: "Cluster", name: str) -> str:
@@ -211,4 +216,4 @@ def delete(target: Target, names: Sequence[str], yes: bool, dry_run: bool) -> No
     # The question comes once for all topics, before the first one is deleted.
     if not dry_run and not yes:
         must_confirm(f"delete {', '.join(names)} with all records")
-    each_of(target, names, delete_one)
+    each_of(target, "topic", names, delete_one, as_json=as_json)

@@ -5,6 +5,7 @@ The names of resource types, patterns, operations and permissions are those of `
 """
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import check
@@ -39,16 +40,7 @@ _PERMISSION_NUMBERS = {name: number for number, name in PERMISSION_TYPES.items()
 
 async def list_acls(cluster: Cluster, wanted: AclFilter) -> list[AclBinding]:
     """The ACLs that fit this filter, sorted."""
-    request = m.DescribeAclsRequest(
-        resource_type_filter=_TYPE_NUMBERS[wanted.resource_type],
-        resource_name_filter=wanted.name,
-        pattern_type_filter=_PATTERN_NUMBERS[wanted.pattern_type],
-        principal_filter=wanted.principal,
-        host_filter=wanted.host,
-        operation=_OPERATION_NUMBERS[wanted.operation],
-        permission_type=_PERMISSION_NUMBERS[wanted.permission_type],
-    )
-    response = await cluster.ask_any(request)
+    response = await cluster.ask_any(_filled(m.DescribeAclsRequest(), wanted))
     assert isinstance(response, m.DescribeAclsResponse)
     check("ACLs", response.error_code, response.error_message)
     return sorted(
@@ -84,19 +76,7 @@ async def create_acls(cluster: Cluster, bindings: Sequence[AclBinding]) -> list[
 
 async def delete_acls(cluster: Cluster, wanted: AclFilter) -> list[tuple[AclBinding, int, str | None]]:
     """Delete the ACLs that fit this filter: each with its error code and message."""
-    request = m.DeleteAclsRequest(
-        filters=[
-            m.DeleteAclsRequest.DeleteAclsFilter(
-                resource_type_filter=_TYPE_NUMBERS[wanted.resource_type],
-                resource_name_filter=wanted.name,
-                pattern_type_filter=_PATTERN_NUMBERS[wanted.pattern_type],
-                principal_filter=wanted.principal,
-                host_filter=wanted.host,
-                operation=_OPERATION_NUMBERS[wanted.operation],
-                permission_type=_PERMISSION_NUMBERS[wanted.permission_type],
-            )
-        ]
-    )
+    request = m.DeleteAclsRequest(filters=[_filled(m.DeleteAclsRequest.DeleteAclsFilter(), wanted)])
     response = await cluster.ask_controller(request)
     assert isinstance(response, m.DeleteAclsResponse)
     (found,) = response.filter_results
@@ -112,6 +92,21 @@ async def delete_acls(cluster: Cluster, wanted: AclFilter) -> list[tuple[AclBind
         )
         for row in found.matching_acls
     )
+
+
+Filtering = TypeVar("Filtering", m.DescribeAclsRequest, m.DeleteAclsRequest.DeleteAclsFilter)
+
+
+def _filled(request: Filtering, wanted: AclFilter) -> Filtering:
+    """The request with the fields of a filter, which have the same names in both APIs."""
+    request.resource_type_filter = _TYPE_NUMBERS[wanted.resource_type]
+    request.resource_name_filter = wanted.name
+    request.pattern_type_filter = _PATTERN_NUMBERS[wanted.pattern_type]
+    request.principal_filter = wanted.principal
+    request.host_filter = wanted.host
+    request.operation = _OPERATION_NUMBERS[wanted.operation]
+    request.permission_type = _PERMISSION_NUMBERS[wanted.permission_type]
+    return request
 
 
 def _pattern(resource_type: int, name: str, pattern_type: int) -> ResourcePattern:

@@ -17,7 +17,7 @@ from typing import NamedTuple, Self
 import trio
 
 from barnabas.client.connection import Login
-from barnabas.client.errors import Refused, Unreachable, check
+from barnabas.client.errors import Refused, Unreachable, check, nearest_of
 from barnabas.client.remote import Bounds, Handshake, RemotePeer
 from barnabas.storage.disk import InThread
 from barnabas.wire import messages as m
@@ -163,12 +163,8 @@ class Cluster:
         return {name: found[name] for name in wanted}
 
     async def _why_unknown(self, name: str) -> str:
-        # The import is here, because it is only needed for a mistake.
-        from difflib import get_close_matches
-
         known = [topic.name for topic in (await self.describe()).topics if topic.name]
-        nearest = get_close_matches(name, known, n=1)
-        return f"there is no such topic; the nearest name is {nearest[0]!r}" if nearest else "there is no such topic"
+        return f"there is no such topic{nearest_of(name, known)}"
 
     async def leader_of(self, topic: str, partition: int) -> int:
         """The broker that leads a partition, as known at present. Refused, Unreachable."""
@@ -221,7 +217,7 @@ class Cluster:
             # A bootstrap address has no number of a broker, and what is behind it has answered.
             if isinstance(lost, PeerTooOld) and not is_known:
                 who = "the broker at"
-            raise Unreachable(f"{who} {self._place(broker_id)}: {lost}") from lost
+            raise Unreachable(f"{who} {self._place(broker_id)}: {_reason(lost, is_known=is_known)}") from lost
 
     async def ask_controller(self, request: m.Message, version_min: int = 0) -> m.Message:
         """The response of the controller. Unreachable."""
@@ -338,6 +334,15 @@ class Cluster:
 
     def _place(self, broker_id: int) -> Place | None:
         return self._places.get(broker_id) or self._bootstrap.get(broker_id)
+
+
+def _reason(lost: PeerLost, *, is_known: bool) -> str:
+    """Why a broker was not reached, and what to do where nothing listens."""
+    cause = lost.__cause__ and lost.__cause__.__cause__
+    if not isinstance(cause, ConnectionRefusedError):
+        return str(lost)
+    step = "" if is_known else ": start one with `barnabas serve`, or name another with -b HOST:PORT"
+    return f"connection refused{step}"
 
 
 class Retry:

@@ -1,5 +1,7 @@
 """What can go wrong for a client, in words for the person who uses it (pure)."""
 
+from collections.abc import Iterable
+
 from barnabas.wire.errors import ErrorCode, error_name, error_of
 
 
@@ -28,6 +30,15 @@ def check(what: str, code: int, message: str | None = None) -> None:
     """Nothing if the code is 0; Refused otherwise. `what` is the subject of the sentence: "topic 'orders'"."""
     if code != ErrorCode.NONE:
         raise Refused(what, code, message)
+
+
+def nearest_of(name: str, known: Iterable[str]) -> str:
+    """Which of these names was probably meant, as the end of a sentence; empty if none is near."""
+    # The import is here, because it is only needed for a mistake.
+    from difflib import get_close_matches
+
+    nearest = get_close_matches(name, known, n=1)
+    return f"; the nearest name is {nearest[0]!r}" if nearest else ""
 
 
 def _message_of(code: int) -> str:

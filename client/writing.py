@@ -46,7 +46,7 @@ class _Batch(NamedTuple):
 
     records: list[Record]
     sequence: int
-    data: bytes | bytearray
+    data: bytes | bytearray | memoryview
 
 
 class RecordTooLarge(Refused):

@@ -1,5 +1,6 @@
 """The commands for a cluster, from outside: what they print, their status, what they leave in the cluster."""
 
+import json
 import os
 import signal
 import subprocess
@@ -153,3 +154,52 @@ def test_a_secured_cluster_is_reached_with_the_properties_of_kafkas_tools(tmp_pa
         assert run("consume", "secret", "--command-config", str(properties)).stdout == b"letter\n"
         ended = run("topics", "ls", "--timeout", "1", status=1)
         assert b"no Kafka broker at" in ended.stderr
+
+
+def test_the_results_of_changes_are_rows_of_json(run):
+    ended = run("topics", "create", "one", "two", "one", "--json", status=1)
+    rows = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert rows == [
+        {"topic": "one", "result": "created"},
+        {"topic": "two", "result": "created"},
+        {"topic": "one", "result": "failed"},
+    ]
+    assert b"topic 'one': TOPIC_ALREADY_EXISTS" in ended.stderr
+    assert run.rows("topics", "grow", "one", "--partitions", "9") == [{"topic": "one", "result": "has 9 partitions"}]
+    assert run.rows("topics", "set", "one", "retention.ms=1000") == [{"topic": "one", "result": "changed"}]
+    assert run.rows("topics", "delete", "one", "two", "--yes") == [
+        {"topic": "one", "result": "deleted"},
+        {"topic": "two", "result": "deleted"},
+    ]
+    assert run.rows("quotas", "set", "--user", "k", "producer_byte_rate=1024", "consumer_byte_rate=") == [
+        {
+            "user": "k",
+            "client_id": None,
+            "ip": None,
+            "defaults": [],
+            "quota": name,
+            "value": value,
+            "result": "changed",
+        }
+        for name, value in (("producer_byte_rate", 1024.0), ("consumer_byte_rate", None))
+    ]
+
+
+def test_an_unknown_group_is_an_error_with_the_nearest_name(run):
+    run("topics", "create", "billed", "--partitions", "1")
+    run("groups", "reset", "billing", "--topic", "billed", "--to", "earliest", "--yes")
+    for arguments in (("show", "biling"), ("delete", "biling", "--yes"), ("delete", "biling", "--dry-run")):
+        ended = run("groups", *arguments, status=1)
+        assert ended.stderr == b"barnabas: there is no group 'biling'; the nearest name is 'billing'\n"
+    assert run.rows("groups", "delete", "billing", "--yes") == [{"group": "billing", "result": "deleted"}]
+
+
+def test_a_mistyped_command_of_a_group_is_an_error_with_the_nearest_name(run):
+    assert b"'create'" in run("topics", "creat", "t", status=2).stderr
+    assert b"'topics'" in run("topic", "ls", status=2).stderr
+
+
+def test_where_nothing_listens_it_is_said_once_with_the_next_step(run):
+    ended = run("topics", "ls", "-b", "127.0.0.1:1", "--timeout", "0.5", status=1)
+    step = "start one with `barnabas serve`, or name another with -b HOST:PORT"
+    assert ended.stderr.decode() == f"barnabas: no Kafka broker at 127.0.0.1:1: connection refused: {step}\n"
