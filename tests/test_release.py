@@ -1,6 +1,7 @@
 """What is published: the archive of the sources, the wheel that is built from it, and the programs that install it."""
 
 import importlib.util
+import json
 import os
 import re
 import selectors
@@ -8,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
 import tomllib
 import zipfile
 from email.parser import Parser
@@ -19,6 +21,7 @@ from tests.rooms import ROOT
 
 WHEEL_BYTES_MAX = 2_500_000
 READY_SECONDS_MAX = 120
+FIRST_RECORD_SECONDS_MAX = 15
 TOP_FILES = ("CHANGELOG.md", "LICENSE", "MANIFEST.in", "README.md", "constraints.txt", "pyproject.toml", "setup.py")
 HOME = "https://example.org/castle/barnabas"
 
@@ -160,6 +163,45 @@ def test_a_broker_is_served_from_the_wheel_without_an_installation(command, publ
             # The program may have started the broker as a process of its own, in the same group.
             os.killpg(broker.pid, 15)
             broker.wait(30)
+
+
+@pytest.mark.thorough
+def test_the_first_record_is_consumed_soon_after_the_installation(published_wheel, tmp_path):
+    environment = {name: text for name, text in os.environ.items() if name not in ("PYTHONPATH", "BARNABAS_BOOTSTRAP")}
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True, env=environment)
+    installed = [tmp_path / "venv/bin/pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt"]
+    subprocess.run([*installed, published_wheel], check=True, env=environment, cwd=tmp_path)
+
+    began = time.monotonic()
+    barnabas = str(tmp_path / "venv/bin/barnabas")
+    serve = [barnabas, "serve", "--listen", "127.0.0.1:0", "--set", "barnabas.http.listener="]
+    with subprocess.Popen(
+        serve, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=tmp_path, env=environment
+    ) as broker:
+        try:
+            (address,) = re.findall(r" at PLAINTEXT://(\S+),", broker.stdout.readline())
+            answers = [
+                subprocess.run(
+                    [barnabas, *command, "-b", address],
+                    input="to the castle\n",
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                    env=environment,
+                    timeout=60,
+                ).stdout
+                for command in (
+                    ["topics", "create", "petitions"],
+                    ["produce", "petitions"],
+                    ["consume", "petitions", "-n", "1", "--json"],
+                )
+            ]
+            seconds = time.monotonic() - began
+        finally:
+            broker.terminate()
+
+    assert json.loads(answers[-1])["value"] == "to the castle"
+    assert seconds <= FIRST_RECORD_SECONDS_MAX
 
 
 def test_a_version_that_is_not_the_one_of_the_sources_is_not_released(prepare_release, tmp_path):
