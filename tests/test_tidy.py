@@ -456,7 +456,8 @@ def test_sources_and_documents_use_plain_words():
     folders = [*FOLDERS, *EXPLAINED_FOLDERS, "docker"]
     inside = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in WRITTEN_SUFFIXES]
     outside = [path for pattern in ("*.md", "*.py", "*.toml", "Makefile", ".ci/*") for path in ROOT.glob(pattern)]
-    ours = [path for path in inside + outside if not {"reference", "target"} & set(path.relative_to(ROOT).parts)]
+    files = [path for path in inside + outside if path.is_file()]
+    ours = [path for path in files if not {"reference", "target"} & set(path.relative_to(ROOT).parts)]
     here = Path(__file__).resolve()
     assert offences(sorted(str(path.relative_to(ROOT)) for path in ours if path != here), unplain) == []
 
