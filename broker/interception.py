@@ -65,8 +65,15 @@ class Interception(Protocol):
     def armed_keys(self) -> Container[int]:
         """The APIs of which a request, or its response, may be changed."""
 
-    def see(self, call: Caller, request: Message, frame: memoryview, body_start: int, /) -> Seen | None:
-        """A request that is about to be handled; None if it is not looked at. `frame` may change afterwards."""
+    def see(
+        self, call: Caller, request: Message | None, frame: bytes | memoryview, body_start: int, size_bytes: int, /
+    ) -> Seen | None:
+        """A request that is about to be handled, or was a moment ago; None if it is not looked at.
+
+        `frame` has `size_bytes`, and may change afterwards, if it is a memoryview. Of a request that is not decoded
+        (`now/`) `request` is another one of its sender, or None if its sender is no broker; and `frame` may end in the
+        records, behind the header of their first batch.
+        """
 
     async def intercept(self, call: Caller, request: Message, handle: Handle) -> Message | None:
         """The response to send; None if none is to be sent. It may wait. Raises Dropped.

@@ -49,16 +49,20 @@ class FetchShape:
     """
 
     __slots__ = (
-        *("_call", "_common", "_layout", "_nothing", "_partition", "_response", "_response_is_of", "_topic"),
-        *("request", "tally", "version"),
+        *("_common", "_layout", "_nothing", "_partition", "_response", "_response_is_of", "_topic"),
+        *("body_at", "call", "request", "shown_bytes", "tally", "version"),
     )
     api_key = FETCH
 
-    def __init__(self, call: Call, request: m.FetchRequest, layout: struct.Struct, frame: memoryview) -> None:
+    def __init__(
+        self, call: Call, request: m.FetchRequest, layout: struct.Struct, frame: memoryview, body_at: int
+    ) -> None:
         self.version = call.version
         self.tally = call.tally  # a follower's Fetch has another one than a consumer's
-        self.request = request  # the first one, and so is `_call`: of the later ones, what is the same
-        self._call = call
+        self.request = request  # the first one, and so is `call`: of the later ones, what is the same
+        self.call = call
+        self.body_at = body_at
+        self.shown_bytes = layout.size
         self._layout = layout
         self._common = layout.unpack(frame)[::2]
         self._partition = request.topics[0].partitions[0] if request.topics else None
@@ -87,7 +91,7 @@ class FetchShape:
                 return None
             due = session.take_due()
 
-        waiting = WaitingFetch(self, FetchPlan(broker, self._call, self.request), session, correlation_id)
+        waiting = WaitingFetch(self, FetchPlan(broker, self.call, self.request), session, correlation_id)
         return waiting.respond() if waiting.plan(due) else waiting
 
     def _wanted(self, offset: int) -> Wanted:
@@ -274,7 +278,7 @@ def fetch_shape_of(
         f"{'i' if len(mark) == _INT32.size else 'q'}{len(part)}s" for mark, part in zip(marks, parts[1:], strict=True)
     )
     layout = struct.Struct(f">{_CORRELATION_AT}s4s{body_at - _CORRELATION_AT - 4 + len(parts[0])}s{places}")
-    return FetchShape(call, request, layout, frame)
+    return FetchShape(call, request, layout, frame, body_at)
 
 
 def _topic_of(request: m.FetchRequest, version: int) -> Topic:

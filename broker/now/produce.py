@@ -35,6 +35,7 @@ from barnabas.world.waiting import PendingResponse, Pieces
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from barnabas.broker.interception import Seen
     from barnabas.replication.partition import Partition
 
 PRODUCE = 0  # API key
@@ -61,22 +62,27 @@ class ProduceShape:
     """What the requests of one producer for one topic have in common: all that comes before the partition's index."""
 
     __slots__ = (
-        *("_call", "_common", "_end", "_layout", "_parts", "_rules", "_start", "_timeout_seconds", "_topic"),
-        *("tally", "version"),
+        *("_common", "_end", "_layout", "_parts", "_rules", "_start", "_timeout_seconds", "_topic"),
+        *("body_at", "call", "shown_bytes", "tally", "version"),
     )
     api_key = PRODUCE
+    request = None
 
-    def __init__(self, rules: Rules, call: Call, request: m.ProduceRequest, head: bytes, parts: list[bytes]) -> None:
+    def __init__(
+        self, rules: Rules, call: Call, request: m.ProduceRequest, head: bytes, body_at: int, parts: list[bytes]
+    ) -> None:
         """`head`: the bytes of a frame before the partition's index; `parts`: of a response, around what changes."""
         self.version = call.version
         self.tally = call.tally
-        self._call = call  # of the first request: of the later ones, what is the same
+        self.call = call  # of the first request: of the later ones, what is the same
+        self.body_at = body_at
         self._rules = rules
         self._topic = request.topic_data[0].name
         self._timeout_seconds = request.timeout_ms / 1000
         self._start = head[:_CORRELATION_AT]
         self._common = head[_CORRELATION_AT + INT32_BYTES :]
         self._layout = struct.Struct(f">{_CORRELATION_AT}s4s{len(self._common)}si")
+        self.shown_bytes = self._layout.size + INT32_BYTES + BATCH_OVERHEAD_BYTES  # the length takes at most four
         self._end = _end_of(call.version)
         self._parts = parts
 
@@ -138,7 +144,7 @@ class ProduceShape:
             log_start_offset=appended.log_start_offset,
         )
         response = _response_of(self._topic, row)
-        acknowledge(broker, self._call, response, [(self._topic, row, None)], [outcome], [])
+        acknowledge(broker, self.call, response, [(self._topic, row, None)], [outcome], [])
         if self.tally is not None:
             self.tally.errors[row.error_code] += 1
         (correlation_id,) = _INT32.unpack_from(first, len(self._parts[0]))
@@ -159,7 +165,7 @@ class PendingProduce(PendingResponse):
 
     __slots__ = (
         *("_appended", "_began", "_broker", "_handled_at", "_leading_since", "_outcome", "_partition"),
-        *("_request_bytes", "_response", "_shape"),
+        *("_request_bytes", "_response", "_shape", "seen"),
     )
 
     def __init__(
@@ -185,6 +191,7 @@ class PendingProduce(PendingResponse):
         self._request_bytes = request_bytes
         self._began = began
         self._handled_at = trio.current_time()
+        self.seen: Seen | None = None  # who is told of the response
 
     @property
     def watched(self) -> "Sequence[Partition]":
@@ -206,22 +213,24 @@ class PendingProduce(PendingResponse):
             return None
         if self._shape.tally is not None:
             self._shape.tally.errors[ErrorCode.NONE] += 1
-        self._count()
-        return [self._response]
+        return self._noted([self._response])
 
     async def encode(self) -> Pieces:
         pieces = self.encode_now()
-        if pieces is None:
-            pieces = self._shape.make(self._broker, self._appended, self._outcome, self._response)
-            self._count()
-        return pieces
+        if pieces is not None:
+            return pieces
+        return self._noted(self._shape.make(self._broker, self._appended, self._outcome, self._response))
 
-    def _count(self) -> None:
+    def _noted(self, pieces: Pieces) -> Pieces:
+        """The response, counted and shown."""
         shape = self._shape
         if shape.tally is not None:
             waited_seconds = trio.current_time() - self._handled_at
             total_seconds = pace_of_run().now() - self._began
             shape.tally.answered(shape.version, self._request_bytes, total_seconds, waited_seconds)
+        if self.seen is not None:
+            self.seen.answered(shape.version, pieces)
+        return pieces
 
 
 def produce_shape_of(
@@ -252,7 +261,7 @@ def produce_shape_of(
     )
     # No batch here is of a transaction, so none is to be verified.
     rules = Rules(call.version, request.acks, broker.replicas.refused_batches, is_verifying=False)
-    return None if parts is None else ProduceShape(rules, call, request, bytes(frame[:index_at]), parts)
+    return None if parts is None else ProduceShape(rules, call, request, bytes(frame[:index_at]), body_at, parts)
 
 
 def _end_of(version: int) -> bytes:

@@ -8,8 +8,9 @@ from typing import Protocol
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.fetching.in_session import Planned
+from barnabas.broker.interception import Interception, Seen
 from barnabas.broker.now.fetch import FETCH, fetch_shape_of
-from barnabas.broker.now.produce import PRODUCE, produce_shape_of
+from barnabas.broker.now.produce import PRODUCE, PendingProduce, produce_shape_of
 from barnabas.broker.now.waiting import Waiting
 from barnabas.broker.tally import ApiTally
 from barnabas.replication.appending import Begun
@@ -34,6 +35,22 @@ class Shape(Protocol):
     def tally(self) -> ApiTally | None:
         """Which counts its requests."""
 
+    @property
+    def call(self) -> Call:
+        """Of the first request: of the later ones, what is the same."""
+
+    @property
+    def body_at(self) -> int:
+        """Where the body begins in a frame."""
+
+    @property
+    def request(self) -> Message | None:
+        """The first request; None if no broker sends such ones."""
+
+    @property
+    def shown_bytes(self) -> int:
+        """So many bytes of a frame have all but its records."""
+
     def answer(self, broker: Broker, frame: memoryview, began: float) -> Answer:
         """As `Shapes.answer`."""
 
@@ -45,12 +62,13 @@ LEARNERS: dict[int, Callable[..., Shape | None]] = {PRODUCE: produce_shape_of, F
 class Shapes:
     """The shapes of one connection, the latest first."""
 
-    __slots__ = ("_shapes", "_unknown", "latest")
+    __slots__ = ("_seen", "_shapes", "_unknown", "latest")
 
     def __init__(self) -> None:
         self._shapes: list[Shape] = []
         self._unknown = 0  # requests in a row that had none of these shapes, and might be learnt
         self.latest: Shape | None = None  # of the request that was answered last
+        self._seen: Seen | None = None  # of a request that waits, or whose handler goes on with it
 
     def answer(self, broker: Broker, frame: memoryview, began: float) -> Answer:
         """The response to this request, or what waits for it; `Begun` and `Planned` are for its handler, which goes on
@@ -58,20 +76,44 @@ class Shapes:
 
         `began`: as in `Call`.
         """
+        interception = broker.interception
+        is_shown = interception is not None and interception.is_active
         for shape in self._shapes:
-            if not is_usual(broker):
+            if not is_usual(broker, shape.api_key):
                 return None
+            # The leader writes into the records, so what is shown of a frame is copied before.
+            copied = bytes(frame[: shape.shown_bytes]) if is_shown else b""
             answer = shape.answer(broker, frame, began)
             if answer is not None:
                 self.latest = shape
+                if copied and interception is not None:
+                    self._show(interception, shape, copied, len(frame), answer)
                 return answer
         return None
+
+    def _show(self, interception: Interception, shape: Shape, copied: bytes, frame_bytes: int, answer: Answer) -> None:
+        """A test looks at each request."""
+        seen = interception.see(shape.call, shape.request, copied, shape.body_at, frame_bytes)
+        if seen is None:
+            return
+        if isinstance(answer, list):
+            seen.answered(shape.version, answer)
+        elif isinstance(answer, PendingProduce):
+            answer.seen = seen
+        else:
+            self._seen = seen
+
+    def take_seen(self) -> Seen | None:
+        """Who is to be told of the response to the request that `answer` has begun last."""
+        seen = self._seen
+        self._seen = None
+        return seen
 
     def learn(self, broker: Broker, call: Call, request: Message, frame: memoryview, body_at: int) -> None:
         """A request was handled in the general way: its shape may be known from now on. `body_at`: behind its header,
         in the frame."""
         learner = LEARNERS.get(call.api_key)
-        if learner is None or call.begun is not None or not is_usual(broker):
+        if learner is None or call.begun is not None or not is_usual(broker, call.api_key):
             return
         self._unknown += 1
         if len(self._shapes) >= SHAPES_MAX and self._unknown < UNKNOWN_BETWEEN:
@@ -85,15 +127,16 @@ class Shapes:
         """The connection has ended: shapes hold a call, and so the connection itself."""
         self._shapes.clear()
         self.latest = None
+        self._seen = None
 
 
-def is_usual(broker: Broker) -> bool:
-    """Whether nothing is to see each request, to count it or to refuse it, for which it has to be decoded."""
+def is_usual(broker: Broker, api_key: int) -> bool:
+    """Whether nothing is to count, to change or to refuse requests of this API, for which they have to be decoded."""
     quotas = broker.quotas
     interception = broker.interception
     return (
         not quotas.is_active
         and not quotas.limits_request_time
         and broker.authorization is None
-        and (interception is None or not interception.is_active)
+        and (interception is None or not interception.is_active or api_key not in interception.armed_keys)
     )

@@ -14,7 +14,7 @@ from typing import TypeGuard
 import trio
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.interception import Dropped
+from barnabas.broker.interception import Dropped, Seen
 from barnabas.broker.now.waiting import Waiting
 from barnabas.broker.server.connections import Connection, Connections
 from barnabas.broker.server.decoding import Charged
@@ -274,23 +274,35 @@ async def _go_on(
     broker: Broker, connection: Connection, charged: Charged, frame: memoryview, began: float, begun: object
 ) -> Pieces | PendingResponse:
     """The response to a request that is not answered in one step. `begun`: what `Shapes.answer` has begun with it."""
+    seen = None if begun is None else connection.shapes.take_seen()
     if not isinstance(begun, Waiting):
-        return await _answer_frame(broker, connection, charged, frame, began, begun)
+        return await _answer_frame(broker, connection, charged, frame, began, begun, seen)
     connection.note_answered()
     finished = await begun.finish()
     if isinstance(finished, list):
+        if seen is not None:
+            seen.answered(connection.request_version, finished)
         return finished
     rested_seconds = connection.rested_seconds
-    answer = await _answer_frame(broker, connection, charged, frame, began, finished)
+    answer = await _answer_frame(broker, connection, charged, frame, began, finished, seen)
     connection.rested_seconds += rested_seconds
     return answer
 
 
 async def _answer_frame(
-    broker: Broker, connection: Connection, charged: Charged, frame: memoryview, began: float, begun: object
+    broker: Broker,
+    connection: Connection,
+    charged: Charged,
+    frame: memoryview,
+    began: float,
+    begun: object,
+    seen: Seen | None,
 ) -> Pieces | PendingResponse:
-    """The pieces of the response; none for acks=0. ProtocolViolation when the frame is no request. `began`: when the
-    connection had the frame, by the pace's clock. `begun`: what `Shapes.answer` has begun with it."""
+    """The pieces of the response; none for acks=0. ProtocolViolation when the frame is no request.
+
+    `began`: when the connection had the frame, by the pace's clock. `begun`: what `Shapes.answer` has begun with it;
+    `seen` is told of the response to that.
+    """
     try:
         header = read_request_header(frame)
     # It is raised again unless it is an ApiVersions, with which a client of any version begins.
@@ -313,6 +325,7 @@ async def _answer_frame(
         authorizer=None if broker.authorization is None else broker.authorization.authorizer,
         tally=broker.tally.apis[header.api_key],
         began=began,
+        seen=seen,
         begun=begun,
     )
     respond_so = respond_timed if broker.quotas.limits_request_time else respond

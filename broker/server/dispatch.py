@@ -210,8 +210,9 @@ async def _respond_to(
     broker: Broker, call: Call, header: RequestHeader, request: m.Message, frame: memoryview, charged: Charged
 ) -> Pieces | PendingResponse:
     interception = broker.interception
-    if interception is not None and interception.is_active:
-        call.seen = interception.see(call, request, frame, header.position)
+    # What was begun in the step that has read it was shown then (`now/`), and is no more to be changed.
+    if interception is not None and interception.is_active and call.begun is None:
+        call.seen = interception.see(call, request, frame, header.position, len(frame))
         if call.api_key not in interception.armed_keys:
             interception = None
     else:

@@ -58,14 +58,39 @@ class Left(NamedTuple):
 
 
 class Log(Protocol):
-    """Who learns that a request has ended."""
+    """The request log."""
 
-    def note_end(self, response_bytes: int) -> None:
-        """Its outcome is known, and so much of its response is kept."""
+    waiting: int  # threads that wait for a change
+
+    def wake(self) -> None:
+        """Have them look again."""
 
 
-# API, version, client id, number of the connection, number of the request, broker, and when it came (ms).
-Head = tuple[int, int, str | None, int, int, int, int]
+class Page(Protocol):
+    """Where a log has its entries."""
+
+    size_bytes: int  # of them all
+
+    @property
+    def log(self) -> Log: ...
+
+
+# The fields of a `Head`. To make one takes as long as the rest of a log's work.
+_Head = tuple[int, int, str | None, int, int, tuple[int, int], int, int, Mapping[tuple[int, int], tuple[str, str]]]
+
+
+class Head(NamedTuple):
+    """What is known of a request before it is decoded."""
+
+    api_key: int
+    version: int
+    client_id: str | None
+    connection: int
+    number: int
+    came: tuple[int, int]  # the broker, and when (ms since 1970)
+    body_start: int  # in the frame
+    size_bytes: int  # of the frame
+    software: Mapping[tuple[int, int], tuple[str, str]]  # broker and connection -> name and version
 
 
 class Entry:
@@ -77,91 +102,103 @@ class Entry:
     # What most entries have is said once, in the class: each attribute that is set costs a request.
     outcome = "waits"
     fault: str | None = None  # the fault that hit it
-    log: "Log | None"  # None if no log has it, or has forgotten it
+    page: Page | None  # where it is in the log; None if no log has it, or has forgotten it
     _response: "_Kept | None" = None
     _response_version: int | None = None  # if it is not that of the request
 
-    def __init__(
-        self,
-        head: Head,
-        request: m.Message,
-        frame: memoryview,
-        body_start: int,
-        log: "Log | None",
-        software: "Mapping[tuple[int, int], tuple[str, str]]",
-    ) -> None:
+    def __init__(self, head: _Head, request: m.Message | None, frame: bytes | memoryview, page: Page | None) -> None:
+        """`head`: the fields of `Head`. `frame` may end in the records (`interception.py`)."""
         self._head = head
-        self._software = software  # broker and connection -> name and version
-        self.log = log
-
-        # The leader writes into the records, so the frame is copied.
-        size_bytes = len(frame)
+        self.page = page
+        kept_bytes = len(frame)
         self._request: _Kept
-        if size_bytes <= KEPT_BYTES_MAX.get(head[0], REQUEST_BYTES_MAX):
-            self._request = bytes(frame[body_start:])
-            self.size_bytes = ENTRY_BYTES + size_bytes
+        # The leader writes into the records, so a frame that is no copy yet is copied.
+        if kept_bytes <= KEPT_BYTES_MAX.get(head[0], REQUEST_BYTES_MAX):
+            self._request = bytes(frame)
+            self.size_bytes = ENTRY_BYTES + kept_bytes
         else:
+            assert request is not None, "what was not decoded is short"
             self._request = _copied(request)
             self.size_bytes = ENTRY_BYTES + _memory_of(self._request)
 
     def answered(self, version: int, pieces: Pieces) -> None:
         """Its response is about to be sent: the pieces of the frame, in this version of the API."""
-        if version != self._head[1]:
-            self._response_version = version
-        # The usual response is one piece that does not change: it is kept without a copy.
-        kept: _Kept | None = pieces[0] if len(pieces) == 1 and isinstance(pieces[0], bytes) else _kept_pieces(pieces)
-        if kept is not None and self._head[0] in SECRET_KEYS:
-            kept = self._read(kept, version, m.response_class(APIS[self.api_key]), self._response_start)
-        # The size grows by the same bytes that the log adds, so that it is 0 again when all are forgotten.
-        response_bytes = 0
-        if kept is not None:
-            self._response = kept
-            response_bytes = len(kept) if isinstance(kept, bytes) else _kept_bytes(kept)
-            self.size_bytes += response_bytes
         self.outcome = "answered"
-        if self.log is not None:
-            self.log.note_end(response_bytes)
+        kept = pieces[0] if len(pieces) == 1 else None
+        # The usual response is one piece that does not change: it is kept without a copy.
+        if type(kept) is bytes and version == self._head[1] and self._head[0] not in SECRET_KEYS:
+            self._response = kept
+            response_bytes = len(kept)
+        else:
+            response_bytes = self._keep(version, pieces)
+        # Both sizes grow by the same bytes, so that the page's is 0 again when all are forgotten. Those that are too
+        # many are forgotten when the next request comes.
+        self.size_bytes += response_bytes
+        page = self.page
+        if page is not None:
+            page.size_bytes += response_bytes
+            if page.log.waiting:
+                page.log.wake()
+
+    def _keep(self, version: int, pieces: Pieces) -> int:
+        """Keep what may be kept of an unusual response; how much memory it takes."""
+        if version != self.version:
+            self._response_version = version
+        kept = _kept_pieces(pieces)
+        if kept is None:
+            return 0
+        if self.api_key not in SECRET_KEYS:
+            self._response = kept
+            return sum(len(piece) for piece in kept if isinstance(piece, bytes))
+        readable = self._read(kept, version, m.response_class(APIS[self.api_key]), self._response_start)
+        self._response = readable
+        return _memory_of(readable)
 
     def ended(self, outcome: str) -> None:
         """It has no response, or only a part of that is sent."""
         self.outcome = outcome
-        if self.log is not None:
-            self.log.note_end(0)
+        if self.page is not None and self.page.log.waiting:
+            self.page.log.wake()
+
+    @property
+    def head(self) -> Head:
+        """What is known without decoding."""
+        return Head(*self._head)
 
     @property
     def api_key(self) -> int:
         """The key of the API."""
-        return self._head[0]
+        return self.head.api_key
 
     @property
     def version(self) -> int:
         """The version of the API."""
-        return self._head[1]
+        return self.head.version
 
     @property
     def client_id(self) -> str | None:
         """What the client calls itself."""
-        return self._head[2]
+        return self.head.client_id
 
     @property
     def connection(self) -> int:
         """The number of its connection."""
-        return self._head[3]
+        return self.head.connection
 
     @property
     def number(self) -> int:
         """Rises by one with each request that the log sees."""
-        return self._head[4]
+        return self.head.number
 
     @property
     def broker_id(self) -> int:
         """The broker to which it was sent."""
-        return self._head[5]
+        return self.head.came[0]
 
     @property
     def time_ms(self) -> int:
         """When it came: since 1970, by the broker's clock."""
-        return self._head[6]
+        return self.head.came[1]
 
     @property
     def api(self) -> str:
@@ -171,7 +208,11 @@ class Entry:
     @property
     def request(self) -> Any:
         """The request, with sizes in place of records and of long bytes."""
-        return self._read(self._request, self.version, m.request_class(APIS[self.api_key]), 0)
+        kept = self._request
+        # The rest is records, of which the size is shown.
+        if isinstance(kept, bytes):
+            kept = kept.ljust(self.head.size_bytes, b"\0")
+        return self._read(kept, self.version, m.request_class(APIS[self.api_key]), self.head.body_start)
 
     @property
     def response(self) -> Any:
@@ -184,12 +225,12 @@ class Entry:
     @property
     def software_name(self) -> str:
         """The name of the client's software, if the log has seen the beginning of its connection."""
-        return self._software.get((self.broker_id, self.connection), ("", ""))[0]
+        return self.head.software.get((self.broker_id, self.connection), ("", ""))[0]
 
     @property
     def software_version(self) -> str:
         """The version of that software."""
-        return self._software.get((self.broker_id, self.connection), ("", ""))[1]
+        return self.head.software.get((self.broker_id, self.connection), ("", ""))[1]
 
     @property
     def producer_id(self) -> int:
@@ -247,13 +288,6 @@ def _kept_pieces(pieces: Pieces) -> tuple[bytes | int, ...] | None:
     if sum(len(piece) for piece in pieces if not isinstance(piece, FileSlice)) > RESPONSE_BYTES_MAX:
         return None
     return tuple(piece.size_bytes if isinstance(piece, FileSlice) else bytes(piece) for piece in pieces)
-
-
-def _kept_bytes(kept: "tuple[bytes | int, ...] | m.Message") -> int:
-    """The memory that it takes, about."""
-    if isinstance(kept, tuple):
-        return sum(len(piece) for piece in kept if isinstance(piece, bytes))
-    return _memory_of(kept)
 
 
 def _copied(message: m.Message) -> m.Message:

@@ -73,17 +73,20 @@ class Intercepting:
             self._before = now
             now = metadata.copy()
 
-    def see(self, call: Caller, request: m.Message, frame: memoryview, body_start: int) -> Entry | None:
+    def see(
+        self, call: Caller, request: m.Message | None, frame: bytes | memoryview, body_start: int, size_bytes: int
+    ) -> Entry | None:
         """For the broker."""
         # Requests of this package, such as those of `create_topic`, are no client's.
-        if call.client_id == CLIENT_ID or self._broker is None:
+        if call.client_id == CLIENT_ID:
             return None
-        log, faults = self.log, self.faults
-        api_key = call.api_key
-        is_kept = self.is_logging and not (api_key in MAY_BE_OF_BROKERS and is_of_broker(api_key, request))
+        is_kept = self.is_logging
+        if is_kept and request is not None and call.api_key in MAY_BE_OF_BROKERS:
+            is_kept = not is_of_broker(call.api_key, request)
         # A fault may hit it, and then remembers it.
-        if (faults.armed_keys and faults.may_hit(call)) or is_kept:
-            return log.begin(call, request, frame, body_start, self._broker_id, self._now_ms(), is_kept)
+        if (self.faults.armed_keys and self.faults.may_hit(call)) or is_kept:
+            came = self._broker_id, self._now_ms()
+            return self.log.begin(call, request, frame, body_start, size_bytes, came, is_kept)
         return None
 
     async def intercept(self, call: Caller, request: m.Message, handle: Handle) -> m.Message | None:

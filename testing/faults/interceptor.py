@@ -56,7 +56,8 @@ class Interceptor:
         if self._inner is not None:
             self._inner.attach(*self._broker)
 
-    see: Callable[[Caller, Message, memoryview, int], Seen | None]  # for the broker, while this is active
+    # For the broker, while this is active.
+    see: Callable[[Caller, Message | None, bytes | memoryview, int, int], Seen | None]
 
     async def intercept(self, call: Caller, request: Message, handle: Handle) -> Message | None:
         """For the broker."""

@@ -68,7 +68,7 @@ class RequestLog:
         self._page = self._new_page()
 
     def _new_page(self) -> "_Page":
-        return _Page(self, self._entries_max, self._bytes_max)
+        return _Page(self)
 
     def stop(self) -> None:
         """Forget all requests, and write no more until `broker.requests` is used again."""
@@ -105,26 +105,36 @@ class RequestLog:
     def begin(
         self,
         call: Caller,
-        request: m.Message,
-        frame: memoryview,
+        request: m.Message | None,
+        frame: bytes | memoryview,
         body_start: int,
-        broker_id: int,
-        time_ms: int,
+        size_bytes: int,
+        came: tuple[int, int],
         is_kept: bool = True,
     ) -> Entry:
-        """A request has come; it is remembered here, or by a fault alone."""
+        """A request has come: `came` says to which broker, and when (ms). It is remembered here, or by a fault alone.
+
+        The other arguments are those of `see`.
+        """
         self._seen = number = self._seen + 1
-        page = self._page if is_kept else None
-        api_key, connection = call.api_key, call.connection_number
-        head = api_key, call.version, call.client_id, connection, number, broker_id, time_ms
-        entry = Entry(head, request, frame, body_start, page, self._software)
+        api_key = call.api_key
+        connection = call.connection_number
+        software = self._software
+        head = api_key, call.version, call.client_id, connection, number, came, body_start, size_bytes, software
         if api_key == API_VERSIONS:
-            self._note_software(request, broker_id, connection)
-        if page is not None:
-            page.add(entry)
+            self._note_software(request, came[0], connection)
+        if not is_kept:
+            return Entry(head, request, frame, None)
+        page = self._page
+        entry = Entry(head, request, frame, page)
+        # Requests that wait count as well: a broker that hangs must not fill the memory.
+        page.size_bytes += entry.size_bytes
+        page.entries.append(entry)
+        if page.size_bytes > self._bytes_max or len(page.entries) > self._entries_max:
+            page.forget_oldest(self._entries_max, self._bytes_max)
         return entry
 
-    def _note_software(self, request: m.Message, broker_id: int, connection: int) -> None:
+    def _note_software(self, request: m.Message | None, broker_id: int, connection: int) -> None:
         assert isinstance(request, m.ApiVersionsRequest)
         if request.client_software_name:
             named = request.client_software_name, request.client_software_version
@@ -145,29 +155,18 @@ class _Page:
     of the interpreter.
     """
 
-    def __init__(self, log: RequestLog, entries_max: int, bytes_max: int) -> None:
+    def __init__(self, log: RequestLog) -> None:
         self.entries: deque[Entry] = deque()
-        self._entries_max = entries_max
-        self._bytes_max = bytes_max
-        self._log = log
-        self._size_bytes = 0
+        self.log = log
+        self.size_bytes = 0
 
-    def add(self, entry: Entry) -> None:
-        """A request has come."""
-        # Requests that wait count as well: a broker that hangs must not fill the memory.
-        self._size_bytes += entry.size_bytes
-        self.entries.append(entry)
-
-    def note_end(self, response_bytes: int) -> None:
-        """As in `entries.Log`."""
-        self._size_bytes += response_bytes
+    def forget_oldest(self, entries_max: int, bytes_max: int) -> None:
+        """Forget those that are too many."""
         entries = self.entries
-        while len(entries) > self._entries_max or self._size_bytes > self._bytes_max:
+        while len(entries) > entries_max or self.size_bytes > bytes_max:
             oldest = entries.popleft()
-            oldest.log = None
-            self._size_bytes -= oldest.size_bytes
-        if self._log.waiting:
-            self._log.wake()
+            oldest.page = None
+            self.size_bytes -= oldest.size_bytes
 
 
 class Requests:

@@ -24,6 +24,9 @@ class Never:
     def forget(self):
         """There is nothing."""
 
+    def take_seen(self):
+        """Nobody looks."""
+
 
 class Watching:
     """Counts what a connection's shapes have answered."""
@@ -41,6 +44,9 @@ class Watching:
 
     def forget(self):
         self.shapes.forget()
+
+    def take_seen(self):
+        return self.shapes.take_seen()
 
     @property
     def latest(self):

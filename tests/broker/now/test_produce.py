@@ -286,6 +286,7 @@ async def test_with_quotas_interception_or_an_authorizer_nothing_is_answered_now
 
 class Active:
     is_active = True
+    armed_keys = (0,)
 
 
 async def test_a_connection_keeps_few_shapes_and_learns_seldom_when_it_needs_more(nursery, autojump_clock):

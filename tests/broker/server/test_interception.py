@@ -27,7 +27,7 @@ class Seam:
 
         self.act = pass_on
 
-    def see(self, call, request, frame, body_start):
+    def see(self, call, request, frame, body_start, size_bytes):
         return None
 
     async def intercept(self, call, request, handle):
