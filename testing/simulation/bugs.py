@@ -396,14 +396,14 @@ def _skipped_batch() -> list[Replacement]:
 
 
 def _gappy_follower() -> list[Replacement]:
-    right = fetcher.Fetcher._append_next
+    right = fetcher.Fetcher._append_piece
 
-    async def append_next(self: fetcher.Fetcher, followed: "followed_partition.Followed", piece: memoryview) -> bool:
+    def append_piece(self: fetcher.Fetcher, followed: "followed_partition.Followed", piece: memoryview) -> bool:
         """The first of several batches was there already."""
         first_bytes = read_batch_header(piece).size_bytes
-        return await right(self, followed, piece[first_bytes:] if first_bytes < len(piece) else piece)
+        return right(self, followed, piece[first_bytes:] if first_bytes < len(piece) else piece)
 
-    return [(fetcher.Fetcher, "_append_next", append_next)]
+    return [(fetcher.Fetcher, "_append_piece", append_piece)]
 
 
 def _nervous_cut() -> list[Replacement]:
