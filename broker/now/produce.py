@@ -191,7 +191,7 @@ class PendingProduce(PendingResponse):
         self._request_bytes = request_bytes
         self._began = began
         self._handled_at = trio.current_time()
-        self.seen: Seen | None = None  # who is told of the response
+        self.seen: Seen | None = None  # gets the response as well
 
     @property
     def watched(self) -> "Sequence[Partition]":

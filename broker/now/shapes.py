@@ -104,7 +104,7 @@ class Shapes:
             self._seen = seen
 
     def take_seen(self) -> Seen | None:
-        """Who is to be told of the response to the request that `answer` has begun last."""
+        """What gets the response as well: that to the request that `answer` has begun last."""
         seen = self._seen
         self._seen = None
         return seen

@@ -301,7 +301,7 @@ async def _answer_frame(
     """The pieces of the response; none for acks=0. ProtocolViolation when the frame is no request.
 
     `began`: when the connection had the frame, by the pace's clock. `begun`: what `Shapes.answer` has begun with it;
-    `seen` is told of the response to that.
+    `seen` gets the response to that as well.
     """
     try:
         header = read_request_header(frame)

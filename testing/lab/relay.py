@@ -180,8 +180,8 @@ class Relay:
         # Brokers reach each other directly, but a follower of another cluster may come through the proxy.
         is_kept = engine.log.is_on and not is_of_broker(call.api_key, request)
         if engine.faults.may_hit(call) or is_kept:
-            now_ms = engine.now_ms()
-            return engine.log.begin(call, request, frame, body_start, self._broker_id, now_ms, is_kept)
+            came = self._broker_id, engine.now_ms()
+            return engine.log.begin(call, request, frame, body_start, len(frame), came, is_kept)
         return None
 
 

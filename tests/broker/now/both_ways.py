@@ -25,7 +25,7 @@ class Never:
         """There is nothing."""
 
     def take_seen(self):
-        """Nobody looks."""
+        """No test looks."""
 
 
 class Watching:
