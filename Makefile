@@ -1,5 +1,5 @@
-# make serve | examples | test | test-all | test-compiled | security | wheel | check | prose | generated | sim | sim-bite |
-#      crash-histories | compat | cluster | streams | hostile | spark | bench | docker-check | clean
+# make serve | examples | test | test-all | test-compiled | security | wheel | check | prose | generated | site | sim |
+#      sim-bite | crash-histories | compat | cluster | streams | hostile | spark | bench | docker-check | clean
 #
 # Each target sets up what it needs: a virtual environment in .venv, with the versions of constraints.txt. PYTHON names
 # the interpreter; without it the newest of python3.14 ... python3.11 that runs is taken. ARGS goes to the program.
@@ -11,8 +11,9 @@ KIO := .venv-kio
 SPARK := .venv-spark
 QUIX := .venv-quix
 COMPILED_VENV := .venv-compiled
+SITE_VENV := .venv-site
 
-.PHONY: serve examples test test-all test-thorough test-compiled security wheel check prose generated sim sim-bite
+.PHONY: serve examples test test-all test-thorough test-compiled security wheel check prose generated site sim sim-bite
 .PHONY: crash-histories compat cluster streams hostile spark bench docker-check clean
 .DELETE_ON_ERROR:
 
@@ -37,7 +38,7 @@ test-all: test test-thorough
 
 # Continuous integration has less time: it leaves out what is long, and the differential suite in the compiled form.
 LEFT_OUT := security
-test-thorough: $(VENV)/made-dev $(KIO)/made $(SPARK)/made $(QUIX)/made
+test-thorough: $(VENV)/made-dev $(KIO)/made $(SPARK)/made $(QUIX)/made $(SITE_VENV)/made
 	$(BIN)/python -m pytest --numprocesses 2 -m "thorough and not ($(LEFT_OUT))" tests
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder -m "thorough and not ($(LEFT_OUT))" \
 		--durations=40 compat_tests
@@ -80,6 +81,13 @@ prose: $(VENV)/made-dev
 generated: $(VENV)/made-dev
 	$(BIN)/python -m tests.generated
 	$(BIN)/python -m tests.played
+
+# The documents as a site, in build/site; begin at index.html. A warning is an error, and so is a link that leads nowhere.
+SITE := build/site
+site: $(SITE_VENV)/made
+	rm -rf $(SITE)
+	$(SITE_VENV)/bin/python -m sphinx -E -W --keep-going -q -b html -c docs/site . $(SITE)
+	$(SITE_VENV)/bin/python docs/site/links.py $(SITE)
 
 # SEED=17 replays one seed and tells its story; SEEDS=2000 runs so many, appends to a file and goes on where it stopped.
 # KIND=directories, levels, crowds, ...: histories about that; KIND=directories+twice: about both.
@@ -124,7 +132,8 @@ docker-check: $(VENV)/made-dev
 	$(BIN)/python docker/check.py
 
 clean:
-	rm -rf $(VENV) $(KIO) $(SPARK) $(QUIX) $(COMPILED_VENV) .compat build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(KIO) $(SPARK) $(QUIX) $(COMPILED_VENV) $(SITE_VENV) .compat build dist src/*.egg-info
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is written last, so that an interrupted set-up is taken up again, and goes with the environment it is about.
@@ -166,6 +175,12 @@ $(QUIX)/made: pyproject.toml | $(VENV)/made
 	$(BIN)/python -m venv $(QUIX)
 	$(QUIX)/bin/python -m pip --disable-pip-version-check --quiet install --editable . pytest==$(shell sed -n \
 		's/^pytest==//p' constraints.txt) quixstreams==3.28.1 confluent-kafka==2.12.2
+	@touch $@
+
+# Sphinx, its theme, and what reads Markdown.
+$(SITE_VENV)/made: pyproject.toml constraints.txt | $(VENV)/made
+	@test -x $(SITE_VENV)/bin/python || $(BIN)/python -m venv $(SITE_VENV)
+	$(SITE_VENV)/bin/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt --editable '.[site]'
 	@touch $@
 
 # Built again when any source of the package has changed.

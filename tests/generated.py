@@ -14,6 +14,8 @@ from barnabas.testing.lab.schema import actions_table, faults_table, schema
 from barnabas.wire.apis import APIS
 from barnabas.wire.messages import schemas
 from barnabas.wire.stubs import stubs
+from tests.figures import figures
+from tests.references import apis_page, coming_from_page, commands_page, errors_page
 from tests.rooms import ROOMS, ROOT, picture, picture_of_packages
 from tests.tour import PRODUCE, WAYS, picture_of_the_way, summary, tour
 
@@ -60,6 +62,11 @@ GENERATED: dict[str, Callable[[str], str]] = {
     "docs/lab.schema.json": lambda _: json.dumps(schema(), indent=1) + "\n",
     "docs/configuration.md": lambda _: configuration_page(),
     "docs/metrics.md": lambda text: with_block(text, "metrics", metrics_page()),
+    "docs/coming-from.md": lambda _: coming_from_page(),
+    "docs/how-fast.md": lambda text: with_block(text, "figures", figures()),
+    "docs/reference/apis.md": lambda _: apis_page(),
+    "docs/reference/commands.md": lambda _: commands_page(),
+    "docs/reference/errors.md": lambda _: errors_page(),
     "docs/architecture.md": with_pictures_and_tours,
     "README.md": lambda text: with_block(text, "tour", summary(PRODUCE)),
 }

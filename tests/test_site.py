@@ -1,0 +1,92 @@
+"""The site: every document is on it, it builds without a warning, and no link on it leads nowhere."""
+
+import ast
+import importlib.util
+import os
+import subprocess
+
+import pytest
+
+from tests.rooms import ROOT
+
+SITE_SOURCES = ROOT / "docs" / "site"
+BUILD_SECONDS_MAX = 900  # a quarter of a minute of processor time, and the environment if it is not there
+PAGES_MIN = 100
+
+
+@pytest.fixture(scope="module")
+def links():
+    spec = importlib.util.spec_from_file_location("links", SITE_SOURCES / "links.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A site of a page, a picture and a page in a folder, without a broken link."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "a.png").write_bytes(b"")
+    (tmp_path / "index.html").write_text('<h1 id="top">A</h1><a href="sub/b.html#b">b</a><img src="a.png">')
+    (tmp_path / "sub" / "b.html").write_text('<h1 id="b">B</h1><a href="../index.html">a</a><a href="#b">b</a>')
+    return tmp_path
+
+
+def contents():
+    """The table `CONTENTS`, read without Sphinx."""
+    tree = ast.parse((SITE_SOURCES / "contents.py").read_text(encoding="utf-8"))
+    (found,) = (
+        node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "CONTENTS"
+    )
+    return ast.literal_eval(found)
+
+
+def test_every_document_of_the_repository_is_on_the_site():
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True)
+    pages = [page for pages in contents().values() for page in pages]
+    assert sorted([*pages, "README"]) == sorted(name.removesuffix(".md") for name in listed.stdout.split())
+
+
+def test_a_site_without_a_broken_link_passes(links, site):
+    assert list(links.broken_links(site)) == []
+
+
+@pytest.mark.parametrize(
+    ("element", "found"),
+    [
+        ('<a href="d.html">', "sub/c.html:1: d.html: no such file"),
+        ('<a href="../index.html#bottom">', "sub/c.html:1: ../index.html#bottom: no such anchor"),
+        ('<a href="#bottom">', "sub/c.html:1: #bottom: no such anchor"),
+        ('<img src="../b.png">', "sub/c.html:1: ../b.png: no such file"),
+        ('<a href="../sub/">', "sub/c.html:1: ../sub/: no such file"),
+        ('<a href="https://example.org/c">', None),
+        ('<a href="../a%2Epng">', None),
+    ],
+)
+def test_a_link_that_leads_nowhere_is_named(links, site, element, found):
+    (site / "sub" / "c.html").write_text(element)
+    assert list(links.broken_links(site)) == ([found] if found else [])
+
+
+@pytest.mark.thorough
+def test_the_site_builds_without_a_warning_and_its_links_lead_somewhere(tmp_path):
+    if not (ROOT / ".venv-site" / "made").exists() and "CI" not in os.environ:
+        pytest.skip("the environment of the site is not made (`make site`)")
+    folder = tmp_path / "site"
+    built = subprocess.run(
+        ["make", "site", f"SITE={folder}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=BUILD_SECONDS_MAX,
+    )
+    assert built.returncode == 0, built.stdout[-3000:] + built.stderr[-3000:]
+    assert built.stderr.endswith(" pages, 0 broken links\n")
+    assert len(list(folder.rglob("*.html"))) >= PAGES_MIN
+
+    # What stands behind the links: figures, text of sources, and the front page.
+    assert (folder / "index.html").read_text().count("README.html") == 2
+    assert list((folder / "_images").glob("performance*.svg"))
+    assert "def " in (folder / "code" / "storage" / "log.py.html").read_text()
+    assert 'href="../code/storage/log.py.html"' in (folder / "docs" / "architecture.html").read_text()
