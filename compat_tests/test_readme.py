@@ -1,11 +1,14 @@
 """README.md does what it says: its commands run as written in a fresh clone, with git, make and Python alone.
 
+So do those of docs/cluster.md for three brokers, and those of docs/security.md for one with TLS, logins and ACLs.
+
 A block of `sh` is what is typed into one terminal; a line that runs `serve` keeps its terminal until the section ends.
-Only ports are replaced, so that a broker that runs on this machine is not in the way: in the page, in the clone's
-examples, and for `make serve` by the variable `ARGS`. The clone has what was committed.
+Only ports are replaced, so that a broker that runs on this machine is not in the way: in the pages, in the clone's
+examples, and by the variables `ARGS`, for `make serve`, and `BARNABAS_BOOTSTRAP`. The clone has what was committed.
 """
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -20,7 +23,6 @@ import pytest
 
 from compat_tests.clients.client import ROOT
 from compat_tests.kafka import ZooKeeperProcess, free_port
-from compat_tests.spark.environment import JARS_VARIABLE, connector_jars
 from compat_tests.tools import require_tool
 
 PORTS = ["9092", "9093", "9094", "2181"]  # of the page
@@ -50,7 +52,6 @@ class Clone:
         self._ports = {port: str(free_port()) for port in PORTS}
         for path in [*(self.root / "examples").rglob("*.py"), *(self.root / "examples").rglob("*.properties")]:
             path.write_text(self.with_ports(path.read_text(encoding="utf-8")), encoding="utf-8")
-        self._page = self.with_ports((self.root / "README.md").read_text(encoding="utf-8"))
 
     def allow(self, name: str, path: str | None) -> None:
         """Put a program on the path."""
@@ -65,15 +66,16 @@ class Clone:
         """The port that stands for one of the page."""
         return int(self._ports[port_of_the_page])
 
-    def blocks(self, title: str, language: str) -> list[str]:
+    def blocks(self, title: str, language: str, page: str = "README.md") -> list[str]:
         """The blocks of a section in this language."""
-        section = self._page.split(f"\n## {title}\n")[1].split("\n## ")[0]
+        text = self.with_ports((self.root / page).read_text(encoding="utf-8"))
+        section = text.split(f"\n## {title}\n")[1].split("\n## ")[0]
         return re.findall(rf"^```{language}\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
 
-    def terminals(self, title: str) -> list[str]:
+    def terminals(self, title: str, page: str = "README.md") -> list[str]:
         """What is typed into each terminal of a section."""
         found = []
-        for block in self.blocks(title, "sh"):
+        for block in self.blocks(title, "sh", page):
             typed = [""]
             for line in block.replace("\\\n", "").splitlines():
                 typed[-1] += f"{line}\n"
@@ -142,26 +144,30 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
 @pytest.fixture(scope="module")
 def broker(clone: Clone) -> Iterator[Clone]:
     """The clone while its `make serve` runs, which the page types first."""
-    serve, *_ = clone.terminals("Two commands")
+    serve, _ = clone.terminals("Three commands")
     with clone.serving(serve, activated=False, ARGS=f"--listen 127.0.0.1:{clone.port('9092')}"):
         yield clone
 
 
 @pytest.fixture(scope="module")
 def first_steps(broker: Clone) -> str:
-    (typed,) = broker.terminals("First steps with a stock client")
+    (typed,) = broker.terminals("A stock client")
     return broker.run(typed)
 
 
 def test_make_serve_sets_everything_up_and_runs_a_broker(broker: Clone) -> None:
-    serve, _, activate = broker.terminals("Two commands")
-    assert serve.startswith("make serve")
-    assert activate == ". .venv/bin/activate\n"
     assert "barnabas 0." in broker.run("barnabas version")
 
 
+def test_a_topic_is_made_and_a_record_written_and_read_in_three_commands(broker: Clone) -> None:
+    _, commands = broker.terminals("Three commands")
+    said = broker.run(commands, activated=False, BARNABAS_BOOTSTRAP=f"127.0.0.1:{broker.port('9092')}")
+    *_, record = said.splitlines()
+    assert json.loads(record).items() >= {"topic": "messages", "value": "to the castle"}.items()
+
+
 def test_make_test_sets_everything_up_and_runs_tests(broker: Clone) -> None:
-    _, test, _ = broker.terminals("Two commands")
+    (test,) = broker.terminals("Development")
     assert " passed" in broker.run(test, activated=False, ARGS="-q tests/test_tidy.py -k imports")
 
 
@@ -170,7 +176,7 @@ def test_the_first_steps_print_ten_letters(first_steps: str) -> None:
 
 
 def test_the_first_steps_in_a_few_lines_read_a_record(broker: Clone, first_steps: str) -> None:
-    (program,) = broker.blocks("First steps with a stock client", "python")
+    (program,) = broker.blocks("A stock client", "python")
     (broker.root / "few_lines.py").write_text(program)
     with broker.background("python -u few_lines.py", activated=True) as (running, log):
         deadline = time.monotonic() + STEP_SECONDS
@@ -181,19 +187,19 @@ def test_the_first_steps_in_a_few_lines_read_a_record(broker: Clone, first_steps
 
 
 def test_a_project_of_its_own_gets_the_fixtures(clone: Clone) -> None:
-    install, run_tests = clone.terminals("In your tests")
+    install, run_tests = clone.terminals("Ten lines of a test")
     clone.run(install, activated=False)
-    tests = clone.blocks("In your tests", "python")
+    tests = clone.blocks("Ten lines of a test", "python")
     (clone.root.parent / "my-project" / "test_letters.py").write_text("\n\n".join(tests))
-    assert "2 passed" in clone.run(run_tests, activated=False)
+    assert "1 passed" in clone.run(run_tests, activated=False)
 
 
 def test_three_brokers_form_a_cluster(broker: Clone, tmp_path: Path) -> None:
     require_tool("java")
     zookeeper = ZooKeeperProcess(tmp_path)
     zookeeper.port = broker.port("2181")
-    install, *brokers, compose = broker.terminals("A cluster")
-    assert compose.startswith("docker compose ")
+    install, *brokers = broker.terminals("Three brokers", "docs/cluster.md")
+    assert len(brokers) == 3
     broker.run(install)
     elsewhere = {str(broker.port("9092")): str(free_port())}  # `make serve` has the first one's port
     zookeeper.start()
@@ -210,20 +216,8 @@ def test_three_brokers_form_a_cluster(broker: Clone, tmp_path: Path) -> None:
 def test_a_broker_with_tls_logins_and_acls(broker: Clone, first_steps: str) -> None:
     require_tool("openssl")
     broker.allow("openssl", shutil.which("openssl"))
-    serve, client = broker.terminals("TLS, logins and ACLs")
+    serve, client = broker.terminals("TLS, logins and ACLs in five commands", "docs/security.md")
     with broker.serving(serve):
         said = broker.run(client)
     assert "User:alice may WRITE TOPIC letters" in said
     assert said.endswith("to the castle\n")
-
-
-@pytest.mark.long
-def test_spark_archives_a_topic_and_restores_it(broker: Clone, first_steps: str) -> None:
-    require_tool("java")
-    (typed,) = broker.terminals("Spark")
-    # With all that this machine has: the scripts of Spark need more than POSIX. The connector comes from Maven.
-    jars = ",".join(map(str, connector_jars()))
-    said = broker.run(typed, activated=False, PATH=os.environ["PATH"], **{JARS_VARIABLE: jars})
-    assert "restored 10 records" in said
-    found = re.findall(r"again-letters-\d: (\d+) identical, 0 missing, 0 additional, 0 different", said)
-    assert sum(map(int, found)) == 10

@@ -1,4 +1,4 @@
-"""The commands of the README run as written: one broker with TLS, SCRAM and ACLs, from an empty folder."""
+"""The five commands of docs/security.md run as written: one broker with TLS, SCRAM and ACLs, from an empty folder."""
 
 import os
 import re
@@ -12,14 +12,14 @@ from barnabas.testing.running.child import BrokerChild
 from compat_tests.clients.client import ROOT
 from compat_tests.kafka import free_port
 
-PORT = "9093"  # as the README and the examples have it
+PORT = "9093"  # as the page and the examples have it
 ENVIRONMENT = {"ADMIN_PASSWORD": "admin-secret-1883", "ALICE_PASSWORD": "alice-secret-1924"}
-SECTION = re.compile(r"^## TLS, logins and ACLs\n(.*?)^## ", re.DOTALL | re.MULTILINE)
+SECTION = re.compile(r"^## TLS, logins and ACLs in five commands\n(.*?)^## ", re.DOTALL | re.MULTILINE)
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 class Commands(BrokerChild):
-    """The broker that the README's third command starts."""
+    """The broker that the page's third command starts."""
 
     def __init__(self, folder: Path, command: str) -> None:
         super().__init__(folder / "secured-data", {}, folder / "stderr.log")
@@ -61,7 +61,7 @@ def run(command: str, folder: Path) -> str:
 
 
 def test_one_broker_with_tls_logins_and_acls_in_five_commands(folder: Path) -> None:
-    section = SECTION.search((ROOT / "README.md").read_text(encoding="utf-8"))
+    section = SECTION.search((ROOT / "docs" / "security.md").read_text(encoding="utf-8"))
     assert section is not None
     terminals = [block.replace("\\\n", "").splitlines() for block in BLOCK.findall(section[1])]
     (_, certificate, users, serve), (_, allow, letters) = terminals

@@ -135,7 +135,7 @@ def test_the_worked_example_of_the_readme_is_what_is_written(new_world):
 def examples_of_the_readme() -> dict[str, bytes]:
     """File name -> content, from the titles and code blocks of the worked example: hex, then prose."""
     text = Path(recovery.__file__).with_name("README.md").read_text().partition("## Worked example")[2]
-    blocks = re.findall(r"### (\S+)\n\n```\n(.*?)```", text, re.DOTALL)
+    blocks = re.findall(r"### (\S+)\n\n```text\n(.*?)```", text, re.DOTALL)
     return {name: bytes.fromhex(" ".join(re.findall(r"^(?:[0-9a-f]{2} )+", block, re.M))) for name, block in blocks}
 
 
