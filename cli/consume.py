@@ -1,6 +1,7 @@
 """`barnabas consume`: records to lines."""
 
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import click
@@ -57,10 +58,12 @@ def consume(
 
             await read_as_member(cluster, group, topic, wanted, output)
             return
-        async for each in _rounds(cluster, topic, wanted):
-            output.write(output.lines(each))
-            if output.is_full:
-                return
+        # When enough is printed the line that shows how far it is goes away at once.
+        async with aclosing(_rounds(cluster, topic, wanted)) as reading:
+            async for each in reading:
+                output.write(output.lines(each))
+                if output.is_full:
+                    return
 
     run_with(target, read)
 
@@ -92,5 +95,6 @@ async def _rounds(cluster: "Cluster", topic: str, wanted: Wanted) -> "AsyncGener
     keys = await partitions_named(cluster, topic, wanted.partitions)
     ends = None if wanted.end is None else await offsets_at(cluster, keys, wanted.end)
     positions = await offsets_at(cluster, keys, wanted.begin)
-    async for taken in rounds(cluster, positions, ends, committed=wanted.committed):
-        yield taken
+    async with aclosing(rounds(cluster, positions, ends, committed=wanted.committed)) as reading:
+        async for taken in reading:
+            yield taken

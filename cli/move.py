@@ -302,13 +302,27 @@ async def _await(cluster: "Cluster", wanted: Wanted) -> None:
     import trio
 
     is_seen = sys.stderr.isatty()
+    began = trio.current_time()
+    first_left: int | None = None
     while rows := await _progress(cluster, wanted):
         if is_seen:
             left = sum(each for row in rows if isinstance(each := row["bytes_left"], int))
-            click.echo(f"\r\x1b[K{len(rows)} partitions, {left:,} bytes left", err=True, nl=False)
+            first_left = left if first_left is None else first_left
+            time_left = time_left_text(first_left - left, left, trio.current_time() - began)
+            click.echo(f"\r\x1b[K{len(rows)} partitions, {left:,} bytes left{time_left}", err=True, nl=False)
         await trio.sleep(LOOK_SECONDS)
     if is_seen:
         click.echo("\r\x1b[K", err=True, nl=False)
+
+
+def time_left_text(done_bytes: int, left_bytes: int, seconds: float) -> str:
+    """How long it takes still, at the speed so far, as the end of a line; empty while nothing was done."""
+    if done_bytes <= 0 or seconds <= 0:
+        return ""
+    left_seconds = round(left_bytes * seconds / done_bytes)
+    minutes, seconds_left = divmod(left_seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f", {hours}:{minutes:02}:{seconds_left:02} left"
 
 
 async def _progress(cluster: "Cluster", wanted: Wanted) -> list[Row]:

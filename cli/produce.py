@@ -1,8 +1,11 @@
 """`barnabas produce`: lines to records (edge)."""
 
+import os
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 import click
@@ -64,7 +67,8 @@ def produce(
         raise click.UsageError("--to-header is for records of several topics: leave --partition and --tombstone out")
 
     fixed = Fixed(key, key_separator, [_header(text) for text in headers], partition, to_header)
-    lines = _tombstone(fixed) if tombstone else _lines(file, fixed, is_json=is_json or to_header is not None)
+    is_json = is_json or to_header is not None
+    lines = _tombstone(fixed) if tombstone else _lines(_raw_lines(file), fixed, is_json=is_json)
 
     async def write(cluster: "Cluster") -> Mapping[str, int]:
         from barnabas.client.writing import ALL, Writer
@@ -177,19 +181,34 @@ def _tombstone(fixed: Fixed) -> "Iterator[tuple[int, Line]]":
     yield 1, Line(fixed.key.encode(), None)
 
 
-def _lines(file: IO[bytes], command: Fixed, *, is_json: bool) -> "Iterator[tuple[int, Line]]":
-    """The records of a file, with the numbers of their lines. BadLine names the line."""
+def _raw_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """The lines of a file, with their ends; of one that is no pipe a person sees how much of it is read."""
+    from barnabas.cli.progress import progress
+
+    about = os.fstat(file.fileno())
+    is_regular = stat.S_ISREG(about.st_mode)
+    # A pipe has no length, and the command at its other end may draw a line of its own.
+    with progress("produce", about.st_size, "B") if is_regular else nullcontext(_ignore) as advance:
+        while line := file.readline(LINE_BYTES_MAX):
+            advance(len(line))
+            yield line
+
+
+def _ignore(_amount: int) -> None:
+    """What is done is not shown."""
+
+
+def _lines(raw_lines: Iterator[bytes], command: Fixed, *, is_json: bool) -> "Iterator[tuple[int, Line]]":
+    """The records of these lines, with the numbers of the lines. BadLine names the line."""
     from barnabas.cli.record_lines import Line, from_json
 
     # What the command line says holds for each record, also for those of JSON that have a key.
     fixed = None if command.key is None else command.key.encode()
     # A line is read whole, so memory is bounded by the longest line and by the batches that are not full.
-    number = 0
-    while text := file.readline(LINE_BYTES_MAX):
-        number += 1
-        if len(text) == LINE_BYTES_MAX and not text.endswith(b"\n"):
+    for number, line in enumerate(raw_lines, 1):
+        if len(line) == LINE_BYTES_MAX and not line.endswith(b"\n"):
             raise BadLine(f"line {number} has more than {LINE_BYTES_MAX} bytes")
-        text = text.removesuffix(b"\n")
+        text = line.removesuffix(b"\n")
         if is_json:
             # An editor may leave an empty line at the end of a file.
             if not text.strip():

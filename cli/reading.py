@@ -89,29 +89,42 @@ async def rounds(
     *,
     committed: bool,
 ) -> "AsyncGenerator[list[Taken], None]":
-    """What is read from these positions on, up to these ends; a round without records is empty."""
+    """What is read from these positions on, up to these ends; a round without records is empty.
+
+    Where there are ends, a person sees how far it is.
+    """
+    from barnabas.cli.progress import progress
     from barnabas.client.reading import Reader
 
-    if ends is not None:
-        positions = {key: offset for key, offset in positions.items() if offset < ends[key]}
-    reader = Reader(cluster, positions, committed=committed)
-    while reader.positions:
-        all_taken = await reader.round()
-        if ends is not None:
+    if ends is None:
+        reader = Reader(cluster, positions, committed=committed)
+        while reader.positions:
+            all_taken = await reader.round()
+            _say_lost(all_taken)
+            yield all_taken
+        return
+
+    left = {key: ends[key] - offset for key, offset in positions.items() if offset < ends[key]}
+    reader = Reader(cluster, {key: positions[key] for key in left}, committed=committed)
+    with progress("consume", sum(left.values()), " offsets", beside_output=True) as advance:
+        while reader.positions:
+            all_taken = [_until(taken, ends[taken.partition]) for taken in await reader.round()]
             # Behind the end no record of a partition is wanted, so its leader is not asked again.
             for taken in all_taken:
-                if taken.next_offset >= ends[taken.partition]:
-                    del reader.positions[taken.partition]
-            all_taken = [_until(taken, ends[taken.partition]) for taken in all_taken]
-        for taken in all_taken:
-            if taken.lost_count:
-                _say_lost(taken)
-        yield all_taken
+                key = taken.partition
+                if taken.next_offset == ends[key]:
+                    del reader.positions[key]
+                before, left[key] = left[key], ends[key] - taken.next_offset
+                advance(before - left[key])
+            _say_lost(all_taken)
+            yield all_taken
 
 
-def _say_lost(taken: "Taken") -> None:
-    what = f"partition {taken.partition}: {taken.lost_count} records were deleted before they were read"
-    click.echo(f"barnabas: {what}; it goes on at offset {taken.next_offset}", err=True)
+def _say_lost(all_taken: "Sequence[Taken]") -> None:
+    for taken in all_taken:
+        if taken.lost_count:
+            what = f"partition {taken.partition}: {taken.lost_count} records were deleted before they were read"
+            click.echo(f"barnabas: {what}; it goes on at offset {taken.next_offset}", err=True)
 
 
 def _until(taken: "Taken", end: int) -> "Taken":

@@ -2,6 +2,7 @@
 
 import pytest
 
+from barnabas.cli.move import time_left_text
 from barnabas.cli.move_plan import Move, merged, move_away, move_to, throttled_replicas
 from barnabas.wire.topics import TopicPartition
 
@@ -42,3 +43,17 @@ def test_old_replicas_send_and_new_ones_receive_what_is_throttled():
     assert merged("0:1,0:9", ["0:1", "0:2"]) == "0:1,0:9,0:2"
     assert merged("*", ["0:1"]) == "*"
     assert merged(None, ["0:1"]) == "0:1"
+
+
+@pytest.mark.parametrize(
+    ("done_bytes", "left_bytes", "seconds", "text"),
+    [
+        (0, 100, 5.0, ""),
+        (50, 100, 5.0, ", 0:00:10 left"),
+        (1, 3_700, 1.0, ", 1:01:40 left"),
+        (100, 0, 1.0, ", 0:00:00 left"),
+        (-10, 100, 1.0, ""),  # more came in than was copied
+    ],
+)
+def test_the_time_that_a_move_still_takes_follows_from_its_speed_so_far(done_bytes, left_bytes, seconds, text):
+    assert time_left_text(done_bytes, left_bytes, seconds) == text
