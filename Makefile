@@ -10,6 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KIO := .venv-kio
 SPARK := .venv-spark
 QUIX := .venv-quix
+AIRFLOW := .venv-airflow
 COMPILED_VENV := .venv-compiled
 SITE_VENV := .venv-site
 
@@ -38,7 +39,7 @@ test-all: test test-thorough
 
 # Continuous integration has less time: it leaves out what is long, and the differential suite in the compiled form.
 LEFT_OUT := security
-test-thorough: $(VENV)/made-dev $(KIO)/made $(SPARK)/made $(QUIX)/made $(SITE_VENV)/made
+test-thorough: $(VENV)/made-dev $(KIO)/made $(SPARK)/made $(QUIX)/made $(AIRFLOW)/made $(SITE_VENV)/made
 	$(BIN)/python -m pytest --numprocesses 2 -m "thorough and not ($(LEFT_OUT))" tests
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder -m "thorough and not ($(LEFT_OUT))" \
 		--durations=40 compat_tests
@@ -132,7 +133,7 @@ docker-check: $(VENV)/made-dev
 	$(BIN)/python docker/check.py
 
 clean:
-	rm -rf $(VENV) $(KIO) $(SPARK) $(QUIX) $(COMPILED_VENV) $(SITE_VENV) .compat build dist src/*.egg-info
+	rm -rf $(VENV) $(KIO) $(SPARK) $(QUIX) $(AIRFLOW) $(COMPILED_VENV) $(SITE_VENV) .compat build dist src/*.egg-info
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -175,6 +176,13 @@ $(QUIX)/made: pyproject.toml | $(VENV)/made
 	$(BIN)/python -m venv $(QUIX)
 	$(QUIX)/bin/python -m pip --disable-pip-version-check --quiet install --editable . pytest==$(shell sed -n \
 		's/^pytest==//p' constraints.txt) quixstreams==3.28.1 confluent-kafka==2.12.2
+	@touch $@
+
+# Airflow: two hundred packages, which uv installs in some seconds.
+$(AIRFLOW)/made: pyproject.toml | $(VENV)/made-dev
+	$(BIN)/python -m venv $(AIRFLOW)
+	$(BIN)/uv pip install --quiet --python $(AIRFLOW)/bin/python --editable . pytest==$(shell sed -n \
+		's/^pytest==//p' constraints.txt) apache-airflow==3.3.2 apache-airflow-providers-apache-kafka==2.1.0
 	@touch $@
 
 # Sphinx, its theme, and what reads Markdown.

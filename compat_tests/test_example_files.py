@@ -1,4 +1,4 @@
-"""The files of examples/ that are no Python, and the example that needs an environment of its own.
+"""The files of examples/ that are no Python, and those that need an environment of their own.
 
 The brokers of compose files run without Docker, in a `Container` with their variables as they are.
 """
@@ -160,12 +160,15 @@ def test_promtool_accepts_the_configuration(tmp_path: Path) -> None:
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
-def test_the_example_of_quix_streams_passes() -> None:
+@pytest.mark.parametrize("name", ["quix", "airflow"])
+def test_an_example_with_an_environment_of_its_own_passes(name: str, tmp_path: Path) -> None:
     """As its page says: in the clone, and in an environment without the packages of our own tests."""
-    if not (ROOT / ".venv-quix/bin/python").exists():
-        give_up("Quix Streams is not installed: make .venv-quix/made")
-    (command,) = re.findall(r"^    (\.venv-quix/bin/python .*)$", (EXAMPLES / "test_quix.py").read_text(), re.MULTILINE)
-    environment = os.environ | {"PYTEST_ADDOPTS": "-p no:cacheprovider"}
+    python = f".venv-{name}/bin/python"
+    if not (ROOT / python).exists():
+        give_up(f"{name} is not installed: make .venv-{name}/made")
+    page = (EXAMPLES / f"test_{name}.py").read_text()
+    (command,) = re.findall(rf"^    ({re.escape(python)} .*)$", page, re.MULTILINE)
+    environment = os.environ | {"PYTEST_ADDOPTS": "-p no:cacheprovider", "AIRFLOW_HOME": str(tmp_path)}
     ran = subprocess.run(
         shlex.split(command), cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=180
     )

@@ -21,7 +21,8 @@ PATTERNS = [
 ]
 DOCKERFILE = (ROOT / "docker" / "Dockerfile").read_text(encoding="utf-8")
 NEVER_SHIPPED = {
-    *(".git", ".venv", ".venv-kio", ".venv-spark", ".venv-quix", ".venv-compiled", ".venv-site", "build", "dist")
+    *(".git", ".venv", ".venv-kio", ".venv-spark", ".venv-quix", ".venv-airflow", ".venv-compiled", ".venv-site"),
+    *("build", "dist"),
 }
 
 

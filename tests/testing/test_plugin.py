@@ -46,8 +46,8 @@ EXAMPLES = {
     "test_fastapi.py": ("aiokafka", "fastapi", "httpx2"),
     "test_faststream.py": ("aiokafka", "faststream"),
 }
-# Run by compat_tests/test_example_files.py, in an environment of its own.
-ELSEWHERE = ("test_quix.py",)
+# Run by compat_tests/test_example_files.py, each in an environment of its own.
+ELSEWHERE = ("test_airflow.py", "test_quix.py")
 # What stands around those blocks of the page that are no whole test file: the fixture that is defined again, and the
 # broker beside a program.
 AROUND = """
