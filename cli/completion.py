@@ -12,8 +12,8 @@ PLACES = {
 
 
 @click.command(
-    help="Print the completion for SHELL.\n\n\b\n"
-    + "\n".join(f"{shell}: barnabas completion {shell} > {place}" for shell, place in PLACES.items())
+    help="Print the completion for SHELL, which finds it in this place:\n\n\b\n"
+    + "\n".join(f"{shell}: {place}" for shell, place in PLACES.items())
 )
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
