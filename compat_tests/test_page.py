@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +20,7 @@ TOPICS = {f"topic-{number}": (number % 3 + 1, number % 2 + 2) for number in rang
 GROUPS = [f"group-{number}" for number in range(10)]
 RECORDS = 400
 TAILED = 100_000
+SHOWN_OF_THE_TAIL = 300
 HOSTILE = '<script>document.title = "taken"</script><img src=x onerror="document.title=1">'
 LEADER_SECONDS_MAX = 0.2  # after the broker knows
 ATTEMPTS = 3
@@ -221,13 +223,45 @@ def leader_as_broker_1_has_it(cluster: LocalCluster, index: int) -> int | None:
     return cluster.look(lambda brokers: brokers[1].metadata.leader_of("orders", index))
 
 
+# Keeps what the tail is sent: of each record its partition, offset, key and value.
+KEEP_THE_TAIL = """
+window.tailed = [];
+const ask = window.fetch;
+window.fetch = async (url, ...rest) => {
+  const response = await ask(url, ...rest);
+  if (response.ok && String(url).includes("/records?")) {
+    const { records } = await response.clone().json();
+    window.tailed.push(...records.map((each) => [each.partition, each.offset, each.key?.text, each.value?.text]));
+  }
+  return response;
+};
+"""
+
+
 @pytest.mark.long
 def test_the_tail_shows_a_hundred_thousand_records_once(page, cluster):
+    page.add_init_script(KEEP_THE_TAIL)
     page.goto(cluster.brokers[1].page_url + "#/topics/topic-1/messages")
     page.locator('select[name="mode"]').select_option("tail")
     page.locator("#tailed").wait_for()
-    produce(cluster, "topic-1", TAILED, **{"linger.ms": 20})
+    page.evaluate("window.tailed.length = 0")  # the page of records that was shown before the tail
+    produce(cluster, "topic-1", TAILED, **{"linger.ms": 20, "enable.idempotence": True})
     playwright.expect(page.locator("#tailed")).to_have_text(f"{TAILED:,}", timeout=120_000)
+
+    tailed = page.evaluate("window.tailed")
+    places = sorted((partition, offset) for partition, offset, _, _ in tailed)
+    ends = Counter(partition for partition, _ in places)
+    assert places == [(partition, offset) for partition in sorted(ends) for offset in range(ends[partition])]
+    assert sorted(int(key) for _, _, key, _ in tailed) == list(range(TAILED))
+    assert [each for each in tailed if json.loads(each[3]) != {"number": int(each[2])}] == []
+
+    shown = [
+        (numbers(row.split("\t")[0])[0], numbers(row.split("\t")[1])[0])
+        for row in page.locator("table.records tbody tr").all_inner_texts()
+    ]
+    latest = [(partition, offset) for partition, offset, _, _ in tailed[-len(shown) :]]
+    assert len(shown) == SHOWN_OF_THE_TAIL
+    assert sorted(shown) == sorted(latest)
 
 
 VIEWS = ["", "topics", "topics/orders", "topics/orders/messages", "groups", "groups/group-1", "transactions", "access"]
