@@ -10,11 +10,10 @@ import struct
 import trio
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.fetching.in_session import Planned, begin_in, is_enough, plan_some, select, update, wanted_of
+from barnabas.broker.fetching.in_session import Planned, update, wanted_of
 from barnabas.broker.fetching.plan import FetchPlan, Row
-from barnabas.broker.now.waiting import Waiting
+from barnabas.broker.now.waiting import WaitingFetch
 from barnabas.replication.fetch_sessions import FetchSession, Topic, Wanted
-from barnabas.replication.partition import Partition
 from barnabas.storage.disk import FileSlice
 from barnabas.wire import messages as m
 from barnabas.wire.apis import response_header_version
@@ -23,7 +22,7 @@ from barnabas.wire.frame import LENGTH_BYTES, response_prefix
 from barnabas.wire.runtime import varint
 from barnabas.wire.sentinels import FETCH_TOPIC_ID_VERSION, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID
 from barnabas.wire.templates import parts_around
-from barnabas.world.waiting import Pieces, Waiter
+from barnabas.world.waiting import Pieces
 
 FETCH = 1  # API key
 VERSION_MIN = 7  # from here on a response has a session id, and rows have a log start offset
@@ -155,95 +154,6 @@ class FetchShape:
         records = _length_of(_RECORDS_MARK, self.version) + _RECORDS_MARK
         marks = [_CORRELATION_MARK, _OFFSETS.pack(*_OFFSET_MARKS), records]
         return parts_around(_marked(response, self.version), marks)
-
-
-class WaitingFetch(Waiting):
-    """A request of a shape: planned, and answered or waiting for `min_bytes`."""
-
-    __slots__ = ("_began_ms", "_correlation_id", "_due", "_plan", "_session", "_shape", "_waiter", "_watched")
-
-    def __init__(self, shape: FetchShape, plan: FetchPlan, session: FetchSession | None, correlation_id: bytes) -> None:
-        self._shape = shape
-        self._plan = plan
-        self._session = session
-        self._correlation_id = correlation_id
-        self._due: list[Wanted] = []
-        self._watched: Partition | None = None  # without a session
-        # A follower needs no response for a higher high watermark alone: its next fetch brings it.
-        self._waiter = Waiter(sleeps_through_commits=plan.replica_id >= 0) if session is None else session.waiter
-        self._began_ms = 0.0 if session is None else begin_in(session, plan)
-
-    def plan(self, due: list[Wanted]) -> bool:
-        """Plan these partitions; whether the request is answered without a further wait."""
-        plan = self._plan
-        session = self._session
-        self._due = due
-        if session is None:
-            (wanted,) = due
-            found = plan.plan(wanted)
-            # Its waiter stays with the partition that was found first: if another one has its place, the plan fails.
-            self._watched = self._watched or found
-            is_watching = found is not None
-        else:
-            plan_some(plan, session, due)
-            # After the due partitions are planned: a partition that is not due did not change before, so the follower
-            # had all of it at that time.
-            session.pulse.last_fetch_ms = self._began_ms
-            is_watching = session.is_watching
-        if is_enough(plan, self._shape.request) or not is_watching:
-            return True
-        if self._watched is not None:
-            self._waiter.register([self._watched])
-        return False
-
-    async def finish(self) -> Pieces | Planned:
-        """Wait until enough is planned, or for `max_wait_ms`, and respond."""
-        plan = self._plan
-        session = self._session
-        deadline = trio.current_time() + self._shape.request.max_wait_ms / 1000
-        try:
-            while await self._waiter.wait(deadline):
-                # From now on a plan does not count as the follower's progress: its offset is that of the arrival.
-                plan.has_waited = True
-                if session is None:
-                    self._waiter.take_dirty()
-                if self.plan(self._due if session is None else session.take_due()):
-                    break
-        except BaseException:
-            # `take_due` emptied the list. A partition whose row was never sent must be planned by the next request.
-            if session is not None:
-                session.due.update(dict.fromkeys([*plan.rows, *self._due]))
-            plan.release()
-            raise
-        finally:
-            if self._watched is not None:
-                self._waiter.unregister([self._watched])
-        return self.respond()
-
-    def respond(self) -> Pieces | Planned:
-        """The response, or what the handler makes it of."""
-        plan = self._plan
-        session = self._session
-        shape = self._shape
-        if plan.urgent or plan.has_slices or plan.throttled or len(plan.rows) > 1:
-            return Planned(plan, session)
-        response = shape.nothing(self._correlation_id)
-        is_sent = False
-        for wanted, row in plan.rows.items():
-            parts = shape.parts_for(wanted, row)
-            if parts is None:
-                return Planned(plan, session)
-            is_sent = is_served = session is None
-            if session is not None:
-                is_sent, is_served = select(plan, session, wanted, row, incremental=True)
-            if session is not None and is_served:
-                session.due[wanted] = None
-            if is_sent:
-                response = shape.filled(parts, self._correlation_id, row)
-        plan.count_sent_of_one()
-        if shape.tally is not None:
-            shape.tally.errors[ErrorCode.NONE] += 1 + is_sent
-        return [response]
 
 
 def fetch_shape_of(

@@ -10,8 +10,9 @@ from barnabas.broker.call import Broker, Call
 from barnabas.broker.fetching.in_session import Planned
 from barnabas.broker.interception import Interception, Seen
 from barnabas.broker.now.fetch import FETCH, fetch_shape_of
-from barnabas.broker.now.produce import PRODUCE, PendingProduce, produce_shape_of
-from barnabas.broker.now.waiting import Waiting
+from barnabas.broker.now.pending import PendingProduce
+from barnabas.broker.now.produce import PRODUCE, produce_shape_of
+from barnabas.broker.now.waiting import WaitingFetch
 from barnabas.broker.tally import ApiTally
 from barnabas.replication.appending import Begun
 from barnabas.wire.messages import Message
@@ -21,7 +22,7 @@ SHAPES_MAX = 4  # of a connection; each takes about a kilobyte
 # To learn one costs a quarter of a request. So a client whose requests have more shapes is learnt from seldom.
 UNKNOWN_BETWEEN = 16
 
-Answer = Pieces | PendingResponse | Waiting | Begun | Planned | None
+Answer = Pieces | PendingResponse | WaitingFetch | Begun | Planned | None
 
 
 class Shape(Protocol):

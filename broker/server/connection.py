@@ -15,7 +15,7 @@ import trio
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.interception import Dropped, Seen
-from barnabas.broker.now.waiting import Waiting
+from barnabas.broker.now.waiting import WaitingFetch
 from barnabas.broker.server.connections import Connection, Connections
 from barnabas.broker.server.decoding import Charged
 from barnabas.broker.server.dispatch import answer_unsupported, respond, respond_timed
@@ -275,7 +275,7 @@ async def _go_on(
 ) -> Pieces | PendingResponse:
     """The response to a request that is not answered in one step. `begun`: what `Shapes.answer` has begun with it."""
     seen = None if begun is None else connection.shapes.take_seen()
-    if not isinstance(begun, Waiting):
+    if not isinstance(begun, WaitingFetch):
         return await _answer_frame(broker, connection, charged, frame, began, begun, seen)
     connection.note_answered()
     finished = await begun.finish()
