@@ -104,6 +104,12 @@ async def _write(cluster: "Cluster", topic: str, partitions: int, load: Load) ->
     # Random bytes, of which each record has another part, so that no codec finds the same value again.
     content = secrets.token_bytes(load.size_bytes + 4096)
     steps_ms: list[float] = []
+
+    async def flush() -> None:
+        step = time.perf_counter()
+        await writer.flush()
+        steps_ms.append((time.perf_counter() - step) * 1000)
+
     began = time.perf_counter()
     with progress("produce", load.records, " records") as advance:
         for number in range(load.records):
@@ -118,13 +124,9 @@ async def _write(cluster: "Cluster", topic: str, partitions: int, load: Load) ->
                 ahead = number / load.rate - (time.perf_counter() - began)
                 # What has waited for its turn is sent, as a producer with little to do sends it.
                 if ahead > 0:
-                    step = time.perf_counter()
-                    await writer.flush()
-                    steps_ms.append((time.perf_counter() - step) * 1000)
+                    await flush()
                     await trio.sleep(ahead)
-        step = time.perf_counter()
-        await writer.flush()
-        steps_ms.append((time.perf_counter() - step) * 1000)
+        await flush()
     return Measured("produce", load.records, time.perf_counter() - began, steps_ms)
 
 

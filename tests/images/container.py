@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -28,6 +28,22 @@ UNSHARE = ["unshare", "--map-root-user", "--net", "--mount", "--uts", "--pid", "
 SEEN = ("/usr", "/dev", "/proc", "/etc/passwd", "/etc/alternatives", "/etc/ssl", sys.base_prefix, sys.prefix, str(ROOT))
 LINKS = ("/bin", "/sbin", "/lib", "/lib64")
 PATH = f"{sys.prefix}/bin:/usr/local/bin:/usr/bin:/usr/sbin:/bin"
+
+
+def await_line(
+    process: subprocess.Popen[str], pattern: str, lines: list[str], seconds: float, kill: Callable[[], object]
+) -> None:
+    """Read the lines that a process prints into `lines`, until one has this; after so many seconds it is killed."""
+    timer = threading.Timer(seconds, kill)
+    timer.start()
+    try:
+        for line in process.stdout:
+            lines.append(line)
+            if re.search(pattern, line):
+                return
+    finally:
+        timer.cancel()
+    pytest.fail(f"no line has {pattern!r}:\n{''.join(lines)}")
 
 
 class Container:
@@ -75,16 +91,7 @@ class Container:
 
     def wait_for(self, pattern: str) -> None:
         """Wait until a line that it prints has this."""
-        timer = threading.Timer(READY_SECONDS, self._kill)
-        timer.start()
-        try:
-            for line in self._process.stdout:
-                self.lines.append(line)
-                if re.search(pattern, line):
-                    return
-        finally:
-            timer.cancel()
-        pytest.fail(f"no line has {pattern!r}:\n{''.join(self.lines)}")
+        await_line(self._process, pattern, self.lines, READY_SECONDS, self._kill)
 
     def run(self, *command: str, text: str | None = None) -> str:
         """Run a program in it, as `docker exec` does, with this on standard input; what it printed."""

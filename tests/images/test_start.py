@@ -7,11 +7,12 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from tests.images.container import await_line
 from tests.images.testcontainers import MODULES
 from tests.rooms import ROOT
 
@@ -58,16 +59,8 @@ class Running:
         self.lines: list[str] = []
 
     def wait_for(self, pattern: str) -> None:
-        timer = threading.Timer(60, os.killpg, (self.process.pid, signal.SIGKILL))
-        timer.start()
-        try:
-            for line in self.process.stdout:
-                self.lines.append(line)
-                if re.search(pattern, line):
-                    return
-        finally:
-            timer.cancel()
-        pytest.fail(f"no line has {pattern!r}:\n{''.join(self.lines)}")
+        kill = partial(os.killpg, self.process.pid, signal.SIGKILL)
+        await_line(self.process, pattern, self.lines, 60, kill)
 
     def end(self) -> str:
         """Everything that it printed."""
