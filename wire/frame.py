@@ -21,6 +21,9 @@ LENGTH_BYTES = 4
 # 10 MB in 10 ms. It moves when ARRAY_BYTES_MAX bytes have arrived: a client that only claims a size gets no pages.
 PAGES_BYTES_MIN = 1 << 21
 ARRAY_BYTES_MAX = 1 << 18
+# A frame gets the memory of all its bytes at once when this share of them has arrived.
+ROOM_SHARE = 1 / 4
+ROOM_BYTES_MAX = 1 << 20  # received by one call: it takes about a quarter of a millisecond
 # At most so many frames are cut out of what has arrived: each takes a microsecond, and 400 bytes beside its content.
 # 50,000 of a byte each may arrive at once.
 FRAMES_AT_A_TIME = 64
@@ -61,6 +64,7 @@ class FrameReader:
         "_frames_bytes",
         "_max_bytes",
         "_partial",
+        "_partial_bytes",
         "_rest",
         "_takes_empty",
         "_target_bytes",
@@ -75,13 +79,14 @@ class FrameReader:
         self._rest = b""  # what arrived behind the frames that are cut; empty if there are none
         self._partial: bytearray | mmap.mmap = bytearray()  # the frame that is arriving, its length included
         self._arrived_bytes = 0  # of the partial frame
+        self._partial_bytes = 0  # the memory that it takes
         self._target_bytes = LENGTH_BYTES  # of the partial frame: LENGTH_BYTES until its length has arrived
         self._violation: str | None = None
 
     @property
     def pending_bytes(self) -> int:
         """The number of bytes held: frames not yet taken, what arrived behind them, and the partial frame."""
-        return self._frames_bytes + len(self._rest) + self._arrived_bytes
+        return self._frames_bytes + len(self._rest) + self._partial_bytes
 
     @property
     def needed_bytes(self) -> int:
@@ -129,6 +134,33 @@ class FrameReader:
             if self._arrived_bytes == self._target_bytes:
                 self._advance()
 
+    def room(self) -> memoryview | None:
+        """The memory of the next bytes of a frame of which a share has arrived; None if there is none such.
+
+        Bytes that are received there are not copied. The caller says how many came (`filled`), and releases it first.
+        """
+        arrived_bytes = self._arrived_bytes
+        target_bytes = self._target_bytes
+        partial = self._partial
+        if isinstance(partial, bytearray):
+            if self._frames or not LENGTH_BYTES < target_bytes < PAGES_BYTES_MIN:
+                return None
+            if arrived_bytes < target_bytes * ROOM_SHARE:
+                return None
+            if len(partial) < target_bytes:
+                whole = bytearray(target_bytes)
+                whole[:arrived_bytes] = partial
+                self._partial = partial = whole
+                self._partial_bytes = target_bytes
+        return memoryview(partial)[arrived_bytes : min(target_bytes, arrived_bytes + ROOM_BYTES_MAX)]
+
+    def filled(self, size_bytes: int) -> None:
+        """So many bytes were received into `room`."""
+        self._arrived_bytes += size_bytes
+        self._partial_bytes = max(self._partial_bytes, self._arrived_bytes)
+        if self._arrived_bytes == self._target_bytes:
+            self._advance()
+
     def peek(self) -> memoryview | None:
         """The frame that `next_frame` would return, left in place; None also where that would raise."""
         return self._frames[0] if self._frames else None
@@ -152,17 +184,21 @@ class FrameReader:
         return None
 
     def _store(self, piece: memoryview) -> None:
-        arrived_bytes = self._arrived_bytes + len(piece)
-        if isinstance(self._partial, bytearray):
-            self._partial += piece
+        before_bytes = self._arrived_bytes
+        arrived_bytes = before_bytes + len(piece)
+        partial = self._partial
+        if len(partial) == before_bytes and isinstance(partial, bytearray):
+            partial += piece
             if arrived_bytes > ARRAY_BYTES_MAX and self._target_bytes >= PAGES_BYTES_MIN:
                 # Anonymous pages take memory when they are written to: the reservation itself costs nothing.
                 pages = mmap.mmap(-1, self._target_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-                pages[:arrived_bytes] = self._partial
+                pages[:arrived_bytes] = partial
                 self._partial = pages
+        # The memory of the whole frame is there.
         else:
-            self._partial[self._arrived_bytes : arrived_bytes] = piece
+            partial[before_bytes:arrived_bytes] = piece
         self._arrived_bytes = arrived_bytes
+        self._partial_bytes = max(self._partial_bytes, arrived_bytes)
 
     def _advance(self) -> None:
         """The target has arrived, which is the length of a frame or the whole frame: set the next target."""
@@ -173,13 +209,14 @@ class FrameReader:
         if self._target_bytes > LENGTH_BYTES:
             self._frames.append(memoryview(partial)[LENGTH_BYTES:])
             self._frames_bytes += len(partial) - LENGTH_BYTES
-            self._partial, self._arrived_bytes, self._target_bytes = bytearray(), 0, LENGTH_BYTES
+            self._target_bytes = LENGTH_BYTES
+            self._begin()
             return
 
         (length,) = _LENGTH.unpack_from(partial)
         if length == 0 and self._takes_empty:
             self._frames.append(memoryview(bytearray()))
-            self._partial, self._arrived_bytes = bytearray(), 0
+            self._begin()
             return
 
         # No request is empty, and Kafka, too, closes the connection after a length below 0 or above the limit
@@ -192,7 +229,13 @@ class FrameReader:
             self._target_bytes = LENGTH_BYTES + length
             return
 
-        self._partial, self._arrived_bytes = bytearray(), 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing of the next frame has arrived."""
+        self._partial = bytearray()
+        self._arrived_bytes = 0
+        self._partial_bytes = 0
 
 
 def _looks_like(length: int) -> str:

@@ -86,6 +86,9 @@ class Stream(Protocol):
     def receive_now(self, max_bytes: int) -> bytes | None:
         """At most `max_bytes` of what has arrived; None if nothing has. Otherwise as `receive_some`."""
 
+    def receive_into(self, room: memoryview) -> int | None:
+        """As `receive_now`, into this memory, which is not empty: how many bytes, 0 at the end of the stream."""
+
     async def receive_some(self, max_bytes: int) -> bytes:
         """Wait for bytes and return at most `max_bytes`; b"" at the end of the stream. ConnectionLost after a reset.
 
@@ -134,6 +137,14 @@ class Net(Protocol):
         """Open a connection; ConnectionLost when the host has no address or no server answers."""
 
 
+def copied_into(room: memoryview, received: bytes | None) -> int | None:
+    """`Stream.receive_into` of a stream in memory, with what its `receive_now` returned."""
+    if received is None:
+        return None
+    room[: len(received)] = received
+    return len(received)
+
+
 class OsStream:
     """A `Stream` over a non-blocking socket.
 
@@ -166,6 +177,14 @@ class OsStream:
     def receive_now(self, max_bytes: int) -> bytes | None:
         try:
             return self._socket.recv(max_bytes)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise ConnectionLost(str(error)) from error
+
+    def receive_into(self, room: memoryview) -> int | None:
+        try:
+            return self._socket.recv_into(room)
         except BlockingIOError:
             return None
         except OSError as error:

@@ -83,6 +83,10 @@ def _room_of_run() -> memoryview:
         return made
 
 
+def _copied(room: memoryview, size_bytes: int | None) -> bytes | None:
+    return None if size_bytes is None else bytes(room[:size_bytes])
+
+
 _handshakes: trio.lowlevel.RunVar[_Handshakes] = trio.lowlevel.RunVar("handshakes")
 
 
@@ -243,15 +247,19 @@ class TlsStream:
         return self._raw.has_hung_up()
 
     def receive_now(self, max_bytes: int) -> bytes | None:
+        room = _room_of_run()[:max_bytes]
+        return _copied(room, self.receive_into(room))
+
+    def receive_into(self, room: memoryview) -> int | None:
         if self._has_more():
-            data = self._decrypt(max_bytes)
-            if data is not None or self._has_more():
-                return data
-        arrived = self._raw.receive_now(max(max_bytes, RECEIVE_BYTES_MIN))
+            size_bytes = self._decrypt(room)
+            if size_bytes is not None or self._has_more():
+                return size_bytes
+        arrived = self._raw.receive_now(min(max(len(room), RECEIVE_BYTES_MIN), DECRYPT_BYTES))
         if arrived is None:
             return None
         self._take(arrived)
-        return self._decrypt(max_bytes)
+        return self._decrypt(room)
 
     async def receive_some(self, max_bytes: int) -> bytes:
         # The checkpoint comes before bytes are taken: a cancelled call has taken none.
@@ -260,7 +268,8 @@ class TlsStream:
                 await trio.lowlevel.checkpoint()
             else:
                 self._take(await self._raw.receive_some(max(max_bytes, RECEIVE_BYTES_MIN)))
-            data = self._decrypt(max_bytes)
+            room = _room_of_run()[:max_bytes]
+            data = _copied(room, self._decrypt(room))
             if data is not None:
                 return data
 
@@ -278,10 +287,9 @@ class TlsStream:
         else:
             self._arrived.add(arrived)
 
-    def _decrypt(self, max_bytes: int) -> bytes | None:
-        """At most `max_bytes` of the records that have arrived as a whole; b"" at the end, None after RECORDS_A_STEP
-        records without data, or if more must arrive."""
-        room = _room_of_run()[:max_bytes]
+    def _decrypt(self, room: memoryview) -> int | None:
+        """Decrypt into `room` the records that have arrived as a whole: how many bytes; 0 at the end, None after
+        RECORDS_A_STEP records without data, or if more must arrive."""
         size_bytes = self._read_records(room, 0)
         records_left = RECORDS_A_STEP
         while size_bytes < len(room) and records_left and self._arrived.has_portion:
@@ -301,7 +309,7 @@ class TlsStream:
         elif not records_left:
             self._note_fruitless()
 
-        return self._result(room[:size_bytes])
+        return self._result(size_bytes)
 
     def _feed(self, portion: memoryview | bytes | bytearray) -> None:
         self._incoming.write(portion)
@@ -335,13 +343,13 @@ class TlsStream:
 
         return position
 
-    def _result(self, decrypted: memoryview) -> bytes | None:
+    def _result(self, decrypted_bytes: int) -> int | None:
         self._answer()
-        if decrypted:
-            return bytes(decrypted)
+        if decrypted_bytes:
+            return decrypted_bytes
         if self._failure is not None:
             raise self._failure
-        return b"" if self._ended else None
+        return 0 if self._ended else None
 
     def _answer(self) -> None:
         """Send what OpenSSL answers by itself, such as a key update, as far as the network takes it."""

@@ -97,25 +97,28 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
     pace = pace_of_run()
     while not connections.finishing:
         frame = reader.next_frame()
+        is_counted = True  # after the latest request
         while frame is None:
-            wanted_bytes = LARGE_FRAME_RECEIVE_BYTES if reader.needed_bytes > RECEIVE_BYTES else RECEIVE_BYTES
             connection.progress_at = trio.current_time()
 
             # A busy client's bytes are there already, and a wait costs more than the receive. But a client that always
             # has bytes ready must not keep the loop.
             is_my_turn = not pace.is_over(rows=0) and not delayed
-            data = connection.stream.receive_now(wanted_bytes) if is_my_turn else None
-            if data is None:
+            received_bytes = _take_arrived(connection.stream, reader) if is_my_turn else None
+            if received_bytes is None:
+                # What is received without a wait is counted once.
+                if not is_counted:
+                    connections.hold_frame(connection, reader.pending_bytes)
                 if connection.unsent:
                     await send(connections, connection, [])
-                data = await _receive(connections, connection, wanted_bytes)
+                data = await _receive(connections, connection, RECEIVE_BYTES)
                 connection.progress_at = trio.current_time()
-            if not data:
+                reader.feed(data)
+                received_bytes = len(data)
+            if not received_bytes:
                 return await _send_pipelined(connections, connection)
-            reader.feed(data)
+            is_counted = False
             frame = reader.next_frame()
-            if frame is None:
-                connections.hold_frame(connection, reader.pending_bytes)
 
         # Requests are handled in order; only a Produce may begin while an earlier one waits for its acknowledgement.
         while delayed and (len(delayed) >= PIPELINED_MAX or not is_pipelined(frame)):
@@ -221,6 +224,24 @@ async def _sit_out(connections: Connections, connection: Connection) -> None:
     if not connections.finishing:
         await trio.sleep_until(connection.muted_until)
     connection.muted_until = 0.0
+
+
+def _take_arrived(stream: Stream, reader: FrameReader) -> int | None:
+    """Give the reader bytes that have arrived: how many; None if there are none, 0 at the end of the stream."""
+    is_large = reader.needed_bytes > RECEIVE_BYTES
+    room = reader.room() if is_large else None
+    if room is None:
+        data = stream.receive_now(LARGE_FRAME_RECEIVE_BYTES if is_large else RECEIVE_BYTES)
+        if data is None:
+            return None
+        reader.feed(data)
+        return len(data)
+
+    with room:
+        received_bytes = stream.receive_into(room)
+    if received_bytes:
+        reader.filled(received_bytes)
+    return received_bytes
 
 
 async def _receive(connections: Connections, connection: Connection, max_bytes: int) -> bytes:

@@ -42,7 +42,7 @@ from barnabas.wire import frame
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.frame import FrameReader, read_request_header
-from barnabas.world.net import ConnectionLost
+from barnabas.world.net import ConnectionLost, copied_into
 from barnabas.world.tls import TlsStream, accept_tls
 from compat_tests import raw
 from compat_tests.secured import PASSWORD, SALT, USER, Certificates, unsecured_token
@@ -347,6 +347,9 @@ class Chunks:
 
     def receive_now(self, max_bytes: int) -> bytes | None:
         return self.chunks.pop(0) if self.chunks else b""
+
+    def receive_into(self, room: memoryview) -> int | None:
+        return copied_into(room, self.receive_now(len(room)))
 
     async def receive_some(self, max_bytes: int) -> bytes:
         await trio.lowlevel.checkpoint()

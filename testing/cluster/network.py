@@ -15,7 +15,7 @@ from functools import partial
 import trio
 
 from barnabas.storage.disk import FileSlice
-from barnabas.world.net import ConnectionLost, Listener, Net, OsNet, SocketBuffers, Stream
+from barnabas.world.net import ConnectionLost, Listener, Net, OsNet, SocketBuffers, Stream, copied_into
 
 Party = int | str  # a broker's id, or one of these two
 CLIENTS = "clients"
@@ -120,6 +120,9 @@ class LinkedStream:
         if not self._links.is_open(self._other, self._me):
             return None
         return self._take_held(max_bytes) or self._inner.receive_now(max_bytes)
+
+    def receive_into(self, room: memoryview) -> int | None:
+        return copied_into(room, self.receive_now(len(room)))
 
     async def receive_some(self, max_bytes: int) -> bytes:
         while True:

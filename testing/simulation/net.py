@@ -27,7 +27,7 @@ import trio
 from barnabas.storage.disk import FileSlice
 from barnabas.testing.simulation.links import Link, Tap, Wire
 from barnabas.testing.simulation.schedule import Simulation
-from barnabas.world.net import ConnectionLost, Listener, Net, Stream
+from barnabas.world.net import ConnectionLost, Listener, Net, Stream, copied_into
 
 BUFFER_BYTES = 1 << 17  # sent and not yet read, of one direction of a connection
 SLICE_BYTES = 1 << 16  # a slice of a file is read and sent in such steps
@@ -100,6 +100,9 @@ class SimStream:
         data, self._received = (data, b"") if len(data) <= max_bytes else (data[:max_bytes], data[max_bytes:])
         self._other.was_read(len(data))
         return data
+
+    def receive_into(self, room: memoryview) -> int | None:
+        return copied_into(room, self.receive_now(len(room)))
 
     async def receive_some(self, max_bytes: int) -> bytes:
         # The broker relies on a step between two reads, as with a real socket. Without it one task

@@ -6,7 +6,7 @@ import trio
 import trio.testing
 
 from barnabas.storage.disk import FileSlice
-from barnabas.world.net import ConnectionLost
+from barnabas.world.net import ConnectionLost, copied_into
 
 PIPE_BYTES = 1 << 16  # what fits between a sender and a reader that does not read
 SENDFILE_BYTES = 1 << 15
@@ -52,6 +52,9 @@ class MemStream:
             pipe.note()
             return received
         return b"" if pipe.ended else None
+
+    def receive_into(self, room: memoryview) -> int | None:
+        return copied_into(room, self.receive_now(len(room)))
 
     async def receive_some(self, max_bytes: int) -> bytes:
         await trio.lowlevel.checkpoint()

@@ -1,5 +1,7 @@
 """Frames out of arbitrarily cut bytes, and the headers of requests."""
 
+import itertools
+import random
 import struct
 
 import pytest
@@ -50,6 +52,55 @@ def test_the_same_frames_come_out_however_the_bytes_are_cut(bodies, data) -> Non
         if data.draw(st.booleans()):
             frames += take_all(reader)
     assert frames + take_all(reader) == bodies
+    assert reader.pending_bytes == 0
+
+
+def receive(reader: FrameReader, data: bytes) -> int:
+    """As a connection does it: into the frame's own memory if there is some; how many bytes were taken."""
+    room = reader.room()
+    if room is None:
+        reader.feed(data)
+        return len(data)
+    taken = data[: len(room)]
+    with room:
+        room[: len(taken)] = taken
+    reader.filled(len(taken))
+    return len(taken)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.sampled_from((1, 30, 500, PAGES_BYTES_MIN, PAGES_BYTES_MIN + 7)), max_size=4),
+    st.lists(st.integers(1, ARRAY_BYTES_MAX), min_size=1, max_size=12),
+)
+def test_the_same_frames_come_out_of_bytes_received_into_their_memory(sizes, pieces) -> None:
+    bodies = [random.Random(size).randbytes(size) for size in sizes]
+    stream, reader, frames = framed(*bodies), FrameReader(2 * PAGES_BYTES_MIN), []
+    position = 0
+    for piece_bytes in itertools.cycle(pieces):
+        if position == len(stream):
+            break
+        position += receive(reader, stream[position : position + piece_bytes])
+        frames += take_all(reader)
+    assert frames == bodies
+    assert reader.pending_bytes == 0
+
+
+def test_a_frame_gets_its_memory_when_a_quarter_has_arrived_and_it_counts_as_pending() -> None:
+    reader, body = FrameReader(MAX_BYTES), bytes(range(200)) * 5
+    stream = framed(body)
+    reader.feed(stream[:200])
+    assert (reader.room(), reader.pending_bytes) == (None, 200)
+    reader.feed(stream[200:300])
+    with reader.room() as room:
+        assert len(room) == len(stream) - 300
+        room[:100] = stream[300:400]
+    reader.filled(100)
+    assert (reader.pending_bytes, reader.needed_bytes) == (len(stream), len(stream) - 400)
+    reader.feed(stream[400:])  # after a wait
+    frame = reader.next_frame()
+    frame[0:1] = b"!"
+    assert bytes(frame) == b"!" + body[1:]
     assert reader.pending_bytes == 0
 
 

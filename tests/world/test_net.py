@@ -96,6 +96,24 @@ async def test_what_the_network_takes_at_once_is_sent_at_once(ends):
         here.send_now(b"x")
 
 
+async def test_bytes_are_received_into_memory_as_far_as_it_goes(ends):
+    here, there = await ends[2]()
+    memory = bytearray(b"------")
+    room = memoryview(memory)[1:5]
+    assert there.receive_into(room) is None
+    await here.send_all(b"abcdef")
+    here.close()
+    received = b""
+    with trio.fail_after(5):
+        while (taken := there.receive_into(room)) != 0:
+            if taken is None:
+                await trio.sleep(0.001)
+            else:
+                received += room[:taken]
+    assert received == b"abcdef"
+    assert (memory[0:1], memory[5:]) == (b"-", b"-")
+
+
 async def test_the_end_comes_after_what_was_sent(ends):
     here, there = await ends[2]()
     await here.send_all(b"bye")

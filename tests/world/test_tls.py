@@ -146,21 +146,34 @@ async def test_bytes_that_come_with_the_handshake_are_served():
     assert request == [b"castle"]
 
 
+def received_into(stream: TlsStream, max_bytes: int) -> bytes | None:
+    room = memoryview(bytearray(max_bytes))
+    size_bytes = stream.receive_into(room)
+    return None if size_bytes is None else bytes(room[:size_bytes])
+
+
 @pytest.mark.parametrize("size", [1, RECORD_BYTES, RECORD_BYTES + 1, ENCRYPT_BYTES, ENCRYPT_BYTES + 1, len(LARGE)])
 @pytest.mark.parametrize("room", [1000, 1 << 16, 1 << 18])
-async def test_what_arrived_is_received_in_order_whatever_the_room(size, room, nursery):
+@pytest.mark.parametrize("receive_now", [TlsStream.receive_now, received_into])
+async def test_what_arrived_is_received_in_order_whatever_the_room(size, room, receive_now, nursery):
     client, server = await shake_hands(*pipes()[:2])
     nursery.start_soon(client.send_all, LARGE[:size])
     received = b""
     with trio.fail_after(10):
         while len(received) < size:
-            part = server.receive_now(room)
+            part = receive_now(server, room)
             if part is None:
                 part = await server.receive_some(room)
             assert 0 < len(part) <= room
             received += part
     assert received == LARGE[:size]
-    assert server.receive_now(room) is None
+    assert receive_now(server, room) is None
+
+
+async def test_the_end_leaves_the_room_empty():
+    client, server = await shake_hands(*pipes()[:2])
+    client.close()
+    assert server.receive_into(memoryview(bytearray(10))) == 0
 
 
 async def test_records_that_arrived_together_are_received_together():
