@@ -161,6 +161,9 @@ def awaited_mark_of(partition: Confirmed) -> int:
 
 def is_fetch_awaited(partition: Confirmed, replica_id: int) -> bool:
     """Whether `confirm` waits for another fetch of this follower, which is therefore answered at once."""
+    # This is asked at each fetch, and usually nothing waits.
+    if partition.confirmation is None:
+        return False
     follower = partition.followers.get(replica_id)
-    is_awaited = follower is not None and follower.followed_after < awaited_mark_of(partition)
+    is_awaited = follower is not None and follower.followed_after < partition.confirmation.awaited_mark
     return is_awaited and partition.is_in_maximal_isr(replica_id)

@@ -453,7 +453,10 @@ class Partition:
             return None
         # The ISR may have shrunk below min.insync.replicas between the append and the commit. As in Kafka, the maximal
         # ISR counts here.
-        if self._lacks_replicas(sum(map(self.is_in_maximal_isr, self.replicas))):
+        in_sync = len(self.in_sync_replicas)
+        if self.asked_isr is not None:
+            in_sync = sum(map(self.is_in_maximal_isr, self.replicas))
+        if self._lacks_replicas(in_sync):
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return ErrorCode.NONE
 

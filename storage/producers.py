@@ -384,6 +384,11 @@ class ProducerStates:
         )
 
     @property
+    def are_decided(self) -> bool:
+        """Whether every transaction in the log is decided, and its marker committed."""
+        return not (self._open_transactions or self._completed)
+
+    @property
     def oldest_open(self) -> int | None:
         """The first offset of the oldest open transaction; None if none is open."""
         return next(iter(self._open_transactions), None)

@@ -210,6 +210,8 @@ def _length_of(records: bytes | bytearray | memoryview, version: int) -> bytes:
 
 def _joined(parts: list[bytes], *between: bytes) -> bytes:
     """A frame: its length, and these bytes between the parts, of which the first one is empty."""
-    pieces = [piece for pair in zip(parts, (*between, b""), strict=True) for piece in pair]
+    pieces = [b""] * (2 * len(parts))
+    pieces[::2] = parts
+    pieces[1:-1:2] = between
     pieces[0] = _INT32.pack(sum(map(len, pieces)))
     return b"".join(pieces)
