@@ -53,6 +53,7 @@ MAY_CATCH_EXCEPTION = {
     "cli/commands.py",
     "broker/server/connection.py",
     "world/containment.py",
+    "broker/now/shapes.py",
     "broker/server/dispatch.py",
     "world/world.py",
     "controller/candidate.py",

@@ -22,7 +22,7 @@ SHAPES_MAX = 4  # of a connection; each takes about a kilobyte
 # To learn one costs a quarter of a request. So a client whose requests have more shapes is learnt from seldom.
 UNKNOWN_BETWEEN = 16
 
-Answer = Pieces | PendingResponse | WaitingFetch | Begun | Planned | None
+Answer = Pieces | PendingResponse | WaitingFetch | Begun | Planned | Exception | None
 
 
 class Shape(Protocol):
@@ -72,8 +72,10 @@ class Shapes:
         self._seen: Seen | None = None  # of a request that waits, or whose handler goes on with it
 
     def answer(self, broker: Broker, frame: memoryview, began: float) -> Answer:
-        """The response to this request, or what waits for it; `Begun` and `Planned` are for its handler, which goes on
-        from there. None, before anything has changed, if it is of no known shape or something unusual is to see it.
+        """The response to this request, or what waits for it. None, before anything has changed, if it is of no known
+        shape or something unusual is to see it.
+
+        `Begun` and `Planned` are for its handler, which goes on from there. So is the exception of a bug.
 
         `began`: as in `Call`.
         """
@@ -84,7 +86,11 @@ class Shapes:
                 return None
             # The leader writes into the records, so what is shown of a frame is copied before.
             copied = bytes(frame[: shape.shown_bytes]) if is_shown else b""
-            answer = shape.answer(broker, frame, began)
+            answer: Answer
+            try:
+                answer = shape.answer(broker, frame, began)
+            except Exception as failure:
+                answer = failure
             if answer is not None:
                 self.latest = shape
                 if copied and interception is not None:

@@ -14,6 +14,7 @@ from typing import TypeGuard
 import trio
 
 from barnabas.broker.call import Broker, Call
+from barnabas.broker.fetching.in_session import Planned
 from barnabas.broker.interception import Dropped, Seen
 from barnabas.broker.now.waiting import WaitingFetch
 from barnabas.broker.server.connections import Connection, Connections
@@ -299,7 +300,11 @@ async def _go_on(
     if not isinstance(begun, WaitingFetch):
         return await _answer_frame(broker, connection, charged, frame, began, begun, seen)
     connection.note_answered()
-    finished = await begun.finish()
+    finished: Pieces | Planned | Exception
+    try:
+        finished = await begun.finish()
+    except Exception as failure:
+        finished = failure
     if isinstance(finished, list):
         if seen is not None:
             seen.answered(connection.request_version, finished)

@@ -5,7 +5,7 @@
 
 Errors: a handler raises `Refuse` for one error code that concerns the whole request. Any other `Exception` is a bug; it
 is logged with its traceback, and the client gets UNKNOWN_SERVER_ERROR in the API's own form (`refused`). This is the
-one place that catches `Exception` of a single request.
+one place that answers after an `Exception` of a single request.
 """
 
 import inspect
@@ -413,6 +413,9 @@ async def _handle(
 ) -> m.Message | Encoded | DelayedResponse | None:
     route = HANDLERS[call.api_key]
     try:
+        # The step that has read the request has failed (`now/`): it is refused here, as after a bug of its handler.
+        if isinstance(call.begun, Exception):
+            raise call.begun
         if _WAITS[call.api_key]:
             return await cast(
                 "Awaitable[m.Message | Encoded | DelayedResponse | None]", route.handle(broker, call, request)
