@@ -144,6 +144,18 @@ class FetchPlan:
         partition = self.partitions.get(wanted)
         return wanted.follower is not None and partition is not None and not partition.is_in_sync(wanted.follower)
 
+    def is_warm(self) -> bool:
+        """Whether all slices are in the page cache; then what comes behind them is asked for. False if that fails."""
+        slices = [row.records for row in self._carrying.values() if isinstance(row.records, FileSlice)]
+        try:
+            if not all(piece.file.resident(piece.position, piece.size_bytes) for piece in slices):
+                return False
+            for piece in slices:
+                _ask_ahead(piece)
+        except StorageError:
+            return False  # `warm` fails its row
+        return True
+
     async def warm(self) -> None:
         """Read into the page cache, in a thread, the slices that it does not hold. A failed read fails its row."""
         # `sendfile` runs on the event loop and would block it for the disk.

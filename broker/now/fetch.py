@@ -1,8 +1,8 @@
 """Fetch of consumers and followers: of one partition without a session, and of what has changed in a session.
 
-A partition is planned as in every Fetch (`fetching/plan.py`). A response with records in memory is filled in here,
-after a wait as well. Everything else goes on with `Planned` in `handlers/fetch.py`: errors, diverging logs, several
-partitions, file slices.
+A partition is planned as in every Fetch (`fetching/plan.py`). A response with records that are in memory, or in the
+page cache, is filled in here, after a wait as well. Everything else goes on with `Planned` in `handlers/fetch.py`:
+errors, diverging logs, several partitions, what is to be read from the disk.
 """
 
 import struct
@@ -11,7 +11,7 @@ import trio
 
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.fetching.in_session import Planned, update, wanted_of
-from barnabas.broker.fetching.plan import FetchPlan, Row
+from barnabas.broker.fetching.plan import FetchPlan, Row, records_bytes
 from barnabas.broker.now.waiting import WaitingFetch
 from barnabas.replication.fetch_sessions import FetchSession, Topic, Wanted
 from barnabas.storage.disk import FileSlice
@@ -125,19 +125,24 @@ class FetchShape:
 
     def parts_for(self, wanted: Wanted, row: Row) -> list[bytes] | None:
         """The bytes around what changes in a response with this row; None if the row has an error, or is not simple."""
-        if row.records is None or isinstance(row.records, FileSlice) or row.error_code or row.aborted_transactions:
+        if row.records is None or row.error_code or row.aborted_transactions:
             return None
         if self._response_is_of != (wanted.topic, row.partition_index):
             self._response = self._parts_of(wanted.topic, row)
             self._response_is_of = wanted.topic, row.partition_index
         return self._response
 
-    def filled(self, parts: list[bytes], correlation_id: bytes, row: Row) -> bytes:
+    def filled(self, parts: list[bytes], correlation_id: bytes, row: Row) -> Pieces:
         """The response with this row."""
         records = row.records
-        assert isinstance(records, (bytes, bytearray, memoryview))
         offsets = _OFFSETS.pack(row.high_watermark, row.last_stable_offset, row.log_start_offset)
-        return _joined(parts, correlation_id, offsets, _length_of(records, self.version) + records)
+        length = _length_of(records_bytes(row), self.version)
+        if isinstance(records, (bytes, bytearray, memoryview)):
+            return [_joined(parts, correlation_id, offsets, length + records)]
+        assert isinstance(records, FileSlice)
+        *before, after = parts
+        head = _joined([*before, b""], correlation_id, offsets, length, more_bytes=records.size_bytes + len(after))
+        return [head, records, after] if after else [head, records]
 
     def _parts_of(self, topic: Topic, row: Row) -> list[bytes] | None:
         """The bytes of a response around what changes, if its row is of this partition."""
@@ -151,7 +156,7 @@ class FetchShape:
         else:
             of_topic.topic = topic
         response = m.FetchResponse(session_id=self.request.session_id, responses=[of_topic])
-        records = _length_of(_RECORDS_MARK, self.version) + _RECORDS_MARK
+        records = _length_of(len(_RECORDS_MARK), self.version) + _RECORDS_MARK
         marks = [_CORRELATION_MARK, _OFFSETS.pack(*_OFFSET_MARKS), records]
         return parts_around(_marked(response, self.version), marks)
 
@@ -204,14 +209,17 @@ def _marked(response: m.FetchResponse, version: int) -> bytes:
     return _CORRELATION_MARK + prefix[LENGTH_BYTES + len(_CORRELATION_MARK) :] + body
 
 
-def _length_of(records: bytes | bytearray | memoryview, version: int) -> bytes:
-    return varint(len(records) + 1) if version >= FLEXIBLE_VERSION else _INT32.pack(len(records))
+def _length_of(size_bytes: int, version: int) -> bytes:
+    return varint(size_bytes + 1) if version >= FLEXIBLE_VERSION else _INT32.pack(size_bytes)
 
 
-def _joined(parts: list[bytes], *between: bytes) -> bytes:
-    """A frame: its length, and these bytes between the parts, of which the first one is empty."""
+def _joined(parts: list[bytes], *between: bytes, more_bytes: int = 0) -> bytes:
+    """A frame: its length, and these bytes between the parts, of which the first one is empty.
+
+    `more_bytes` follow.
+    """
     pieces = [b""] * (2 * len(parts))
     pieces[::2] = parts
     pieces[1:-1:2] = between
-    pieces[0] = _INT32.pack(sum(map(len, pieces)))
+    pieces[0] = _INT32.pack(sum(map(len, pieces)) + more_bytes)
     return b"".join(pieces)

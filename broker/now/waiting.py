@@ -30,7 +30,7 @@ class Filling(Protocol):
         """The bytes around what changes in a response with this row; None if the row has an error, or is not simple."""
         ...
 
-    def filled(self, parts: list[bytes], correlation_id: bytes, row: Row) -> bytes:
+    def filled(self, parts: list[bytes], correlation_id: bytes, row: Row) -> Pieces:
         """The response with this row."""
         ...
 
@@ -103,9 +103,9 @@ class WaitingFetch:
         plan = self._plan
         session = self._session
         shape = self._shape
-        if plan.urgent or plan.has_slices or plan.throttled or len(plan.rows) > 1:
+        if plan.urgent or plan.throttled or len(plan.rows) > 1 or (plan.has_slices and not plan.is_warm()):
             return Planned(plan, session)
-        response = shape.nothing(self._correlation_id)
+        response: Pieces = [shape.nothing(self._correlation_id)]
         is_sent = False
         for wanted, row in plan.rows.items():
             parts = shape.parts_for(wanted, row)
@@ -121,4 +121,4 @@ class WaitingFetch:
         plan.count_sent_of_one()
         if shape.tally is not None:
             shape.tally.errors[ErrorCode.NONE] += 1 + is_sent
-        return [response]
+        return response

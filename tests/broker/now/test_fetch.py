@@ -96,14 +96,14 @@ def assert_same(operations, version, replica_id):
         await other.produce("t", batch_of(b"first"), acks=1)
         await fetching.fetch([("t", 0, 0)])
         async with trio.open_nursery() as nursery:
-            for operation in operations:
+            for number, operation in enumerate(operations):
                 if isinstance(operation, dict):
                     await fetching.fetch(operation["wanted"], **{k: v for k, v in operation.items() if k != "wanted"})
                 elif operation == "deleted":
                     partition = machine.broker.replicas.get("t", 0)
                     partition.delete_records(min(1, partition.high_watermark))
                 else:
-                    nursery.start_soon(produce, other, *operation)
+                    nursery.start_soon(produce, other, number, *operation)
                     await trio.sleep(0.01)
         return fetching.answers
 
@@ -112,13 +112,40 @@ def assert_same(operations, version, replica_id):
     assert now == general
 
 
-async def produce(client, partition, value, is_late):
+async def produce(client, number, partition, value, is_late):
     """At once, or while the next Fetch may wait."""
+    # No two operations come at one moment: their order would be that in which Trio happens to run their tasks.
     if is_late:
-        await trio.sleep(0.2)
+        await trio.sleep(0.2 + 0.0007 * number)
     request = produce_request("t", batch_of(value), partition, acks=1)
     await client.send(request)
     await trio.sleep(0.001)
+
+
+@pytest.mark.parametrize("version", [7, 11, 12, 17])
+def test_records_that_are_sent_from_the_file_are_answered_now_if_the_page_cache_has_them(version, monkeypatch):
+    async def history(machine, client):
+        other, topics = await topics_of(machine, -1)
+        fetching = Fetching(machine, client, topics, version, -1)
+        for _ in range(3):
+            await other.produce("t", batch_of(LARGE), acks=1)
+        await fetching.fetch([("t", 0, 0)])
+        for number in range(4):
+            await fetching.fetch([("t", 0, number)], max_wait_ms=100)
+        await fetching.fetch([("t", 0, 1)], in_session=False)
+        await fetching.fetch([("t", 0, 2)], in_session=False)
+        with monkeypatch.context() as cold:
+            file = machine.broker.replicas.get("t", 0).log.segments.active.file
+            cold.setattr(type(file), "resident", lambda *_: False)
+            await fetching.fetch([("t", 0, 2)], in_session=False)
+        return fetching.answers
+
+    now, answered = see(history, is_now=True)
+    general, _ = see(history, is_now=False)
+    assert now == general
+    assert [len(answer) > len(LARGE) for answer in now.answers] == [True, True, True, True, False, True, True, True]
+    # All but the first of each shape, and the one that begins the session. The last one is planned, and goes on.
+    assert answered == 3 + 1 + 1
 
 
 @pytest.mark.parametrize("version", [7, 11, 12, 17])
@@ -131,7 +158,7 @@ def test_what_is_ordinary_is_answered_now(version, replica_id):
         await fetching.fetch([("t", 0, 0)])
         for number in range(6):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(produce, other, 0, b"v", number % 2 == 1)
+                nursery.start_soon(produce, other, number, 0, b"v", number % 2 == 1)
                 # A consumer reads what is committed, so the follower has to fetch it.
                 if replica_id < 0:
                     partition.follower_fetched(2, partition.log.log_end_offset, log_start_offset=0)
