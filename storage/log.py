@@ -199,7 +199,9 @@ class PartitionLog:
 
         # `batch.header` has the stamped base offset; the older `header` has not.
         if header.producer_id >= 0:
-            self._note_transaction(self.producers.update(batch.header, control=control))
+            completed = self.producers.update(batch.header, control=control)
+            if completed is not None:
+                self._note_transaction(completed)
         self._advance_log_end(last_offset + 1)
         append_time_ms = timestamp if header.attributes & LOG_APPEND_TIME else -1
         return Appended(base_offset, last_offset, append_time_ms, self.log_start_offset, False)
@@ -331,8 +333,8 @@ class PartitionLog:
             raise InvariantBroken(f"{self} holds records of leader epoch {latest}; {leader_epoch} is over")
         return leader_epoch >= 0
 
-    def _note_transaction(self, completed: CompletedTransaction | None) -> None:
-        if completed is not None and completed.aborted:
+    def _note_transaction(self, completed: CompletedTransaction) -> None:
+        if completed.aborted:
             self.segments.active.transactions.append(
                 AbortedTransaction(
                     completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset

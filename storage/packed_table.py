@@ -72,7 +72,8 @@ class PackedTable:
                 self._chunks.append(bytearray())
             self._own_chunk(place // CHUNK_ROWS).extend(self._row.pack(key, *others))
             return
-        chunk = self._own_chunk(place // CHUNK_ROWS)
+        number = place // CHUNK_ROWS
+        chunk = self._chunks[number] if number in self._own else self._own_chunk(number)
         self._row.pack_into(chunk, place % CHUNK_ROWS * self._row.size, key, *others)
 
     def remove(self, key: int) -> None:

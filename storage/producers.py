@@ -128,10 +128,11 @@ class ProducerStates:
     # A producer is two packed byte strings instead of objects: its snapshot entry, and its last batches. A snapshot is
     # then a plain join.
 
-    __slots__ = ("_batches", "_completed", "_entries", "_open_transactions", "_verifications")
+    __slots__ = ("_batches", "_completed", "_entries", "_latest", "_open_transactions", "_verifications")
 
     def __init__(self) -> None:
         self._entries = PackedTable(_ENTRY)
+        self._latest: Producer | None = None  # whose batch was appended last: the entry, unpacked
         self._batches: dict[int, bytes] = {}  # of the current epoch, oldest first, at most five
         # This maps first offset -> producer id. Insertion order is offset order, because the log
         # only grows: the first key is the oldest open transaction.
@@ -141,6 +142,9 @@ class ProducerStates:
 
     def get(self, producer_id: int) -> Producer | None:
         """The state of this producer; None if it is unknown or expired."""
+        latest = self._latest
+        if latest is not None and latest.producer_id == producer_id:
+            return latest
         entry = self._entries.get(producer_id)
         return None if entry is None else _as_producer(entry)
 
@@ -203,6 +207,12 @@ class ProducerStates:
         producer = self.get(header.producer_id)
         kind = header.attributes & (TRANSACTIONAL | CONTROL)
         if producer is not None:
+            # The usual case is the next batch of a producer without a transaction. It is no duplicate: a sequence comes
+            # again after 2^31 records, and five batches have fewer.
+            is_next = header.base_sequence == producer.last_sequence + 1 and header.producer_epoch == producer.epoch
+            if is_next and not kind and origin is Origin.CLIENT and producer.first_offset == NO_OFFSET:
+                return ErrorCode.NONE
+
             # Duplicates come first, as in Kafka: a retry would fail the sequence check below.
             if origin is Origin.CLIENT and not kind & CONTROL and header.producer_epoch == producer.epoch:
                 duplicate = self._find_duplicate(header)
@@ -238,9 +248,8 @@ class ProducerStates:
             return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
         # Kafka's ProducerAppendInfo, too, accepts only transactional batches until the marker.
-        if producer.first_offset != NO_OFFSET and not kind:
-            return ErrorCode.INVALID_TXN_STATE
-        return ErrorCode.NONE
+        is_alien = producer.first_offset != NO_OFFSET and not kind
+        return ErrorCode.INVALID_TXN_STATE if is_alien else ErrorCode.NONE
 
     def _check_transactional(
         self,
@@ -303,10 +312,11 @@ class ProducerStates:
         Returns the transaction that a marker completed, if any.
         """
         # Compaction may have removed the record of a control batch; then it changes nothing.
-        if header.producer_id == NO_PRODUCER_ID or (header.is_control and control is None):
+        attributes = header.attributes
+        if header.producer_id == NO_PRODUCER_ID or (attributes & CONTROL and control is None):
             return None
         producer_id = header.producer_id
-        is_transactional = header.is_transactional
+        is_transactional = attributes & TRANSACTIONAL
         if is_transactional:
             self._verifications.end(producer_id)
         producer = self.get(producer_id)
@@ -329,17 +339,13 @@ class ProducerStates:
         offset_delta = header.last_offset_delta
         batch = _BATCH.pack(header.base_sequence, last_sequence, offset_delta, last_offset, timestamp)
         self._batches[producer_id] = (self._batches.get(producer_id, b"") + batch)[-_BATCHES_BYTES_MAX:]
-        self._entries.put(
-            producer_id,
-            header.producer_epoch,
-            last_sequence,
-            last_offset,
-            offset_delta,
-            timestamp,
-            producer.coordinator_epoch,
-            first_offset,
-        )
+        batch_fields = (header.producer_epoch, last_sequence, last_offset, offset_delta, timestamp)
+        self._set(_as_producer((producer_id, *batch_fields, producer.coordinator_epoch, first_offset)))
         return None
+
+    def _set(self, producer: Producer) -> None:
+        self._latest = producer
+        self._entries.put(*producer)
 
     def _begin_epoch(self, producer: Producer | None, header: "BatchHeader") -> Producer:
         """The state at the first batch or marker of another epoch; an open transaction stays open."""
@@ -365,7 +371,7 @@ class ProducerStates:
         after = producer._replace(
             last_timestamp=header.max_timestamp, coordinator_epoch=control.coordinator_epoch, first_offset=NO_OFFSET
         )
-        self._entries.put(*after)
+        self._set(after)
         if first_offset is None:
             return None  # the producer wrote no record of this transaction to this partition
 
@@ -438,6 +444,7 @@ class ProducerStates:
             if (entry := self._entries.find(producer_id)) is not None
             and _is_expired(now_ms, producer_id_expiration_ms, *_EXPIRY.unpack_from(*entry))
         ]
+        self._latest = None
         for producer_id in expired:
             self._entries.remove(producer_id)
             self._batches.pop(producer_id, None)
@@ -446,6 +453,7 @@ class ProducerStates:
 
     def clear(self) -> None:
         """Forget everything: the log was emptied, or is replayed from its start."""
+        self._latest = None
         self._entries.clear()
         self._batches.clear()
         self._open_transactions.clear()

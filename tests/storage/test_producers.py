@@ -300,6 +300,8 @@ def test_a_silent_producer_expires():
     assert states.expire(1000 + DAY_MS - 1, DAY_MS) == 0
     assert states.expire(1000 + DAY_MS, DAY_MS) == 1
     assert [producer.producer_id for producer in states] == [2]
+    assert states.expire(5000 + DAY_MS, DAY_MS) == 1
+    assert states.get(2) is None, "though it was the last one that wrote"
 
 
 def test_only_the_producers_that_are_named_are_looked_at():
@@ -454,6 +456,7 @@ def test_a_loaded_snapshot_decides_as_the_state_it_was_taken_of(history):
         offset += count
     loaded = ProducerStates()
     loaded.load_snapshot(encode_snapshot(states.entries()), 1000, DAY_MS)
+    assert list(loaded) == [states.get(producer_id) for producer_id in states.ids()]
     for producer_id, sequence, flags in ((p, s, f) for p in range(4) for s in (0, 1, 2, 3) for f in (0, TRANSACTIONAL)):
         header = batch(sequence, producer_id=producer_id, flags=flags)
         before, after = states.check(header, Origin.CLIENT), loaded.check(header, Origin.CLIENT)
