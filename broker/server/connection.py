@@ -14,7 +14,6 @@ from typing import TypeGuard
 import trio
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.fetching.in_session import Planned
 from barnabas.broker.interception import Dropped, Seen
 from barnabas.broker.now.waiting import WaitingFetch
 from barnabas.broker.server.connections import Connection, Connections
@@ -300,7 +299,7 @@ async def _go_on(
     if not isinstance(begun, WaitingFetch):
         return await _answer_frame(broker, connection, charged, frame, began, begun, seen)
     connection.note_answered()
-    finished: Pieces | Planned | Exception
+    finished: object
     try:
         finished = await begun.finish()
     except Exception as failure:

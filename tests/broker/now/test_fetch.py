@@ -123,7 +123,7 @@ async def produce(client, number, partition, value, is_late):
 
 
 @pytest.mark.parametrize("version", [7, 11, 12, 17])
-def test_records_that_are_sent_from_the_file_are_answered_now_if_the_page_cache_has_them(version, monkeypatch):
+def test_records_in_the_page_cache_are_sent_from_the_file_now(version, monkeypatch):
     async def history(machine, client):
         other, topics = await topics_of(machine, -1)
         fetching = Fetching(machine, client, topics, version, -1)
