@@ -11,7 +11,8 @@ import trio
 import barnabas
 from barnabas.broker.life import Life
 from barnabas.console.asking import Asking, asking_for, check
-from barnabas.console.exchange import Answer, BadRequest, HttpRequest, json_answer
+from barnabas.console.exchange import Answer, BadRequest, HttpRequest, json_answer, whole_number
+from barnabas.console.long_json import long_json_answer
 from barnabas.console.offsets import PARTITIONS_MAX, UNKNOWN, Ends, ends_of
 from barnabas.console.replica_rows import Row, replica_row
 from barnabas.security.acls.acls import OPERATIONS, PATTERN_TYPES, PERMISSION_TYPES, RESOURCE_TYPES
@@ -139,7 +140,7 @@ async def topics(life: Life, request: HttpRequest) -> Answer:
 
     # Two requests to each leader. In a large cluster the list is shown without the numbers of records.
     ends = await ends_of(asking, keys) if len(keys) <= PARTITIONS_MAX else {}
-    return json_answer({"topics": [_topic_row(asking, topic, ends) async for topic in paced(seen)]})
+    return await long_json_answer({"topics": [_topic_row(asking, topic, ends) async for topic in paced(seen)]})
 
 
 def _topic_row(asking: Asking, topic: TopicInfo, ends: Mapping[TopicPartition, Ends]) -> Row:
@@ -173,7 +174,8 @@ async def topic(life: Life, request: HttpRequest) -> Answer:
     asking = asking_for(life, request)
     info = asking.topic(request.params["topic"])
     rows = await partition_rows(asking, info)
-    return json_answer({"topic": info.name, "topic_id": topic_id_text(info.topic_id), "partitions": rows})
+    head: Row = {"topic": info.name, "topic_id": topic_id_text(info.topic_id)}
+    return await long_json_answer(head | {"partitions": rows})
 
 
 async def partition_rows(asking: Asking, topic: TopicInfo) -> list[Row]:
@@ -202,13 +204,14 @@ async def broker_configs(life: Life, request: HttpRequest) -> Answer:
     """`GET /v1/brokers/{broker}/configs`: only that broker can say it."""
     asking = asking_for(life, request)
     name = request.params["broker"]
-    if not name.isdecimal() or int(name) not in asking.broker.metadata.brokers:
-        raise BadRequest(f"there is no broker {name!r}", status=404)
+    broker_id = whole_number(name)
+    if broker_id is None or broker_id not in asking.broker.metadata.brokers:
+        raise BadRequest(f"there is no broker {name!r:.40}", status=404)
 
     # The other broker would answer this one, which may ask for everything.
     if not asking.may("DescribeConfigs", "Cluster"):
-        check(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"broker {name}")
-    return await _configs(asking, int(name), BROKER_RESOURCE, name)
+        check(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"broker {broker_id}")
+    return await _configs(asking, broker_id, BROKER_RESOURCE, str(broker_id))
 
 
 async def _configs(asking: Asking, broker_id: int, resource_type: int, name: str) -> Answer:
@@ -280,7 +283,7 @@ async def acls(life: Life, request: HttpRequest) -> Answer:
         async for resource in paced(response.resources)
         for entry in resource.acls
     ]
-    return json_answer({"is_enabled": True, "acls": rows})
+    return await long_json_answer({"is_enabled": True, "acls": rows})
 
 
 async def quotas(life: Life, request: HttpRequest) -> Answer:
@@ -299,4 +302,4 @@ async def quotas(life: Life, request: HttpRequest) -> Answer:
         }
         async for entry in paced(response.entries or ())
     ]
-    return json_answer({"quotas": rows})
+    return await long_json_answer({"quotas": rows})

@@ -17,6 +17,7 @@ from barnabas.wire.record_reader import COMMIT, Record, read_control_record, rea
 
 SHOWN_BYTES_MAX = 8 << 10
 HEADERS_SHOWN_MAX = 100
+HEADER_BYTES_MAX = 256  # shown of a name, or a value: half a thousand records with long ones would fill the memory
 MARK = 0  # the first byte of a value whose schema is in a registry, before four bytes with its id
 MARKED_BYTES = 5
 OPEN, COMMITTED, ABORTED = "open", "committed", "aborted"
@@ -141,7 +142,10 @@ def shown_record(partition: int, found: Found) -> Shown:
     return row | {
         "key": shown_bytes(record.key),
         "value": shown_bytes(record.value),
-        "headers": [[name, shown_bytes(value)] for name, value in record.headers[:HEADERS_SHOWN_MAX]],
+        "headers": [
+            [name[:HEADER_BYTES_MAX], shown_bytes(value, HEADER_BYTES_MAX)]
+            for name, value in record.headers[:HEADERS_SHOWN_MAX]
+        ],
         "header_count": len(record.headers),
         "codec": codec_name(header),
         "producer_id": -1 if header is None else header.producer_id,
@@ -154,11 +158,11 @@ def codec_name(header: BatchHeader | None) -> str | None:
     return None if header is None else Codec(header.codec).name.lower()
 
 
-def shown_bytes(data: bytes | None) -> Shown | None:
-    """Bytes as text or in hexadecimal digits, with their number; None for null."""
+def shown_bytes(data: bytes | None, bytes_max: int = SHOWN_BYTES_MAX) -> Shown | None:
+    """The first bytes as text or in hexadecimal digits, with the number of all; None for null."""
     if data is None:
         return None
-    head = bytes(data[:SHOWN_BYTES_MAX])
+    head = bytes(data[:bytes_max])
     shown: Shown = {"size": len(data)}
     if len(data) > len(head):
         shown["is_cut"] = True

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, unquote
 Send: TypeAlias = Callable[[bytes], Awaitable[None]]
 Write: TypeAlias = Callable[[Send], Awaitable[None]]
 
+INT64_DIGITS = 19
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
 
@@ -60,6 +61,12 @@ class BadRequest(Exception):
         self.status = status
 
 
+def whole_number(text: str) -> int | None:
+    """The number that these decimal digits are; None if they are none, or more than an offset may have."""
+    digits = text.lstrip("0") or text[:1]
+    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) <= INT64_DIGITS else None
+
+
 def json_answer(value: object, status: int = 200) -> Answer:
     """A JSON document."""
     return Answer(status, JSON, json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
@@ -85,6 +92,9 @@ def parsed_json(body: bytes) -> dict[str, object]:
         raise BadRequest(f"the body is not UTF-8: byte {error.start}") from error
     except json.JSONDecodeError as error:
         raise BadRequest(f"the body is no JSON: line {error.lineno}, column {error.colno}: {error.msg}") from error
+    # Python reads no number of more than 4,300 digits.
+    except ValueError as error:
+        raise BadRequest(f"the body has a number that is too long: {error}") from error
     except RecursionError as error:
         raise BadRequest("the body is no JSON that can be read: it is nested too deeply") from error
     if not isinstance(value, dict):

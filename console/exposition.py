@@ -99,7 +99,8 @@ async def exposition(
             del lines[:LINES_AT_A_TIME]
             if name != own:
                 some = [name + line[len(own) :] for line in some]
-            yield ("\n".join(some) + "\n").encode()
+            # The path of a log directory may have bytes that are no text.
+            yield ("\n".join(some) + "\n").encode("utf-8", "replace")
             await pause_after(len(some) // 2)
     if openmetrics:
         yield b"# EOF\n"

@@ -1,4 +1,4 @@
-"""The live feed of the page, as Server-Sent Events: `GET /v1/feed?topics=a,b&groups=g`.
+"""The live feed of the page, as Server-Sent Events: `GET /v1/feed?topics=a,b&groups=g`, each name quoted by itself.
 
 One `Waiter` for each feed is registered with the replicas here that are looked at, as those of waiting Fetches are.
 So a change costs one entry of a dict, and the feed is woken at most every TICK_SECONDS. It sends the rows that changed,
@@ -18,6 +18,7 @@ import json
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 import trio
 
@@ -39,6 +40,7 @@ from barnabas.world.waiting import Waiter
 
 FEEDS_MAX = 16
 PARTITIONS_MAX = 1000  # of one feed
+TOPICS_MAX = 200
 GROUPS_MAX = 10
 TICK_SECONDS = 0.1
 SWEEP_SECONDS = 1.0
@@ -62,6 +64,8 @@ async def feed(life: Life, story: Story, feeds: Feeds, request: HttpRequest) -> 
     groups = _names(request, "groups")
     if len(groups) > GROUPS_MAX:
         raise BadRequest(f"a feed has at most {GROUPS_MAX} groups")
+    if len(topics) > TOPICS_MAX:
+        raise BadRequest(f"a feed has at most {TOPICS_MAX} topics")
 
     async def write(send: Send) -> None:
         # It counts from here, because an answer to HEAD is never written.
@@ -75,7 +79,8 @@ async def feed(life: Life, story: Story, feeds: Feeds, request: HttpRequest) -> 
 
 
 def _names(request: HttpRequest, name: str) -> list[str]:
-    return [each for each in request.query.get(name, "").split(",") if each]
+    # A group's id may have a comma. So each name is quoted by itself, and then the list as every parameter.
+    return [unquote(each) for each in request.query.get(name, "").split(",") if each]
 
 
 class _Feed:
@@ -215,12 +220,13 @@ class _Feed:
             info = metadata.partition(*key)
             if info is None or not (everything or key in due or self._infos.get(key) is not info):
                 continue
+            # As text at once: to encode a thousand rows together would take many milliseconds.
             if (changes := self._changes(key, info)) is not None:
-                rows.append(changes)
+                rows.append(json_text(changes))
         if not rows and not gone:
             return []
-        shown = {"rows": rows, "gone": gone, "now_ms": self._broker.world.now_ms()}
-        return [event("partitions", shown)]
+        head = json_text({"gone": gone, "now_ms": self._broker.world.now_ms()})
+        return [event_of("partitions", f'{{"rows": [{", ".join(rows)}], {head[1:]}')]
 
     def _changes(self, key: TopicPartition, info: PartitionInfo) -> Row | None:
         """The fields of a partition's row that changed, with its name; None if there are none."""
@@ -264,5 +270,15 @@ class _Feed:
 
 
 def event(name: str, value: object) -> bytes:
-    """One Server-Sent Event. Its JSON has no line breaks."""
-    return f"event: {name}\ndata: {json.dumps(value, ensure_ascii=False)}\n\n".encode("utf-8", "replace")
+    """One Server-Sent Event."""
+    return event_of(name, json_text(value))
+
+
+def event_of(name: str, text: str) -> bytes:
+    """The same, of JSON without line breaks."""
+    return f"event: {name}\ndata: {text}\n\n".encode("utf-8", "replace")
+
+
+def json_text(value: object) -> str:
+    """A value as JSON, in one line."""
+    return json.dumps(value, ensure_ascii=False)

@@ -13,6 +13,7 @@ from barnabas.broker.life import Life
 from barnabas.console.asking import Asking, asking_for, check
 from barnabas.console.exchange import Answer, BadRequest, HttpRequest, json_answer
 from barnabas.console.fetching import first_timestamps
+from barnabas.console.long_json import long_json_answer
 from barnabas.console.offsets import UNKNOWN, ends_of
 from barnabas.console.replica_rows import Row
 from barnabas.wire import messages as m
@@ -41,25 +42,25 @@ async def groups(life: Life, request: HttpRequest) -> Answer:
     # As in Kafka's handler: a right on the cluster shows all groups, otherwise each needs its own. The other brokers
     # have answered this broker, so the filter is here.
     sees_all = asking.may("Describe", "Cluster")
-    rows = {
-        each.group_id: {
-            "group": each.group_id,
-            "state": each.group_state,
-            "type": each.group_type,
-            "protocol_type": each.protocol_type,
-            "coordinator": broker_id,
-        }
-        for broker_id, response in answered.items()
-        for each in response.groups
-        # In the moment of a new coordinator two brokers may name a group; the page shows it once.
-        if sees_all or asking.may("Describe", "Group", each.group_id)
-    }
-    return json_answer({"groups": [rows[name] for name in sorted(rows)], "silent": silent})
+    rows: dict[str, Row] = {}
+    for broker_id, response in answered.items():
+        async for each in paced(response.groups):
+            if not (sees_all or asking.may("Describe", "Group", each.group_id)):
+                continue
+            # In the moment of a new coordinator two brokers may name a group; the page shows it once.
+            rows[each.group_id] = {
+                "group": each.group_id,
+                "state": each.group_state,
+                "type": each.group_type,
+                "protocol_type": each.protocol_type,
+                "coordinator": broker_id,
+            }
+    return await long_json_answer({"groups": [rows[name] for name in sorted(rows)], "silent": silent})
 
 
 async def group(life: Life, request: HttpRequest) -> Answer:
     """`GET /v1/groups/{group}`: members, what each owns, and the lag of each partition."""
-    return json_answer(await group_state(asking_for(life, request), request.params["group"]))
+    return await long_json_answer(await group_state(asking_for(life, request), request.params["group"]))
 
 
 async def group_state(asking: Asking, name: str) -> Row:
@@ -200,7 +201,7 @@ async def transactions(life: Life, request: HttpRequest) -> Answer:
     listed = [
         (each.transaction_state not in OPEN_STATES, each.transactional_id, broker_id)
         for broker_id, response in answered.items()
-        for each in response.transaction_states
+        async for each in paced(response.transaction_states)
         if asking.may("Describe", "TransactionalId", each.transactional_id)
     ]
     # The open ones come first, and the others only if there is room.

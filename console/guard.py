@@ -6,12 +6,14 @@ has to be ours, and a request that changes something has a JSON body, which a fo
 """
 
 import ipaddress
+import re
 from collections.abc import Collection
 
 from barnabas.console.exchange import JSON, Answer, HttpRequest, error_answer
 
 LOOPBACK_NAMES = frozenset({"localhost"})
 SAFE_METHODS = frozenset({"GET", "HEAD"})
+HOST_AND_PORT = re.compile(r"(?:\[([^\[\]]*)\]|([^:\[\]]*))(?::[0-9]*)?")
 OWN_SITES = frozenset({None, "same-origin", "none"})  # "none": a person typed the address, or no browser asks
 
 
@@ -40,10 +42,9 @@ def _is_own_page(request: HttpRequest) -> bool:
 
 
 def host_of(host: str) -> str:
-    """The host of a Host header without its port, in lower case: "[::1]:9644" is "::1"."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower()
+    """The host of a Host header without its port, in lower case: "[::1]:9644" is "::1"; all of what is none."""
+    found = HOST_AND_PORT.fullmatch(host)
+    return (found[1] or found[2]).lower() if found else host.lower()
 
 
 def _is_address(host: str) -> bool:

@@ -1,8 +1,8 @@
 """Health of a broker, for a person's monitor and for what starts and stops brokers one after the other.
 
 `/healthz`: the process does its work; if not, a restart may help. `/readyz`: clients are served; false while the broker
-starts and from the moment it begins to stop. `/readyz?strict=1`: besides, every replica here is in its ISR, so the next
-broker of the cluster may be stopped. Each answer is 200 or 503 with the reasons.
+starts and from the moment it begins to stop. `/readyz?strict=1`: besides, ZooKeeper answers, and every replica here is
+in its ISR, so the next broker of the cluster may be stopped. Each answer is 200 or 503 with the reasons.
 """
 
 from collections.abc import Sequence
@@ -49,7 +49,16 @@ async def _readyz(life: Life, request: HttpRequest) -> Answer:
     if request.query.get("strict") in (None, "", "0"):
         return _verdict(life, [])
     # This comes last, because it looks at every partition of the cluster.
-    return _verdict(life, await _out_of_sync(broker))
+    return _verdict(life, [*_lost_store(broker), *await _out_of_sync(broker)])
+
+
+def _lost_store(broker: Broker) -> list[str]:
+    """Why this broker may know nothing of what happens to others."""
+    sessions = broker.store.session_tally
+    # The embedded store has no connection that could be lost.
+    if sessions is None or sessions.connects > sessions.disconnects:
+        return []
+    return ["ZooKeeper does not answer: the picture of the replicas may be an old one"]
 
 
 async def _out_of_sync(broker: Broker) -> list[str]:

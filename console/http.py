@@ -4,6 +4,7 @@
 bounded: the head, the body, the time for both, and the time in which a client must take the next bytes of an answer.
 """
 
+import re
 import zlib
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -14,10 +15,14 @@ import trio
 
 from barnabas.console.exchange import Answer, HttpRequest, Write, error_answer, parsed_target
 from barnabas.world.net import ConnectionLost, Stream
+from barnabas.world.pacing import ROWS_AT_A_TIME, pause_after
 
 HEAD_BYTES_MAX = 16 << 10
+# To read a header takes microseconds, and 16 KiB of the shortest ones would hold the loop for 10 ms.
+HEADERS_MAX = 200
 BODY_BYTES_MAX = 1 << 20
-RECEIVE_BYTES = 1 << 16
+RECEIVE_BYTES = HEAD_BYTES_MAX
+COMPRESSED_BYTES_AT_A_TIME = 1 << 16  # in one step, about a millisecond
 COMPRESSED_BYTES_MIN = 1 << 10
 COMPRESSION_LEVEL = 1  # most of the gain for a fifth of the time
 GZIP_WINDOW = 31  # zlib's way to say "with gzip's header"
@@ -31,6 +36,9 @@ SECURITY_HEADERS = (
 )
 
 AnswerTo = Callable[[HttpRequest], Awaitable[Answer]]
+NoteWait = Callable[[bool], None]  # told when a client takes no more bytes for now, and when it has
+
+END_OF_HEAD = re.compile(rb"\n\r?\n")
 
 
 class Bounds(NamedTuple):
@@ -44,9 +52,15 @@ class Bounds(NamedTuple):
 BOUNDS = Bounds()
 
 
-async def serve_http(stream: Stream, answer_to: AnswerTo, bounds: Bounds = BOUNDS) -> None:
+def ignore(waits: bool) -> None:
+    """It is not asked which client is slow."""
+
+
+async def serve_http(
+    stream: Stream, answer_to: AnswerTo, bounds: Bounds = BOUNDS, note_wait: NoteWait = ignore
+) -> None:
     """Serve one connection until its client leaves, is too slow, or has broken the protocol. Closes nothing."""
-    connection = _Connection(stream, bounds)
+    connection = _Connection(stream, bounds, note_wait)
     with suppress(ConnectionLost):
         try:
             while (request := await connection.request()) is not None:
@@ -69,9 +83,10 @@ class _Refused(Exception):
 class _Connection:
     """The state of HTTP on one stream."""
 
-    def __init__(self, stream: Stream, bounds: Bounds) -> None:
+    def __init__(self, stream: Stream, bounds: Bounds, note_wait: NoteWait) -> None:
         self._stream = stream
         self._bounds = bounds
+        self._note_wait = note_wait
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
 
     async def request(self) -> HttpRequest | None:
@@ -82,6 +97,9 @@ class _Connection:
                 self._http.receive_data(await self._stream.receive_some(RECEIVE_BYTES))
             if waiting.cancelled_caught:
                 return None
+        # Hundreds of requests that have come at once must not be answered in one step.
+        else:
+            await trio.lowlevel.checkpoint()
         with trio.move_on_after(self._bounds.request_seconds):
             head = await self._event()
             if not isinstance(head, h11.Request):
@@ -89,6 +107,9 @@ class _Connection:
             # h11 measures a head that is incomplete. One that has come at once may be larger.
             if _size_bytes(head) > HEAD_BYTES_MAX:
                 raise _Refused(error_answer(431, f"a head has at most {HEAD_BYTES_MAX} bytes"))
+            # A chunk may be a byte, and 16 KiB of such chunks would hold the loop for 50 ms; so would their trailers.
+            if any(name == b"transfer-encoding" for name, _ in head.headers):
+                raise _Refused(error_answer(411, "a body has a content-length: it is not taken in chunks"))
             return await self._with_body(head)
         raise _Refused(error_answer(408, "the request did not arrive in time"))
 
@@ -108,12 +129,22 @@ class _Connection:
 
     async def _event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
         while True:
+            if self._http.their_state is h11.IDLE:
+                self._check_head()
             event = self._http.next_event()
             if event is not h11.NEED_DATA:
                 return event
             if self._http.they_are_waiting_for_100_continue:
                 await self._send(h11.InformationalResponse(status_code=100, headers=[]))
             self._http.receive_data(await self._stream.receive_some(RECEIVE_BYTES))
+
+    def _check_head(self) -> None:
+        """Refuse a head with too many lines before it is read."""
+        arrived = self._http.trailing_data[0]
+        end = END_OF_HEAD.search(arrived)
+        # The first line is that of the request.
+        if arrived.count(b"\n", 0, end.start() if end else len(arrived)) > HEADERS_MAX:
+            raise _Refused(error_answer(431, f"a head has at most {HEADERS_MAX} headers"))
 
     async def send(self, request: HttpRequest, answer: Answer) -> bool:
         """Send an answer. Whether the connection goes on after it."""
@@ -126,7 +157,7 @@ class _Connection:
             head += [("content-encoding", "gzip"), ("vary", "accept-encoding")]
 
         if isinstance(answer.body, bytes):
-            body = zlib.compress(answer.body, COMPRESSION_LEVEL, GZIP_WINDOW) if compresses else answer.body
+            body = await _compressed(answer.body) if compresses else answer.body
             head.append(("content-length", str(len(body))))
             await self._send(h11.Response(status_code=answer.status, headers=head))
             if request.method != "HEAD":
@@ -183,15 +214,30 @@ class _Connection:
         data = self._http.send(event)
         if not data:
             return
+        sent = self._stream.send_now(data)
+        if sent == len(data):
+            return
+
         # A client that takes nothing holds one of few connections.
+        self._note_wait(True)
         with trio.move_on_after(self._bounds.send_seconds) as sending:
-            await self._stream.send_all(data)
+            await self._stream.send_all(memoryview(data)[sent:])
         if sending.cancelled_caught:
             raise ConnectionLost("the client takes no bytes")
+        self._note_wait(False)
 
 
 def _size_bytes(head: h11.Request) -> int:
     return len(head.target) + sum(len(name) + len(value) for name, value in head.headers)
+
+
+async def _compressed(body: bytes) -> bytes:
+    compressor = zlib.compressobj(COMPRESSION_LEVEL, wbits=GZIP_WINDOW)
+    pieces = []
+    for start in range(0, len(body), COMPRESSED_BYTES_AT_A_TIME):
+        pieces.append(compressor.compress(body[start : start + COMPRESSED_BYTES_AT_A_TIME]))
+        await pause_after(ROWS_AT_A_TIME)
+    return b"".join([*pieces, compressor.flush()])
 
 
 def _is_worth_compressing(answer: Answer) -> bool:

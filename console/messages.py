@@ -11,6 +11,7 @@ and has `partition`, `count` (at most RECORDS_MAX) and `wait_ms`, the time to wa
 """
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from heapq import merge
 from typing import NamedTuple
@@ -26,11 +27,14 @@ from barnabas.console.decoding import (
     records_in,
     shown_record,
 )
-from barnabas.console.exchange import JSON, Answer, BadRequest, HttpRequest, Send
+from barnabas.console.exchange import JSON, Answer, BadRequest, HttpRequest, Send, whole_number
 from barnabas.console.fetching import Fetched, Limits, aborted_in, fetch
 from barnabas.console.offsets import PARTITIONS_MAX, UNKNOWN, ends_of, offsets_at
 from barnabas.wire.errors import ErrorCode, PeerLost, error_name
 from barnabas.wire.topics import TopicPartition
+from barnabas.world.net import ConnectionLost
+
+logger = logging.getLogger(__name__)
 
 RECORDS_MAX = 500
 COUNT_DEFAULT = 100
@@ -103,10 +107,7 @@ async def place_of(asking: Asking, request: HttpRequest, count: int) -> Place:
         return Place(topic, _parsed_positions(topic, query["from"], known))
 
     # Otherwise all partitions are asked for their ends first, and what they do not have is not asked for.
-    asked = list(known)
-    if query.get("partition", "all") != "all":
-        asked = [number(request, "partition", 0, 1 << 31, 0)]
-        asking.partition(topic, asked[0])
+    asked = asked_partitions(asking, request)
     if len(asked) > PARTITIONS_MAX:
         raise BadRequest(f"topic {topic!r} has {len(asked)} partitions: choose one of them")
     if "offset" in query and len(asked) > 1:
@@ -131,6 +132,16 @@ async def place_of(asking: Asking, request: HttpRequest, count: int) -> Place:
     return Place(topic, positions)
 
 
+def asked_partitions(asking: Asking, request: HttpRequest) -> list[int]:
+    """The partition that a request names, or all of the topic. BadRequest."""
+    topic = request.params["topic"]
+    if request.query.get("partition", "all") == "all":
+        return list(asking.topic(topic).partitions)
+    index = number(request, "partition", 0, 1 << 31, 0)
+    asking.partition(topic, index)
+    return [index]
+
+
 async def _positions_at(
     asking: Asking, keys: list[TopicPartition], timestamp: int, ends: Mapping[TopicPartition, object]
 ) -> dict[int, int]:
@@ -152,12 +163,13 @@ async def _positions_at(
 def _parsed_positions(topic: str, text: str, known: Mapping[int, object]) -> dict[int, int]:
     positions = {}
     for part in text.split(",") if text else ():
-        partition, colon, offset = part.partition(":")
-        if not (colon and partition.isdecimal() and offset.isdecimal()) or int(offset) > INT64_MAX:
+        before, _, behind = part.partition(":")
+        partition, offset = whole_number(before), whole_number(behind)
+        if partition is None or offset is None or offset > INT64_MAX:
             raise BadRequest(f"from={text!r:.100}: expected partition:offset, separated by commas")
-        if int(partition) not in known:
-            raise BadRequest(f"topic {topic!r} has no partition {int(partition)}", status=404)
-        positions[int(partition)] = int(offset)
+        if partition not in known:
+            raise BadRequest(f"topic {topic!r} has no partition {partition}", status=404)
+        positions[partition] = offset
     return positions
 
 
@@ -166,9 +178,10 @@ def number(request: HttpRequest, name: str, smallest: int, largest: int, default
     text = request.query.get(name)
     if text is None:
         return default
-    if not (text.isascii() and text.isdecimal()) or not smallest <= int(text[:20]) <= largest:
+    value = whole_number(text)
+    if value is None or not smallest <= value <= largest:
         raise BadRequest(f"{name}={text!r:.40}: expected a number from {smallest} to {largest}")
-    return int(text)
+    return value
 
 
 async def read_page(asking: Asking, place: Place, count: int, wait_ms: int, *, newest: bool = False) -> Page:
@@ -247,7 +260,8 @@ async def _take(asking: Asking, key: TopicPartition, offset: int, fetched: Fetch
 async def download(life: Life, request: HttpRequest) -> Answer:
     """`GET /v1/topics/{topic}/download`: a record a line, from where `records` would begin up to the end of now.
 
-    With `count` at most so many.
+    With `count` at most so many. 503 if a partition has no leader that answers. If one fails later, the answer is cut
+    off: the client sees that it is not whole.
     """
     asking = asking_for(life, request)
     topic = request.params["topic"]
@@ -257,13 +271,22 @@ async def download(life: Life, request: HttpRequest) -> Answer:
     left = number(request, "count", 1, INT64_MAX, INT64_MAX)
     place = await place_of(asking, request, newest)
     ends = await ends_of(asking, [TopicPartition(topic, index) for index in place.positions])
+    asked = place.positions.keys() if "from" in request.query else asked_partitions(asking, request)
+    for partition in asked:
+        if ends.get(TopicPartition(topic, partition), UNKNOWN).high_watermark is None:
+            raise BadRequest(f"partition {partition} of topic {topic!r} has no leader that answers", status=503)
 
     async def write(send: Send) -> None:
         # Up to the ends of now: a topic that is written to all the time would never end.
         count = left
         for partition in sorted(place.positions):
-            end = ends.get(TopicPartition(topic, partition), UNKNOWN).high_watermark
-            count -= await _write_lines(asking, send, TopicPartition(topic, partition), place, end or 0, count)
+            key = TopicPartition(topic, partition)
+            try:
+                count -= await _write_lines(asking, send, key, place, ends[key].high_watermark or 0, count)
+            # It is too late for another status. What is cut off is at least not taken for all that there is.
+            except BadRequest as error:
+                logger.warning("the download of %s ends early: %s", key, error)
+                raise ConnectionLost(str(error)) from error
             if count <= 0:
                 return
 
@@ -274,22 +297,30 @@ async def download(life: Life, request: HttpRequest) -> Answer:
 async def _write_lines(
     asking: Asking, send: Send, key: TopicPartition, place: Place, end_offset: int, count_max: int
 ) -> int:
-    """Send the records of one partition; how many there were. BadRequest would come too late: the answer ends."""
+    """Send the records of one partition; how many there were. BadRequest if they cannot be read to the end."""
     written = 0
     offset = place.positions[key.partition]
     in_thread = asking.broker.world.in_request_thread
     while offset < end_offset and written < count_max:
         fetched = (await fetch(asking, {key: offset}, Limits(FETCH_BYTES))).get(key)
-        if fetched is None or fetched.error_code or not fetched.records:
+        if fetched is None:
+            raise BadRequest(f"offset {offset}: its leader does not answer")
+        # Retention has deleted records since: those that are left follow.
+        if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and offset < fetched.log_start_offset:
+            offset = fetched.log_start_offset
+            continue
+        check(fetched.error_code, f"offset {offset}")
+        # Compaction may have left nothing up to the end.
+        if not fetched.records and fetched.high_watermark >= end_offset:
             break
         aborted: Sequence[tuple[int, int]] = ()
         if await in_thread(has_transactions, fetched.records):
             aborted = await aborted_in(asking, key, offset, len(fetched.records))
         wanted = Slice(fetched.records, offset, end_offset, fetched.last_stable_offset, aborted)
-        found, next_offset, _ = await in_thread(records_in, wanted, min(count_max - written, RECORDS_MAX))
-        if next_offset == offset:
-            break
+        found, next_offset, problem = await in_thread(records_in, wanted, min(count_max - written, RECORDS_MAX))
         await send(await in_thread(_joined, key, found))
+        if next_offset == offset:
+            raise BadRequest(f"offset {offset}: {problem or 'there is no record any more'}")
         written += len(found)
         offset = next_offset
     return written

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import trio
+
 from barnabas.broker.life import BrokerState, Life
 from barnabas.console.exchange import Answer, BadRequest, HttpRequest, Route, Send, error_answer
 from barnabas.console.exposition import (
@@ -13,8 +15,12 @@ from barnabas.console.exposition import (
     wants_openmetrics,
 )
 from barnabas.console.metric_table import CONFLUENT_NAMES
+from barnabas.world.net import ConnectionLost
 
 KAFKA = "kafka"
+# A document of thousands of partitions takes megabytes until its reader has it. Prometheus' servers need two or three.
+SCRAPES_MAX = 8
+SCRAPE_SECONDS = 60.0  # a reader may take; no scraper waits longer
 DIALECTS = {KAFKA: NO_OTHER_NAMES, "confluent": CONFLUENT_NAMES}
 
 
@@ -24,6 +30,7 @@ class _Scrapes:
     def __init__(self, life: Life) -> None:
         self._life = life
         self._metrics: Metrics | None = None
+        self._writing: dict[trio.CancelScope, None] = {}  # the oldest is first
 
     async def answer(self, request: HttpRequest) -> Answer:
         """All metrics; 503 until the parts of the broker are there."""
@@ -44,8 +51,21 @@ class _Scrapes:
         # The pieces go out as they are made: the document of thousands of partitions is never in memory
         # as a whole.
         async def write(send: Send) -> None:
-            async for piece in exposition(metrics, openmetrics=openmetrics, names=names):
-                await send(piece)
+            # The slowest reader makes room, so that it cannot keep others from theirs.
+            if len(self._writing) >= SCRAPES_MAX:
+                oldest = next(iter(self._writing))
+                del self._writing[oldest]
+                oldest.cancel()
+            with trio.move_on_after(SCRAPE_SECONDS) as scope:
+                self._writing[scope] = None
+                try:
+                    async for piece in exposition(metrics, openmetrics=openmetrics, names=names):
+                        await send(piece)
+                finally:
+                    self._writing.pop(scope, None)
+            # Without the end of the body a scraper takes nothing of it.
+            if scope.cancelled_caught:
+                raise ConnectionLost("the client took too long")
 
         return Answer(200, OPENMETRICS_TYPE if openmetrics else TEXT_TYPE, write)
 
@@ -54,5 +74,5 @@ class _Scrapes:
 
 
 def metrics_routes(life: Life) -> Sequence[Route]:
-    """The route of the metrics. They name topics and groups, so they are for those who may log in."""
+    """The route of the metrics. They need no login: they name topics and groups, and have no record."""
     return [Route("GET", "/metrics", _Scrapes(life).answer, is_open=True)]

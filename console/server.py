@@ -1,13 +1,14 @@
 """The HTTP listener: connections within a limit, the checks of every request, and containment of what fails.
 
 A bug in an answer ends that answer. What the listener holds is bounded, and none of it is Kafka's: at the limit of
-connections the one that has waited longest for its next request is closed, and if all are being answered the new one
-hears 503. Clients of Kafka notice nothing.
+connections the one that has waited longest for its next request is closed, else the one whose client has taken no bytes
+for the longest time, and if there is neither the new one hears 503. Clients of Kafka notice nothing.
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
+from functools import partial
 
 import trio
 
@@ -20,6 +21,7 @@ from barnabas.world.net import Listener, Net, Stream
 logger = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 64
+LOGINS_MAX = 32  # that are checked at a time: a wrong one waits for a second, and must not keep health from answering
 BACKLOG = 64
 BUSY_ANSWER = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\ncontent-length: 21\r\n"
@@ -57,7 +59,9 @@ class HttpServer:
         self._listener: Listener | None = None
         self._waiting: dict[Stream, None] = {}  # for the next request; the one that has waited longest is first
         self._answering: dict[Stream, Route | None] = {}  # None: its route is not known yet
+        self._slow: dict[Stream, None] = {}  # their clients take no bytes; the one that has not for longest is first
         self._scopes: dict[Stream, trio.CancelScope] = {}
+        self._logins = 0  # that are being checked
 
     async def open(self, host: str, port: int) -> int:
         """Listen; the port that was bound. OSError when the address is taken or is not this machine's."""
@@ -92,27 +96,39 @@ class HttpServer:
     async def _serve(self, stream: Stream) -> None:
         with contained(logger, "closing the HTTP connection of %s", stream.peer_address), closing(stream):
             # The whole answer fits into the buffer of a new connection, so this does not wait.
-            if self.connection_count >= CONNECTIONS_MAX and not self._close_one_that_waits():
+            if self.connection_count >= CONNECTIONS_MAX and not self._close_one():
                 stream.send_now(BUSY_ANSWER)
                 return
             self._waiting[stream] = None
             self._scopes[stream] = trio.CancelScope()
             try:
                 with self._scopes[stream]:
-                    await serve_http(stream, lambda request: self._answer(stream, request), self._bounds)
+                    note_wait = partial(self._note_wait, stream)
+                    await serve_http(stream, lambda request: self._answer(stream, request), self._bounds, note_wait)
             finally:
-                self._waiting.pop(stream, None)
-                self._answering.pop(stream, None)
+                self._forget(stream)
                 del self._scopes[stream]
 
-    def _close_one_that_waits(self) -> bool:
-        longest = next(iter(self._waiting), None)
-        if longest is None:
+    def _note_wait(self, stream: Stream, waits: bool) -> None:
+        if waits:
+            self._slow[stream] = None
+        else:
+            self._slow.pop(stream, None)
+
+    def _close_one(self) -> bool:
+        """Close the connection that is missed least; False if all are at work."""
+        # A reader that takes a byte now and then would otherwise hold its place for ever.
+        chosen = next(iter(self._waiting), None) or next(iter(self._slow), None)
+        if chosen is None:
             return False
         # Its task gets ConnectionLost at the next turn, and counts no more from now on.
-        del self._waiting[longest]
-        longest.close()
+        self._forget(chosen)
+        chosen.close()
         return True
+
+    def _forget(self, stream: Stream) -> None:
+        for each in (self._waiting, self._answering, self._slow):
+            each.pop(stream, None)
 
     async def _answer(self, stream: Stream, request: HttpRequest) -> Answer:
         # From now on the connection is not closed for another one's sake: its answer is on the way.
@@ -140,10 +156,19 @@ class HttpServer:
             return found
         route, params = found
         self._answering[stream] = route
-        principal = "" if route.is_open else await self._admit(request)
+        principal = "" if route.is_open else await self._admitted(request)
         if isinstance(principal, Answer):
             return principal
         try:
             return await route.handle(request._replace(params=params, principal=principal))
         except BadRequest as error:
             return error_answer(error.status, str(error))
+
+    async def _admitted(self, request: HttpRequest) -> str | Answer:
+        if self._logins >= LOGINS_MAX:
+            return error_answer(503, f"{LOGINS_MAX} logins are being checked already", [("retry-after", "1")])
+        self._logins += 1
+        try:
+            return await self._admit(request)
+        finally:
+            self._logins -= 1

@@ -78,8 +78,9 @@ export function useFeed(topics, groups) {
   const [, redraw] = useState(0);
   const known = useRef(EMPTY());
   const query = new URLSearchParams();
-  if (topics.length) query.set("topics", topics.join(","));
-  if (groups.length) query.set("groups", groups.join(","));
+  // A group's id may have a comma.
+  if (topics.length) query.set("topics", topics.map(encodeURIComponent).join(","));
+  if (groups.length) query.set("groups", groups.map(encodeURIComponent).join(","));
   const url = `/v1/feed?${query}`;
   useEffect(() => {
     const before = known.current;

@@ -7,9 +7,11 @@ import h11
 
 from barnabas.broker.life import BrokerState, Life
 from barnabas.console.console import Console
+from barnabas.world.net import ConnectionLost
 from tests.broker.harness import Machine
 
 PORT = 9644
+END_OF_CHUNKS = b"0\r\n\r\n"  # of an answer in pieces that is whole
 
 
 class Page:
@@ -71,3 +73,16 @@ async def read_answer(stream, http=None, method="GET"):
             body += event.data
         elif isinstance(event, h11.EndOfMessage):
             return head.status_code, {name.decode(): value.decode() for name, value in head.headers}, body
+
+
+async def read_to_the_end(stream) -> bytes:
+    """All that arrives until the connection is closed."""
+    heard = b""
+    while True:
+        try:
+            piece = await stream.receive_some(1 << 16)
+        except ConnectionLost:
+            return heard
+        if not piece:
+            return heard
+        heard += piece

@@ -1,18 +1,22 @@
 """What a scrape of a broker in memory shows: each family beside what was done to the broker."""
 
+import h11
 import pytest
 import trio
 
 from barnabas.console.exposition import exposition, wants_openmetrics
 from barnabas.console.metric_table import METRICS, Kind
+from barnabas.console.metrics import SCRAPE_SECONDS, SCRAPES_MAX
 from barnabas.console.samples import labels_of
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.world.net import ConnectionLost
 from barnabas.world.tally import LATEST_MAX
 from tests.broker.clusters import cluster, controller_of, create_topic, leader_of, until
 from tests.broker.harness import Machine, with_topic
+from tests.broker.memnet import PIPE_BYTES
 from tests.broker.requests import batch_of, fetch_request
-from tests.console.page import Page
+from tests.console.page import END_OF_CHUNKS, Page, read_answer, read_to_the_end, request_bytes
 from tests.console.scraped import metrics_of, parsed, scrape
 
 TOPIC_METRICS = "kafka_server_brokertopicmetrics_"
@@ -296,6 +300,35 @@ async def test_confluents_names_are_those_of_the_mbeans(nursery, autojump_clock)
     own = parsed((await page.ask("/metrics"))[2].decode())
     assert own.value(f"{TOPIC_METRICS}messagesin_total", topic="t") == 1
     assert await page.refused("/metrics?names=burrow") == (400, "names: one of kafka, confluent, not 'burrow'")
+
+
+async def test_the_slowest_of_too_many_scrapers_makes_room(nursery, autojump_clock):
+    machine, _ = await with_topic(nursery, 200)
+    page = await Page(machine).open(nursery)
+    slow = []
+    for _ in range(SCRAPES_MAX):
+        slow.append(await machine.net.connect("127.0.0.1", page.console.port))
+        await slow[-1].send_all(request_bytes("/metrics"))
+        await trio.testing.wait_all_tasks_blocked()
+    assert (await page.ask("/metrics"))[0] == 200
+    with pytest.raises((h11.RemoteProtocolError, ConnectionLost)):
+        await read_answer(slow[0])
+    assert (await read_answer(slow[1]))[0] == 200
+
+
+async def test_a_scraper_that_takes_a_little_at_a_time_is_given_up(nursery, autojump_clock):
+    machine, _ = await with_topic(nursery, 1000)
+    page = await Page(machine).open(nursery)
+    stream = await machine.net.connect("127.0.0.1", page.console.port)
+    await stream.send_all(request_bytes("/metrics"))
+    await trio.testing.wait_all_tasks_blocked()
+    began = trio.current_time()
+    heard = b""
+    while page.console._server.connection_count:
+        heard += await stream.receive_some(PIPE_BYTES)
+        await trio.sleep(15)
+    assert trio.current_time() - began <= SCRAPE_SECONDS + 15
+    assert not (heard + await read_to_the_end(stream)).endswith(END_OF_CHUNKS)
 
 
 def test_labels_are_escaped():

@@ -3,12 +3,13 @@
 import gc
 import json
 import tracemalloc
+from urllib.parse import quote
 
 import trio
 
 from barnabas.broker.call import ANONYMOUS, Call
 from barnabas.broker.server.dispatch import answer
-from barnabas.console.feed import FEEDS_MAX, SWEEP_SECONDS, TICK_SECONDS
+from barnabas.console.feed import FEEDS_MAX, SWEEP_SECONDS, TICK_SECONDS, TOPICS_MAX
 from barnabas.world.net import ConnectionLost
 from tests.broker.clusters import cluster, create_topic, until
 from tests.broker.harness import with_topic
@@ -173,6 +174,20 @@ async def test_a_group_is_looked_at_once_a_second(nursery, autojump_clock):
     reader = await look(page, nursery, "/v1/feed?groups=g")
     await until(lambda: reader.named("group"))
     assert reader.named("group") == [{"group": "g", "error": "there is no group 'g'"}]
+
+
+async def test_a_group_whose_id_has_a_comma_is_one_group(nursery, autojump_clock):
+    page, _, _ = await one_page(nursery)
+    quoted = quote(quote("a,b%2Fc", safe=""), safe="")
+    reader = await look(page, nursery, f"/v1/feed?groups={quoted}")
+    await until(lambda: reader.named("group"))
+    assert [each["group"] for each in reader.named("group")] == ["a,b%2Fc"]
+
+
+async def test_a_feed_of_too_many_topics_is_refused(nursery, autojump_clock):
+    page, _, _ = await one_page(nursery)
+    names = ",".join(f"t{number}" for number in range(TOPICS_MAX + 1))
+    assert await page.refused(f"/v1/feed?topics={names}") == (400, f"a feed has at most {TOPICS_MAX} topics")
 
 
 async def test_when_nothing_happens_comments_show_who_has_left(nursery, autojump_clock):

@@ -2,16 +2,17 @@
 
 import gzip
 import json
+from collections import Counter
 
 import h11
 import pytest
 import trio
 
-from barnabas.console.exchange import TEXT, Answer, BadRequest, Route, json_answer, parsed_json
-from barnabas.console.http import BODY_BYTES_MAX, HEAD_BYTES_MAX
-from barnabas.console.server import CONNECTIONS_MAX, HttpServer
+from barnabas.console.exchange import TEXT, Answer, BadRequest, Route, error_answer, json_answer, parsed_json
+from barnabas.console.http import BODY_BYTES_MAX, COMPRESSED_BYTES_AT_A_TIME, HEAD_BYTES_MAX, HEADERS_MAX
+from barnabas.console.server import CONNECTIONS_MAX, LOGINS_MAX, HttpServer
 from barnabas.world.net import ConnectionLost
-from tests.broker.memnet import MemNet
+from tests.broker.memnet import PIPE_BYTES, MemNet
 from tests.console.page import read_answer
 
 HOST = b"Host: localhost:9644\r\n"
@@ -35,6 +36,30 @@ async def refuse(request):
 
 async def long_text(request):
     return Answer(200, TEXT, b"moon " * 1000)
+
+
+async def endless(request):
+    async def write(send):
+        while True:
+            await send(bytes(PIPE_BYTES))
+
+    return Answer(200, TEXT, write)
+
+
+async def very_long_text(request):
+    return Answer(200, TEXT, b"moon " * 1_000_000)
+
+
+class Bystander:
+    """A task beside the server that takes every turn which the server leaves it."""
+
+    def __init__(self):
+        self.turns = 0
+
+    async def run(self):
+        while True:
+            await trio.lowlevel.checkpoint()
+            self.turns += 1
 
 
 class Counting:
@@ -71,6 +96,8 @@ class Place:
                 Route("GET", "/fail", fail),
                 Route("GET", "/refuse", refuse),
                 Route("GET", "/long", long_text),
+                Route("GET", "/very-long", very_long_text),
+                Route("GET", "/endless", endless),
                 Route("GET", "/counting", self.counting.handle),
             ],
             names=["castle.example"],
@@ -163,6 +190,8 @@ async def test_head_has_the_headers_of_get_and_no_body(autojump_clock, place):
         (b"GET /hello/k HTTP/1.0\r\n\r\n", 421, "no name of this listener"),
         (b"GET /hello/k HTTP/1.1\r\nHost: evil.example\r\n\r\n", 421, "evil.example"),
         (b"GET /hello/k HTTP/1.1\r\nHost: localhost.evil.example\r\n\r\n", 421, "evil.example"),
+        (b"GET /hello/k HTTP/1.1\r\nHost: [::1].evil.example\r\n\r\n", 421, "evil.example"),
+        (b"GET /hello/k HTTP/1.1\r\nHost: localhost:1@evil.example\r\n\r\n", 421, "evil.example"),
         (b"GET /hello/k HTTP/1.1\r\n" + HOST + b"Origin: http://evil.example\r\n\r\n", 403, "another site"),
         (b"GET /hello/k HTTP/1.1\r\n" + HOST + b"Origin: null\r\n\r\n", 403, "another site"),
         (b"GET /hello/k HTTP/1.1\r\n" + HOST + b"Sec-Fetch-Site: cross-site\r\n\r\n", 403, "another site"),
@@ -172,6 +201,9 @@ async def test_head_has_the_headers_of_get_and_no_body(autojump_clock, place):
         (b"GET / HTTP/1.1\r\n" + HOST + b"X: " + b"y" * HEAD_BYTES_MAX + b"\r\n\r\n", 431, str(HEAD_BYTES_MAX)),
         (b"GET /long HTTP/1.1\r\n" + HOST + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400, "Content-Length"),
         (b"POST /echo HTTP/1.1\r\n" + HOST + b"Content-Length: -1\r\n\r\n", 400, "Content-Length"),
+        (b"GET /hello/k HTTP/1.1\r\n" + HOST + b"a:\r\n" * (HEADERS_MAX + 1) + b"\r\n", 431, f"{HEADERS_MAX} headers"),
+        (b"GET /hello/k HTTP/1.1\r\n" + HOST + b"a:\r\n" * (HEADERS_MAX + 1), 431, f"{HEADERS_MAX} headers"),
+        (b"POST /echo HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n", 411, "content-length"),
     ],
 )  # fmt: skip
 async def test_what_cannot_be_answered_hears_why(autojump_clock, place, raw, status, said):
@@ -193,6 +225,7 @@ async def test_what_cannot_be_answered_hears_why(autojump_clock, place, raw, sta
         ("application/json", b"\xff", 400, "byte 0"),
         ("application/json", b"[]", 400, "object"),
         ("application/json", b"[" * 100_000, 400, "nested too deeply"),
+        ("application/json", b'{"a": %s}' % (b"9" * 5000), 400, "a number that is too long"),
         ("application/json", b" " * (BODY_BYTES_MAX + 1), 413, str(BODY_BYTES_MAX)),
     ],
 )
@@ -303,3 +336,71 @@ async def test_a_server_whose_connections_are_all_answered_is_busy(autojump_cloc
     assert (status, body) == (503, b"too many connections\n")
     for stream in streams:
         stream.close()
+
+
+async def test_a_client_that_takes_no_bytes_makes_room_for_others(autojump_clock, place):
+    streams = [await place.connect() for _ in range(CONNECTIONS_MAX)]
+    for stream in streams:
+        await stream.send_all(b"GET /endless HTTP/1.1\r\n" + HOST + b"\r\n")
+        await stream.receive_some(1)
+    await trio.testing.wait_all_tasks_blocked()
+    for _ in range(3):
+        assert (await place.get("/hello/k"))[0] == 200
+    assert place.server.connection_count <= CONNECTIONS_MAX
+    for stream in streams:
+        stream.close()
+
+
+async def test_requests_that_arrive_together_leave_others_their_turns(place):
+    seen = []
+    bystander = Bystander()
+
+    async def note(request):
+        seen.append(bystander.turns)
+        return json_answer({})
+
+    place.server.mount([Route("GET", "/note", note)])
+    stream = await place.connect()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bystander.run)
+        await stream.send_all((b"GET /note HTTP/1.1\r\n" + HOST + b"\r\n") * 100)
+        with trio.fail_after(10):
+            while len(seen) < 100:
+                await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    # The order of the tasks in a turn is random.
+    assert len(set(seen)) >= 50
+
+
+async def test_a_very_long_body_is_compressed_in_many_steps(place):
+    bystander = Bystander()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bystander.run)
+        _, _, body = await place.get("/very-long", "Accept-Encoding: gzip")
+        nursery.cancel_scope.cancel()
+    assert gzip.decompress(body) == b"moon " * 1_000_000
+    assert bystander.turns >= len(b"moon " * 1_000_000) // COMPRESSED_BYTES_AT_A_TIME
+
+
+async def test_many_wrong_logins_keep_no_open_route_from_answering(nursery, autojump_clock):
+    async def refuse_late(request):
+        await trio.sleep(1)
+        return error_answer(401, "wrong")
+
+    routes = [Route("GET", "/hello/{name}", greet), Route("GET", "/open/{name}", greet, is_open=True)]
+    place = Place(nursery)
+    place.server = HttpServer(place.net, routes, admit=refuse_late)
+    place.port = await place.server.open("127.0.0.1", 9644)
+    nursery.start_soon(place.server.run)
+    found = Counter()
+
+    async def ask():
+        found[(await place.get("/hello/k"))[0]] += 1
+
+    async with trio.open_nursery() as asking:
+        for _ in range(LOGINS_MAX + 5):
+            asking.start_soon(ask)
+        await trio.sleep(0.5)
+        assert (await place.get("/open/k"))[0] == 200
+    assert found == {401: LOGINS_MAX, 503: 5}
+    assert (await place.get("/hello/k"))[0] == 401

@@ -2,18 +2,28 @@
 
 import base64
 import json
+import os
+from urllib.parse import quote
 
 import pytest
 import trio
 
-from barnabas.console.decoding import SHOWN_BYTES_MAX, Found, lines_of, shown_bytes
+from barnabas.console.decoding import (
+    HEADER_BYTES_MAX,
+    SHOWN_BYTES_MAX,
+    Found,
+    lines_of,
+    shown_bytes,
+    shown_record,
+)
 from barnabas.wire.compression import Codec
 from barnabas.wire.record_reader import Record
 from barnabas.wire.record_writer import build_batch
+from tests.broker.clusters import cluster, create_topic, until
 from tests.broker.harness import with_topic
 from tests.broker.requests import batch_of
 from tests.broker.writers import Writer
-from tests.console.page import Page
+from tests.console.page import END_OF_CHUNKS, Page, read_to_the_end, request_bytes
 
 NO_TEXT = b"\xff\xfe\x00klamm"
 
@@ -183,6 +193,65 @@ async def test_a_download_has_every_byte_of_every_record(nursery, autojump_clock
 
 def bytes_in(value):
     return base64.b64decode(value["base64"]) if isinstance(value, dict) else value.encode()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "partition=0&offset=" + "0" * 25 + "9" * 30,
+        "from=0:" + "9" * 5000,
+        "from=" + "9" * 5000 + ":0",
+        "from=0:\u0663",
+        "newest=" + "9" * 5000,
+        "time=" + "9" * 19,
+    ],
+)
+async def test_a_number_that_no_offset_can_be_is_said(nursery, autojump_clock, query):
+    page, _, _ = await one_page(nursery)
+    status, said = await page.refused(f"/v1/topics/t/records?{quote(query, safe='=&:')}")
+    assert (status, "expected" in said) == (400, True)
+
+
+async def test_leading_zeros_change_no_number(nursery, autojump_clock):
+    page, _, client = await one_page(nursery)
+    await client.produce("t", batch_of(b"one", b"two"))
+    assert values_of(await page.get(f"/v1/topics/t/records?partition=0&offset={'0' * 5000}1")) == ["two"]
+
+
+async def test_a_partition_without_a_leader_is_not_left_out_of_a_download(nursery, autojump_clock):
+    async with cluster(nursery, 2) as machines:
+        client = await machines[0].connect()
+        await create_topic(client, "t", [1], [2])
+        await until(lambda: all("t" in machine.broker.metadata.topics for machine in machines))
+        page = await Page(machines[0]).open(nursery)
+        await machines[1].crash()
+        await until(lambda: machines[0].broker.metadata.leader_of("t", 1) is None)
+        status, said = await page.refused("/v1/topics/t/download?time=0")
+        assert (status, said) == (503, "partition 1 of topic 't' has no leader that answers")
+        assert (await page.ask("/v1/topics/t/download?partition=0&offset=0"))[0] == 200
+
+
+async def test_a_download_that_cannot_go_on_is_cut_off(nursery, autojump_clock, caplog):
+    page, _, client = await one_page(nursery)
+    value = os.urandom(1 << 18)
+    for _ in range(8):
+        await client.produce("t", batch_of(value))
+    stream = await page.machine.net.connect("127.0.0.1", page.console.port)
+    await stream.send_all(request_bytes("/v1/topics/t/download?time=0"))
+    heard = await stream.receive_some(1)
+    await client.delete_topic("t")
+    heard += await read_to_the_end(stream)
+    assert heard.startswith(b"HTTP/1.1 200")
+    assert not heard.endswith(END_OF_CHUNKS)
+    assert "the download of t-0 ends early" in caplog.text
+
+
+def test_headers_that_are_long_or_many_are_cut():
+    headers = [("n" * 10_000, b"v" * 10_000)] * 1000
+    row = shown_record(0, Found(None, Record(7, 1000, None, None, headers), None))
+    assert len(json.dumps(row)) <= 100 * 3 * HEADER_BYTES_MAX
+    assert row["header_count"] == 1000
+    assert row["headers"][0][1] == {"size": 10_000, "is_cut": True, "text": "v" * HEADER_BYTES_MAX}
 
 
 @pytest.mark.parametrize(

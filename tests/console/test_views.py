@@ -1,9 +1,14 @@
 """What the page says of a cluster: the same as Kafka's handlers, to the same caller."""
 
+import json
+from urllib.parse import quote
+
 import pytest
 import trio
 
 from barnabas.console.group_views import assigned_partitions
+from barnabas.console.long_json import long_json_answer
+from barnabas.controller.store.store import SessionTally
 from barnabas.wire import messages as m
 from tests.broker.clusters import cluster, create_topic, until
 from tests.broker.handlers.authorized import EVERYTHING, grant
@@ -327,3 +332,43 @@ async def test_before_the_broker_is_built_there_is_nothing(nursery, autojump_clo
 )
 def test_an_assignment_is_read_or_left_alone(assignment, expected):
     assert assigned_partitions(assignment) == expected
+
+
+async def test_a_broker_that_no_number_can_be_is_said(nursery, autojump_clock):
+    page, _, _ = await one_page(nursery)
+    for name in ("9" * 5000, "one", "\u0661", ""):
+        status, said = await page.refused(f"/v1/brokers/{quote(name)}/configs")
+        assert (status, "there is no broker" in said) == (404, True)
+
+
+async def test_strictly_a_broker_that_has_lost_zookeeper_is_not_ready(nursery, autojump_clock, monkeypatch):
+    page, machine, _ = await one_page(nursery)
+    sessions = SessionTally()
+    monkeypatch.setattr(type(machine.broker.store), "session_tally", sessions)
+    sessions.connects = 1
+    assert (await page.ask("/readyz?strict=1"))[0] == 200
+    sessions.disconnects = 1
+    status, _, body = await page.ask("/readyz?strict=1")
+    assert (status, b"ZooKeeper does not answer" in body) == (503, True)
+    # Clients are served without it.
+    assert (await page.ask("/readyz"))[0] == 200
+    sessions.connects = 2
+    assert (await page.ask("/readyz?strict=1"))[0] == 200
+
+
+async def test_a_list_of_a_thousand_topics_is_made_in_many_steps(nursery, autojump_clock):
+    rows = [{"topic": f"t{number}", "records": None} for number in range(5000)]
+    turns = 0
+
+    async def count_turns():
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    async with trio.open_nursery() as counting:
+        counting.start_soon(count_turns)
+        answered = await long_json_answer({"head": "a\nb", "topics": rows, "none": []})
+        counting.cancel_scope.cancel()
+    assert json.loads(answered.body) == {"head": "a\nb", "topics": rows, "none": []}
+    assert turns >= 12
