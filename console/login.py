@@ -58,20 +58,22 @@ async def admit(broker: Broker, request: HttpRequest) -> str | Answer:
         return error_answer(401, "a name and a password are needed", [CHALLENGE])
 
     # A user of any listener is one: the principal is the same, and the authorizer decides what it may do.
-    for settings in logins:
+    for _, settings in logins:
         for server, client in exchanges(broker, settings, credentials):
             principal = await _principal(broker, server, client)
             if principal is not None:
                 return principal
 
-    # A password can be tried as slowly here as on Kafka's port.
-    await trio.sleep(logins[0].failure_delay_ms / 1000)
+    # A password can be tried as slowly here as on Kafka's port, and who watches for guesses sees these as well.
+    listener, settings = logins[0]
+    broker.tally.listeners[listener].failed_logins += 1
+    await trio.sleep(settings.failure_delay_ms / 1000)
     logger.info("a login to the page failed from %s", request.peer_address)
     return error_answer(401, "the name or the password is wrong", [CHALLENGE])
 
 
-def logins_of(broker: Broker) -> Iterator[SaslSettings]:
-    """The logins of all listeners that a browser can do."""
+def logins_of(broker: Broker) -> Iterator[tuple[str, SaslSettings]]:
+    """The logins of all listeners that a browser can do, with the listeners' names."""
     if broker.secured is None:
         return
     # Every broker has the same users, but a listener may have users of its own (PLAIN).
@@ -79,7 +81,7 @@ def logins_of(broker: Broker) -> Iterator[SaslSettings]:
         listener = broker.secured.get(endpoint.listener)
         sasl = None if listener is None else listener.sasl
         if sasl is not None and any(name == PLAIN or name in SCRAM for name in sasl.mechanisms):
-            yield sasl
+            yield endpoint.listener, sasl
 
 
 def lets_anonymous_in(broker: Broker) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from barnabas.client.blocking import BlockingConnection
+from barnabas.testing.arguments import is_number
 from barnabas.testing.errors import LocalBrokerError, TopicRefused
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
@@ -17,6 +18,8 @@ from barnabas.wire.errors import ErrorCode
 CREATE_TOPICS_VERSION = 5
 FIND_COORDINATOR_VERSION = 2
 ELECT_LEADERS_VERSION = 1
+INT32_MAX = (1 << 31) - 1
+INT16_MAX = (1 << 15) - 1
 CLIENT_ID = "barnabas.testing"
 CREATE_SECONDS = 30.0
 TOPIC_STEM_CHARACTERS_MAX = 200  # of Kafka's 249; the rest is for the number
@@ -34,6 +37,9 @@ def unused_topic_name(stem: str) -> str:
 
 def create_topic(port: int, name: str, partitions: int, config: Mapping[str, str], replicas: int = 1) -> None:
     """Create a topic and wait until its partitions have leaders. LocalBrokerError has the reason of a failure."""
+    for what, count, largest in (("partitions", partitions, INT32_MAX), ("replicas", replicas, INT16_MAX)):
+        if not is_number(count) or not -1 <= count <= largest:
+            raise LocalBrokerError(f"{what}: a number up to {largest}, not {count!r}")
     request = m.CreateTopicsRequest(
         topics=[
             m.CreateTopicsRequest.CreatableTopic(
@@ -49,7 +55,7 @@ def create_topic(port: int, name: str, partitions: int, config: Mapping[str, str
     )
     try:
         (created,) = ask(port, request, CREATE_TOPICS_VERSION, m.CreateTopicsResponse).topics
-    except OSError as error:
+    except (OSError, UnicodeEncodeError) as error:
         raise LocalBrokerError(f"topic {name!r} cannot be created: {error}") from error
 
     if created.error_code:

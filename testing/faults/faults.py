@@ -34,6 +34,10 @@ PRODUCE = 0
 FETCH = 1
 METADATA = 3
 WAIT_SECONDS = 5.0
+SECONDS_MAX = 36_500 * 86_400  # a hundred years, as of the clock
+MS_MAX = (1 << 31) - 1  # of a throttle, as its field has them
+SEEN_MAX = 1000  # requests that a fault remembers: one without `times` may hit millions
+SEEN_BYTES_MAX = 60 << 20
 SIGHTINGS_MAX = 1000  # different requests that are counted
 SHOWN_MAX = 12
 
@@ -63,7 +67,8 @@ class Fault:
         # Requests that the fault holds back wait for this, each on the loop of its broker.
         self.removed = Removal()
         self.fired = 0  # how many requests it has hit
-        self.seen: list[Entry] = []  # those requests
+        self.seen: list[Entry] = []  # the first of those requests
+        self._seen_bytes = 0
 
     def __repr__(self) -> str:
         return f"<{self._text}, fired {self.fired}>"
@@ -119,6 +124,13 @@ class Fault:
         self._taken += 1
         return True
 
+    def note(self, entry: Entry) -> None:
+        """It has hit this request."""
+        self.fired += 1
+        if len(self.seen) < SEEN_MAX and self._seen_bytes < SEEN_BYTES_MAX:
+            self.seen.append(entry)
+            self._seen_bytes += entry.size_bytes
+
     @property
     def act(self) -> Act:
         """What it does."""
@@ -167,7 +179,7 @@ class Faults:
         """The connection is closed before the request is done, after it, or midway through the response."""
         key = api_key_of(api)
         acts = {"before": kinds.drop_before, "after": kinds.drop_after, "midway": kinds.drop_midway}
-        if when not in acts:
+        if not isinstance(when, str) or when not in acts:
             raise FaultError(f"drop: 'before', 'after' or 'midway', not {when!r}")
         text = f"drop({APIS[key].name}, {when}{_text(matchers)})"
         return self._add(text, filter_of(key, matchers), acts[when](), matchers)
@@ -175,7 +187,7 @@ class Faults:
     def delay(self, api: AnyApi, seconds: float, *, after: bool = False, **matchers: Unpack[Matchers]) -> Fault:
         """The request waits before it is done; with `after` its response waits."""
         key = api_key_of(api)
-        if not isinstance(seconds, int | float) or not 0 <= seconds < float("inf"):
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= SECONDS_MAX:
             raise FaultError(f"delay: a number of seconds, not {seconds!r}")
         text = f"delay({APIS[key].name}, {seconds:g} s{', after=True' if after else ''}{_text(matchers)})"
         return self._add(text, filter_of(key, matchers), kinds.delay(seconds, after=after), matchers)
@@ -189,8 +201,8 @@ class Faults:
     def throttle(self, api: AnyApi, ms: int, **matchers: Unpack[Matchers]) -> Fault:
         """The client is throttled for so long, as by a quota."""
         key = api_key_of(api)
-        if not isinstance(ms, int) or isinstance(ms, bool) or ms < 1:
-            raise FaultError(f"throttle: a number of milliseconds from 1 on, not {ms!r}")
+        if not isinstance(ms, int) or isinstance(ms, bool) or not 1 <= ms <= MS_MAX:
+            raise FaultError(f"throttle: a number of milliseconds from 1 to {MS_MAX}, not {ms!r}")
         if "throttle_time_ms" not in m.response_class(APIS[key]).FIELDS:
             raise FaultError(f"the response of {APIS[key].name} cannot say that a client is throttled")
         return self._add(
@@ -333,10 +345,9 @@ class Faults:
     def fire(self, fault: Fault, entry: Entry) -> None:
         """A fault shows its effect."""
         with self._changed:
-            fault.fired += 1
             # This is not counted in `choose`, because a request may be chosen and then wait long
             # for its effect.
-            fault.seen.append(entry)
+            fault.note(entry)
             self._changed.notify_all()
 
     def _add(self, text: str, requests: Filter, act: Act, matchers: Matchers) -> Fault:

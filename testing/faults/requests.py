@@ -4,8 +4,10 @@ It is written on the broker's thread and read on the test's. It keeps the latest
 """
 
 import threading
+from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 
 from barnabas.broker.interception import Caller
 from barnabas.testing.errors import FaultMissed
@@ -59,9 +61,12 @@ class RequestLog:
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries())
 
-    def entries(self) -> list[Entry]:
-        """Those that are kept, oldest first."""
-        return list(self._page.entries)
+    def entries(self, after: int = 0) -> list[Entry]:
+        """Those that are kept, oldest first; with `after` those with a larger number."""
+        entries = list(self._page.entries)
+        # Who waits for the next ones looks at each change, while the broker waits for the lock: ten thousand old ones
+        # must not be looked at each time.
+        return entries[bisect_right(entries, after, key=attrgetter("number")) :] if after else entries
 
     def clear(self) -> None:
         """Forget the requests until now."""

@@ -42,6 +42,8 @@ class Lab:
     def __init__(self, kafka: Intercepted) -> None:
         self.kafka = kafka
         self.is_closing = False
+        # A cluster is started and stopped by one thread at a time, and each request here has a thread of its own.
+        self.lives = threading.Lock()
         self._lock = threading.Lock()
         self._ids: dict[Fault, str] = {}
         self._count = 0
@@ -135,7 +137,7 @@ def reset(lab: Lab, given: Given) -> Json:
     lab.kafka.requests.clear()
     lab.forget_all()
     if isinstance(lab.kafka, LocalCluster):
-        lab.kafka.recover()
+        recover(lab, given)
     return {"missed": missed}
 
 
@@ -151,9 +153,7 @@ def requests(lab: Lab, given: Given) -> Json:
 
     def are_there() -> bool:
         found[:] = [
-            entry
-            for entry in log.entries()
-            if entry.number > after and name in (None, entry.api) and client_id in (None, entry.client_id)
+            entry for entry in log.entries(after) if name in (None, entry.api) and client_id in (None, entry.client_id)
         ]
         return sum(entry.outcome != "waits" for entry in found) >= count or lab.is_closing
 
@@ -187,7 +187,8 @@ def brokers(lab: Lab, given: Given) -> Json:
 def at_broker(act: Callable[[LocalCluster, int], object]) -> Run:
     def run(lab: Lab, given: Given) -> Json:
         broker_id = _int(given, "broker")
-        act(lab.cluster, broker_id)
+        with lab.lives:
+            act(lab.cluster, broker_id)
         # What has become of it, so that a test need not ask again.
         broker = lab.broker(broker_id)
         return {"id": broker_id, "is_running": broker.is_running, "is_frozen": broker.is_frozen}
@@ -209,7 +210,8 @@ thaw = at_broker(lambda cluster, each: cluster.thaw(each))
 
 def lose(lab: Lab, given: Given) -> Json:
     topic, partition = _text(given, "topic"), _int(given, "partition", 0)
-    lost = lab.cluster.lose(_int(given, "broker"), topic, partition, records=_int(given, "records"))
+    with lab.lives:
+        lost = lab.cluster.lose(_int(given, "broker"), topic, partition, records=_int(given, "records"))
     return {"lost": lost}
 
 
@@ -242,7 +244,8 @@ def heal(lab: Lab, given: Given) -> Json:
 
 
 def recover(lab: Lab, given: Given) -> Json:
-    lab.cluster.recover()
+    with lab.lives:
+        lab.cluster.recover()
     return {}
 
 

@@ -7,18 +7,18 @@ same call raises in Python.
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar, TypeVarTuple
 
+import outcome
 import trio
 
 from barnabas.config.checks import parse_host_port
 from barnabas.config.listeners import host_port
 from barnabas.console.exchange import Answer, BadRequest, HttpRequest, Route, json_answer, parsed_json
 from barnabas.console.guard import is_loopback
-from barnabas.console.server import CONNECTIONS_MAX, HttpServer
+from barnabas.console.server import HttpServer
 from barnabas.storage.disk import InThread
 from barnabas.testing.cluster.cluster import LocalCluster
 from barnabas.testing.errors import FaultError, FaultMissed, LocalBrokerError, NotThere
@@ -28,7 +28,6 @@ from barnabas.testing.lab.schema import schema
 from barnabas.testing.lab.table import ACTIONS, Action
 from barnabas.testing.lab.values import Json
 from barnabas.testing.lab.words import check_words, from_text
-from barnabas.testing.running.machine import in_threads
 from barnabas.world.net import OsNet, SocketBuffers
 
 Result = TypeVar("Result")
@@ -51,9 +50,10 @@ def control_routes(lab: Lab, in_thread: InThread) -> Sequence[Route]:
 
 async def _act(lab: Lab, in_thread: InThread, action: Action, request: HttpRequest) -> Answer:
     try:
-        # The check takes no time, so it is done here; what the action does may wait for seconds.
+        # The check takes no time, so it is done here. What the action does may wait for seconds, and the JSON of a
+        # thousand requests would hold the loop, which on the page of a broker is that of the broker.
         given = _given(action, request)
-        return json_answer(await in_thread(partial(action.run, lab, given)), action.status)
+        return await in_thread(lambda: json_answer(action.run(lab, given), action.status))
     # Any other exception is a bug, which the server logs and answers with 500.
     except LocalBrokerError as error:
         raise BadRequest(str(error), _status_of(error)) from error
@@ -89,27 +89,25 @@ def _given(action: Action, request: HttpRequest) -> dict[str, Json]:
     return given
 
 
-def in_abandoned_threads(threads: ThreadPoolExecutor) -> InThread:
-    """Runs functions in these threads; who waits for one may be cancelled, and the function goes on.
+async def in_own_thread(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
+    """What the function returns or raises, in a thread that it has to itself.
 
-    A loop of brokers that ends while an action waits for one of them must not wait for that action.
+    Who waits for it may be cancelled, and the function goes on: a laboratory that is closed, or a loop of brokers that
+    ends, must not wait for an action which waits for one of them.
     """
+    token = trio.lowlevel.current_trio_token()
+    ended = trio.Event()
+    results: list[outcome.Outcome[Result]] = []
 
-    async def in_thread(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
-        token = trio.lowlevel.current_trio_token()
-        ended = trio.Event()
+    def run() -> None:
+        results.append(outcome.capture(function, *args))
+        # The loop may have ended.
+        with suppress(trio.RunFinishedError):
+            token.run_sync_soon(ended.set)
 
-        def tell(_: Future[Result]) -> None:
-            # The loop of the brokers may have ended.
-            with suppress(trio.RunFinishedError):
-                token.run_sync_soon(ended.set)
-
-        future = threads.submit(function, *args)
-        future.add_done_callback(tell)
-        await ended.wait()
-        return future.result()
-
-    return in_thread
+    threading.Thread(target=run, name="barnabas laboratory, action", daemon=True).start()
+    await ended.wait()
+    return results[0].unwrap()
 
 
 class Laboratory:
@@ -138,9 +136,6 @@ class Laboratory:
         self._ready = threading.Event()
         self._failure: OSError | None = None
         self._end: Callable[[], None] = lambda: None
-        # There may be as many threads as connections, so that a request which waits delays no other one.
-        # A thread is made when it is needed.
-        self._threads = ThreadPoolExecutor(CONNECTIONS_MAX, thread_name_prefix="barnabas laboratory")
         self._thread = threading.Thread(target=self._run, name="barnabas laboratory", daemon=True)
 
     def start(self) -> "Laboratory":
@@ -154,18 +149,17 @@ class Laboratory:
             where = host_port(self._host, self._port)
             why = self._failure.strerror or str(self._failure)
             raise LocalBrokerError(f"the laboratory cannot listen on {where}: {why}")
-        self._mount(mounted_routes(control_routes(self._lab, in_abandoned_threads(self._threads))))
+        self._mount(mounted_routes(control_routes(self._lab, in_own_thread)))
         return self
 
     def close(self) -> None:
         """End it, and what still waits for it (the end of `with` does this)."""
-        # What waits in a thread looks at this; the loop ends when those threads have.
+        # What waits for requests looks at this. Other threads wait on until what they wait for has come
+        # or its time is over.
         self._lab.is_closing = True
         self._mount(())
-        # The listener and its connections end first, then the loop, and then the threads.
         self._end()
         self._thread.join()
-        self._threads.shutdown()
 
     def _mount(self, routes: Sequence[Route]) -> None:
         """Have the pages of all brokers answer this as well, and show the buttons for it."""
@@ -189,7 +183,7 @@ class Laboratory:
         trio.run(self._serve)
 
     async def _serve(self) -> None:
-        routes = [*control_routes(self._lab, in_threads(self._threads)), *self._more_routes]
+        routes = [*control_routes(self._lab, in_own_thread), *self._more_routes]
         server = HttpServer(OsNet(SocketBuffers(-1, -1)), routes, [self._host])
         # The error is raised in the thread that has started the laboratory.
         try:

@@ -5,6 +5,7 @@ the other, as a broker does with those of one connection.
 """
 
 import logging
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from barnabas.testing.faults.faults import Faults
 from barnabas.testing.faults.kinds import Occasion, sessionless
 from barnabas.testing.faults.matching import is_of_broker
 from barnabas.testing.faults.requests import RequestLog
+from barnabas.testing.faults.row_cuts import copied
 from barnabas.wire import messages as m
 from barnabas.wire.apis import API_VERSIONS_KEY, APIS, response_header_version, served_apis
 from barnabas.wire.asking import Question, read_response, read_versions, request_frame
@@ -39,6 +41,7 @@ WITH_ADDRESSES = frozenset({METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER, API_VE
 NEWEST_VERSIONS = {PRODUCE: 9, FETCH: 15}
 REQUEST_BYTES_MAX = 100 << 20  # Kafka's socket.request.max.bytes
 RECEIVE_BYTES = 1 << 16
+PICTURES_MAX = 100  # different requests of Metadata whose responses are kept
 ANONYMOUS = "User:ANONYMOUS"  # who the client is, only the upstream knows
 
 # The local host and port of the broker with this id, whose own address is given.
@@ -80,25 +83,27 @@ class Engine:
         self.connections = 0
         self._names: dict[bytes, str] = {}  # topic id -> name
         # Metadata request -> the response before its last change, and the latest one.
-        self._pictures: dict[tuple[int, bytes], tuple[m.Message, m.Message]] = {}
+        self._pictures: OrderedDict[tuple[int, bytes], tuple[m.Message, m.Message]] = OrderedDict()
 
     def topic_name(self, topic_id: bytes) -> str | None:
         """The name of a topic whose id some response of Metadata had."""
         return self._names.get(topic_id)
 
     def picture(self, version: int, request: m.Message, response: m.Message) -> None:
-        """The upstream has answered a Metadata request."""
+        """The upstream has answered a Metadata request; the response has the addresses of the proxy already."""
         assert isinstance(response, m.MetadataResponse)
         for topic in response.topics:
             if topic.name is not None:
                 self._names[bytes(topic.topic_id)] = topic.name
         # Another request is about other topics: its response says nothing of a change.
         key = (version, m.encode(request, version))
-        _, latest = self._pictures.get(key, (response, response))
-        if latest != response:
-            self._pictures[key] = latest, response
-        else:
-            self._pictures.setdefault(key, (response, response))
+        # What becomes of the response, and a throttle, are no changes of the metadata.
+        kept = copied(response, throttle_time_ms=0)
+        before, latest = self._pictures.pop(key, (kept, kept))
+        self._pictures[key] = (before, latest) if latest == kept else (latest, kept)
+        # A client may ask for other topics each time, and each response may be of thousands of partitions.
+        if len(self._pictures) > PICTURES_MAX:
+            self._pictures.popitem(last=False)
 
     def stale(self, version: int, request: m.Message) -> m.Message | None:
         """What a Metadata request was answered with before the last change; None if it was never sent."""
@@ -271,9 +276,9 @@ class _Exchange:
                 call.version = 0
             return _limited(versions)
         response = read_response(answered, question)
+        await _with_local_addresses(response, self._engine.local_address)
         if call.api_key == METADATA:
             self._engine.picture(call.version, self._request, response)
-        await _with_local_addresses(response, self._engine.local_address)
         return response
 
     async def _exchanged(self, frame: bytes, request: m.Message) -> memoryview | None:

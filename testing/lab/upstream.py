@@ -62,7 +62,7 @@ class UpstreamProxy:
         self._addresses: dict[int, tuple[str, int]] = {}  # of the brokers themselves, which may change
         self._is_opening: dict[int, trio.Event] = {}
         self._connections: trio.Nursery | None = None
-        self._failure: str | None = None
+        self._failure: str | None = "its proxy has ended, and the traceback says why"
         self._ready = threading.Event()
         self._end: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=trio.run, args=(self._main,), name="barnabas proxy", daemon=True)
@@ -118,8 +118,9 @@ class UpstreamProxy:
                 self._failure = await self._open()
             except SettingsError as error:
                 self._failure = str(error)
-            # The caller waits for this in either case.
-            self._ready.set()
+            # The caller waits for this in any case.
+            finally:
+                self._ready.set()
             if self._failure is not None:
                 nursery.cancel_scope.cancel()
             await trio.sleep_forever()
@@ -163,16 +164,27 @@ class UpstreamProxy:
     async def _local_address(self, broker_id: int, host: str, port: int) -> tuple[str, int]:
         """Where clients find this broker; it gets a listener when it is first heard of."""
         self._addresses[broker_id] = host, port
-        # Two clients may hear of a new broker at the same time.
-        if broker_id not in self._is_opening:
-            self._is_opening[broker_id] = trio.Event()
-            listener = await self._net.listen(HOST, 0, backlog=BACKLOG)
-            self._listeners[broker_id] = listener
-            assert self._connections is not None
-            self._connections.start_soon(listener.serve, partial(self._serve, broker_id), self._connections)
-            self._is_opening[broker_id].set()
-        await self._is_opening[broker_id].wait()
+        while broker_id not in self._listeners:
+            # Two clients may hear of a new broker at the same time.
+            if (opening := self._is_opening.get(broker_id)) is not None:
+                await opening.wait()
+            else:
+                await self._open_listener(broker_id)
         return HOST, self._listeners[broker_id].port
+
+    async def _open_listener(self, broker_id: int) -> None:
+        opening = self._is_opening[broker_id] = trio.Event()
+        try:
+            listener = await self._net.listen(HOST, 0, backlog=BACKLOG)
+        # The client that has heard of the broker loses its connection; the next one tries again.
+        except OSError as error:
+            raise ConnectionLost(f"there is no port for broker {broker_id}: {error}") from error
+        finally:
+            del self._is_opening[broker_id]
+            opening.set()
+        self._listeners[broker_id] = listener
+        assert self._connections is not None
+        self._connections.start_soon(listener.serve, partial(self._serve, broker_id), self._connections)
 
     async def _serve(self, broker_id: int, client: Stream) -> None:
         where = host_port(*self._addresses[broker_id])

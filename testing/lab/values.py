@@ -162,9 +162,11 @@ def _element_from(message: type[m.Message], field: Field, value: Json, where: st
     if field.element == "float64" and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     if isinstance(value, str):
-        if field.element == "string":
-            return value
         try:
+            # JSON can have half of a surrogate pair, which is no character and cannot be encoded.
+            if field.element == "string":
+                value.encode("utf-8")
+                return value
             if field.element == "uuid":
                 return topic_id_from_text(value)
             if field.element in ("bytes", "records"):

@@ -51,8 +51,12 @@ class BrokerClock(trio.abc.Clock):
         """
         given = {"seconds": seconds, "minutes": minutes, "hours": hours, "days": days}
         for name, value in given.items():
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+            # An int may be larger than any float: it is compared, and not converted.
+            is_amount = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
+            if not is_amount:
                 raise LocalBrokerError(f"{name}: time goes forward only, by a number of {name}, not {value!r}")
+            if value > 86_400 * AHEAD_DAYS_MAX:
+                raise LocalBrokerError(f"advance: more than {AHEAD_DAYS_MAX} days in all")
         total = seconds + 60 * minutes + 3600 * hours + 86_400 * days
         if self._ahead_ns / NS + total > 86_400 * AHEAD_DAYS_MAX:
             raise LocalBrokerError(f"advance: more than {AHEAD_DAYS_MAX} days in all")

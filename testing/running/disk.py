@@ -17,6 +17,7 @@ from barnabas.testing.running.loop import Loop, NoLoop
 from barnabas.wire.records import read_batch_header, walk_entries
 
 CHANGES = frozenset({"write", "sync", "truncate", "rename", "replace_file"})
+SLOW_SECONDS_MAX = 86_400
 LOG_SUFFIX = ".log"
 SNAPSHOT_SUFFIX = ".snapshot"
 OFFSET_DIGITS = 20  # in the names of files
@@ -77,8 +78,8 @@ class LiveDisk:
 
         A write itself goes into the page cache; with `flush.messages=1` an acknowledgement waits for a sync.
         """
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds >= 0:
-            raise LocalBrokerError(f"seconds: a number from 0, not {seconds!r}")
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= SLOW_SECONDS_MAX:
+            raise LocalBrokerError(f"seconds: a number from 0 to {SLOW_SECONDS_MAX}, not {seconds!r}")
 
         def slow(disk: HarmedDisk) -> None:
             disk.slow_seconds = seconds

@@ -74,13 +74,14 @@ async def add_scram_user(machine, name, password):
     "login", [("klamm", "wrong"), ("barnabas", "x"), ("klamm", "klamm"), ("k" * 5000, "x"), ("ä\ud83d\ude00", "x")]
 )
 async def test_a_wrong_password_waits_as_on_kafkas_port(nursery, autojump_clock, login):
-    page, _ = await secured(nursery)
+    page, machine = await secured(nursery)
     login = tuple(each.encode("utf-16", "surrogatepass").decode("utf-16") for each in login)
     began = trio.current_time()
     status, _, body = await page.ask("/v1/cluster", login=login)
     assert status == 401
     assert trio.current_time() - began >= 0.3
     assert b"herrenhof" not in body
+    assert machine.broker.tally.listeners["OUTSIDE"].failed_logins == 1
 
 
 async def test_each_user_sees_what_its_acls_allow(nursery, autojump_clock):

@@ -177,7 +177,15 @@ def processor_seconds(thread: threading.Thread) -> float:
 
 
 @pytest.mark.parametrize(
-    "given", [{"seconds": -1}, {"days": float("nan")}, {"hours": float("inf")}, {"minutes": "5"}, {"days": 40_000}]
+    "given",
+    [
+        {"seconds": -1},
+        {"days": float("nan")},
+        {"hours": float("inf")},
+        {"minutes": "5"},
+        {"days": 40_000},
+        {"days": 10**400},
+    ],
 )
 def test_time_goes_forward_only(given):
     with running() as (broker, _):

@@ -4,6 +4,7 @@ import pytest
 import trio
 
 from barnabas.testing.errors import FaultError, FaultMissed
+from barnabas.testing.faults import faults
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from tests.broker.requests import fetch_request, produce_many, produce_request, values_in
@@ -14,6 +15,20 @@ __all__ = ["stage"]
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 TIMED_OUT = ErrorCode.REQUEST_TIMED_OUT
 COORDINATOR = m.FindCoordinatorRequest(coordinator_keys=["g"])
+
+
+async def test_a_fault_remembers_the_first_requests_and_counts_all(stage, monkeypatch):
+    monkeypatch.setattr(faults, "SEEN_MAX", 3)
+    fault = stage.faults.delay("Produce", 0)
+    for number in range(5):
+        await stage.client.produce("t", b"%d" % number)
+    assert (fault.fired, len(fault.seen)) == (5, 3)
+
+    monkeypatch.setattr(faults, "SEEN_BYTES_MAX", 1)
+    another = stage.faults.delay("Metadata", 0)
+    for _ in range(3):
+        await stage.client.ask(m.MetadataRequest(topics=None))
+    assert (another.fired, len(another.seen)) == (3, 1)
 
 
 # -- fail

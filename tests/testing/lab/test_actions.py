@@ -1,6 +1,7 @@
 """What the laboratory does to brokers, over HTTP."""
 
 import threading
+import time
 
 import pytest
 
@@ -171,6 +172,21 @@ def test_what_is_asked_wrongly_is_said(lab, path, status, text):
     assert (answered, text in body["error"]) == (status, True), body
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "text"),
+    [
+        ("/v1/topics", {"name": "castle", "partitions": 1 << 31}, "partitions: a number up to 2147483647"),
+        ("/v1/topics", {"name": "castle", "replicas": 10**400}, "replicas: a number up to 32767"),
+        ("/v1/topics", {"name": "\ud800"}, "cannot be created"),
+        ("/v1/clock", {"seconds": 10**400}, "more than 36500 days"),
+        ("/v1/brokers/1/disk/slow", {"seconds": 10**400}, "seconds: a number from 0 to 86400"),
+    ],
+)
+def test_numbers_and_texts_beyond_all_measure_are_said(cluster, lab, path, body, text):
+    status, answer = ask(lab, "POST", path, body)
+    assert (status, text in answer["error"]) == (409, True), answer
+
+
 def test_a_page_of_another_site_changes_nothing(cluster, lab):
     body = {"drop": "Metadata"}
     assert ask(lab, "POST", "/v1/faults", body, origin="http://castle.example")[0] == 403
@@ -205,9 +221,38 @@ def test_the_end_of_a_laboratory_ends_what_waits(cluster):
     assert not asks.is_alive()
 
 
-def ask_until_closed(lab):
+@pytest.mark.parametrize("path", ["/v1/faults/f1/wait", "/v1/groups/g/wait", "/v1/partitions/t/0/wait"])
+def test_its_end_waits_for_no_action(cluster, path):
+    wanted = {"/v1/faults/f1/wait": "times=1", "/v1/groups/g/wait": "members=7"}.get(path, "leader=7")
+    with Laboratory(cluster) as lab:
+        done(lab, "POST", "/v1/faults", {"fail": "Heartbeat", "error": 27})
+        asks = threading.Thread(target=lambda: ask_until_closed(lab, f"{path}?seconds=8&{wanted}"))
+        asks.start()
+        done(lab, "GET", "/v1/brokers")
+        began = time.monotonic()
+    assert time.monotonic() - began < 4
+    asks.join(5)
+    assert not asks.is_alive()
+    cluster.faults.clear()
+
+
+def test_of_two_that_start_a_broker_at_once_one_hears_that_it_runs(cluster, lab):
+    done(lab, "POST", "/v1/brokers/2/kill")
+    found = []
+    both = [threading.Thread(target=lambda: found.append(ask(lab, "POST", "/v1/brokers/2/start"))) for _ in range(2)]
+    for each in both:
+        each.start()
+    for each in both:
+        each.join()
+    assert sorted(found, key=lambda each: each[0]) == [
+        (200, {"id": 2, "is_running": True, "is_frozen": False}),
+        (409, {"error": "broker 2 runs already"}),
+    ]
+
+
+def ask_until_closed(lab, path="/v1/requests?api=Heartbeat&wait=60"):
     try:
-        return ask(lab, "GET", "/v1/requests?api=Heartbeat&wait=60")
+        return ask(lab, "GET", path)
     except OSError as error:
         return error
 

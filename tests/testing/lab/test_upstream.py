@@ -9,10 +9,12 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from barnabas.testing import FaultMissed, LocalBroker, LocalBrokerError, LocalCluster
 from barnabas.testing.lab.control import Laboratory
+from barnabas.testing.lab.relay import PICTURES_MAX
 from barnabas.testing.lab.upstream import UpstreamProxy
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS
 from barnabas.wire.errors import ErrorCode
+from barnabas.world.net import OsNet
 from tests.testing.client import Client
 from tests.testing.lab.http import ask, done
 
@@ -145,6 +147,44 @@ def test_a_fetched_topic_is_damaged_by_its_name_although_clients_send_its_id(clu
     assert message.error() is not None or message.value() == b"v"
     consumer.close()
     assert torn.fired == 1
+
+
+def test_stale_metadata_are_those_of_before_the_last_change_however_often_they_were_asked_for(cluster, proxy, faults):
+    cluster.create_topic("moved", 1, 3)
+    cluster.move_leader("moved", 0, to=1)
+    asked = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name="moved")])
+
+    def leader(client):
+        return client(asked).topics[0].partitions[0].leader_id
+
+    with Client(proxy.bootstrap_servers) as client:
+        assert leader(client) == 1
+        cluster.move_leader("moved", 0, to=2)
+        assert [leader(client) for _ in range(3)] == [2, 2, 2]
+        faults.stale("Metadata", times=1)
+        assert [leader(client), leader(client)] == [1, 2]
+
+
+def test_what_is_kept_for_stale_metadata_is_bounded(proxy, faults):
+    with Client(proxy.bootstrap_servers) as client:
+        for number in range(PICTURES_MAX + 20):
+            topic = m.MetadataRequest.MetadataRequestTopic(name=f"none-{number}")
+            client(m.MetadataRequest(topics=[topic], allow_auto_topic_creation=False))
+    assert len(proxy._engine._pictures) == PICTURES_MAX
+
+
+class FullNet(OsNet):
+    """A machine on which no port is free any more."""
+
+    async def listen(self, host, port, *, backlog):
+        raise OSError(24, "Too many open files")
+
+
+def test_a_proxy_without_a_free_port_says_so(cluster):
+    proxy = UpstreamProxy(cluster.brokers[1].bootstrap_servers)
+    proxy._net = FullNet()
+    with pytest.raises(LocalBrokerError, match="there is no port for broker 1: .*Too many open files"):
+        proxy.start()
 
 
 def test_an_older_kafka_has_its_versions(proxy, faults):
