@@ -141,8 +141,11 @@ class UpstreamProxy:
                 return f"it speaks no Kafka: {error}"
 
             assert isinstance(answered, m.MetadataResponse)
-            for broker in answered.brokers:
-                await self._local_address(broker.node_id, broker.host, broker.port)
+            try:
+                for broker in answered.brokers:
+                    await self._local_address(broker.node_id, broker.host, broker.port)
+            except ConnectionLost as error:
+                return str(error)
             return None if answered.brokers else "it names no broker"
         return f"it has not answered within {START_SECONDS:g} s"
 

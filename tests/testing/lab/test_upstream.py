@@ -183,7 +183,7 @@ class FullNet(OsNet):
 def test_a_proxy_without_a_free_port_says_so(cluster):
     proxy = UpstreamProxy(cluster.brokers[1].bootstrap_servers)
     proxy._net = FullNet()
-    with pytest.raises(LocalBrokerError, match="there is no port for broker 1: .*Too many open files"):
+    with pytest.raises(LocalBrokerError, match=r"there is no port for broker 1: .*Too many open files"):
         proxy.start()
 
 
