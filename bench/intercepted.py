@@ -74,9 +74,9 @@ class Switched(Measured):
 
 
 @contextmanager
-def switched() -> Iterator[Switched]:
+def switched(module: str = "bench.intercepted") -> Iterator[Switched]:
     """A broker whose mode can be changed."""
-    running = Switched([sys.executable, "-m", "bench.intercepted"])
+    running = Switched([sys.executable, "-m", module])
     try:
         yield running
     finally:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 from barnabas.wire import messages as m
+from bench.counted import counted
 from bench.intercepted import intercepted
 from bench.load import (
     CASES,
@@ -326,5 +327,6 @@ MEASUREMENTS: dict[str, Callable[[], None]] = {
     "sessions": sessions,
     "start_up": start_up,
     "memory": memory,
+    "counted": counted,
     "intercepted": intercepted,
 }

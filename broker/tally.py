@@ -12,6 +12,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Protocol
 
 from barnabas.wire.apis import APIS
+from barnabas.wire.errors import ErrorCode
 from barnabas.world.tally import LATEST_MAX, Histogram
 
 if TYPE_CHECKING:
@@ -39,11 +40,12 @@ class WaitingTally:
 class ApiTally:
     """The requests of one API. What most APIs never need is made when it is needed."""
 
-    __slots__ = ("direct", "errors", "sending", "sizes", "throttle", "versions", "waiting")
+    __slots__ = ("direct", "errors", "sending", "sizes", "successes", "throttle", "versions", "waiting")
 
     def __init__(self, version_max: int) -> None:
         self.versions = [0] * (version_max + 1)  # requests by version
-        self.errors: dict[int, int] = defaultdict(int)  # error code -> how often a response had it
+        self.errors: dict[int, int] = defaultdict(int)  # error code -> how often a response had it, without ...
+        self.successes = 0  # ... the codes NONE of responses that were made of a shape: an integer costs half as much
         self.sizes = Histogram(scale=1)  # of requests, in bytes
         self.direct = Histogram()  # requests that waited for nothing, in s
         self.waiting: WaitingTally | None = None
@@ -54,6 +56,11 @@ class ApiTally:
     def count(self) -> int:
         """How many requests have been answered."""
         return sum(self.versions)
+
+    def error_counts(self) -> dict[int, int]:
+        """Error code -> how often a response had it."""
+        successes = self.errors.get(ErrorCode.NONE, 0) + self.successes
+        return {**self.errors, ErrorCode.NONE: successes} if successes else dict(self.errors)
 
     def answered(self, version: int, size_bytes: int, total_seconds: float, waited_seconds: float) -> None:
         """Count a request whose response has been handed to the network."""

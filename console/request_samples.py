@@ -79,7 +79,7 @@ def _add_counts(samples: Samples, name: str, tallies: list[ApiTally]) -> None:
     # Kafka has the errors of all kinds of Fetch together, so that a sum over all requests has each error once.
     errors = Counter[int]()
     for each in tallies if name not in FETCHES_BY_KIND else ():
-        errors.update(each.errors)
+        errors.update(each.error_counts())
     for code, count in sorted(errors.items()):
         samples.add("kafka_network_requestmetrics_errors_total", count, labels_of(request=name, error=error_name(code)))
     # The histogram is made with the first client that is throttled.

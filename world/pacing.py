@@ -55,6 +55,11 @@ class Pace:
         self.rows += rows
         return self.rows >= ROWS_AT_A_TIME or self.now() - self.began > TURN_SECONDS
 
+    def is_over_at(self, now: float) -> bool:
+        """As `is_over` after a row, at a time that `now` has just given."""
+        self.rows += 1
+        return self.rows >= ROWS_AT_A_TIME or now - self.began > TURN_SECONDS
+
     async def give_way(self) -> None:
         """A checkpoint, after which the task's next turn begins."""
         self.rows = 0

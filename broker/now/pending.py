@@ -89,7 +89,7 @@ class PendingProduce(PendingResponse):
         if self._outcome is not ErrorCode.NONE:
             return None
         if self._shape.tally is not None:
-            self._shape.tally.errors[ErrorCode.NONE] += 1
+            self._shape.tally.successes += 1
         return self._noted([self._response])
 
     async def encode(self) -> Pieces:

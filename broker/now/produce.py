@@ -105,7 +105,7 @@ class ProduceShape:
         response = b"".join((before, correlation_id, between, row, after))
         if outcome is ErrorCode.NONE:
             if self.tally is not None:
-                self.tally.errors[ErrorCode.NONE] += 1
+                self.tally.successes += 1
             return [response]
         return PendingProduce(self, broker, partition, appended, outcome, response, len(frame), began)
 

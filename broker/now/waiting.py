@@ -8,7 +8,6 @@ from barnabas.broker.fetching.in_session import Planned, begin_in, is_enough, pl
 from barnabas.broker.fetching.plan import FetchPlan, Row
 from barnabas.replication.fetch_sessions import FetchSession, Wanted
 from barnabas.replication.partition import Partition
-from barnabas.wire.errors import ErrorCode
 from barnabas.world.waiting import Pieces, Waiter
 
 if TYPE_CHECKING:
@@ -120,5 +119,5 @@ class WaitingFetch:
                 response = shape.filled(parts, self._correlation_id, row)
         plan.count_sent_of_one()
         if shape.tally is not None:
-            shape.tally.errors[ErrorCode.NONE] += 1 + is_sent
+            shape.tally.successes += 1 + is_sent
         return response

@@ -144,9 +144,10 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
 
         if answer and _is_to_be_sent(answer, connection, reader) and not send_at_once(connection, answer):
             await send_on(connections, connection, answer)
+        ended = pace.now()
         if connection.tally is not None and not isinstance(answer, PendingResponse):
             connection.tally.answered(
-                connection.request_version, request_bytes, pace.now() - began, connection.rested_seconds
+                connection.request_version, request_bytes, ended - began, connection.rested_seconds
             )
         if connection.muted_until:
             await _sit_out(connections, connection)
@@ -154,7 +155,7 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
 
         # Frames that are already in the buffer need no receive, and so no checkpoint: without this one, a client that
         # sends many small requests at once would keep the loop.
-        if connection.gives_way or pace.is_over():
+        if connection.gives_way or pace.is_over_at(ended):
             connection.send_unsent()
             await _give_way(connection)
 

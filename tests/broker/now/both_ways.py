@@ -114,7 +114,7 @@ def seen_of(machine, answers) -> Seen:
     }
     for key, api in tally.apis.items():
         waited = api.waiting.remote.count if api.waiting else 0
-        counts[key] = (api.versions, dict(api.errors), api.sizes.counts, api.direct.count, waited)
+        counts[key] = (api.versions, api.error_counts(), api.sizes.counts, api.direct.count, waited)
     return Seen(answers, logs, states, counts)
 
 
