@@ -46,6 +46,7 @@ TICK_SECONDS = 0.1
 SWEEP_SECONDS = 1.0
 STORY_MAX = 200  # lines in one event
 EVENT_STREAM = "text/event-stream"
+_encode = json.JSONEncoder(ensure_ascii=False).encode  # `json.dumps` makes an encoder each time
 
 
 @dataclass(slots=True)
@@ -281,4 +282,4 @@ def event_of(name: str, text: str) -> bytes:
 
 def json_text(value: object) -> str:
     """A value as JSON, in one line."""
-    return json.dumps(value, ensure_ascii=False)
+    return _encode(value)
