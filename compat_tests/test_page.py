@@ -114,14 +114,35 @@ def test_each_number_of_topics_is_the_one_that_the_admin_client_says(page, clust
             assert numbers(place.locator(".leader").inner_text()) == [partition["leader_id"]], name
             assert numbers(place.locator(".epoch").inner_text()) == [partition["leader_epoch"]], name
             assert numbers(place.locator(".isr").inner_text()) == list(partition["isr_nodes"]), name
+        shown = page.locator("section.partition .offsets").all_inner_texts()
+        assert [tuple(numbers(each)) for each in shown] == ends_of(admin, name, len(described[name]["partitions"]))
+
+
+def ends_of(admin: KafkaAdminClient, topic: str, partitions: int) -> list[tuple[int, int]]:
+    """The first offset of each partition, and the first that a consumer does not read."""
+    keys = [KafkaPartition(topic, index) for index in range(partitions)]
+    firsts = admin.list_partition_offsets(dict.fromkeys(keys, OffsetSpec.EARLIEST))
+    lasts = admin.list_partition_offsets(dict.fromkeys(keys, OffsetSpec.LATEST))
+    return [(firsts[key].offset, lasts[key].offset) for key in keys]
 
 
 def records_of(admin: KafkaAdminClient, topic: str, partitions: int) -> int:
     """How many offsets are between the ends of the partitions."""
-    keys = [KafkaPartition(topic, index) for index in range(partitions)]
-    firsts = admin.list_partition_offsets(dict.fromkeys(keys, OffsetSpec.EARLIEST))
-    lasts = admin.list_partition_offsets(dict.fromkeys(keys, OffsetSpec.LATEST))
-    return sum(lasts[key].offset - firsts[key].offset for key in keys)
+    return sum(last - first for first, last in ends_of(admin, topic, partitions))
+
+
+def test_each_broker_has_the_replicas_that_the_admin_client_says(page, cluster, admin):
+    led, replicas, in_sync = Counter(), Counter(), Counter()
+    for topic in admin.describe_topics():
+        for partition in topic["partitions"]:
+            led[partition["leader_id"]] += 1
+            replicas.update(partition["replica_nodes"])
+            in_sync.update(partition["isr_nodes"])
+    page.goto(cluster.brokers[1].page_url)
+    page.locator("a.broker").first.wait_for()
+    figures = [numbers(each) for each in page.locator("a.broker .figures").all_inner_texts()]
+    assert figures == [[led[each], replicas[each], replicas[each] - in_sync[each]] for each in cluster.brokers]
+    assert page.locator("#controller").inner_text() == str(admin.describe_cluster()["controller_id"])
 
 
 def test_each_number_of_groups_is_the_one_that_the_admin_client_says(page, cluster, admin):
@@ -145,6 +166,36 @@ def test_each_number_of_groups_is_the_one_that_the_admin_client_says(page, clust
             row = [numbers(each) for each in shown[str(key.partition)][1:4]]
             assert row == [[offset], [ends[key].offset], [lag]], (name, key)
         assert numbers(page.locator("#lag").inner_text()) == [RECORDS - 10]
+
+
+def test_each_member_has_the_partitions_and_the_lag_that_the_admin_client_says(page, cluster, admin):
+    settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "readers", "auto.offset.reset": "earliest"}
+    consumers = [Consumer({**settings, "client.id": f"reader-{number}"}) for number in range(2)]
+    for each in consumers:
+        each.subscribe(["orders"])
+    deadline = time.monotonic() + 60
+    while [len(each.assignment()) for each in consumers] != [2, 2]:
+        assert time.monotonic() < deadline
+        for each in consumers:
+            each.poll(0.1)
+    for each in consumers:
+        each.commit(
+            offsets=[TopicPartition("orders", at.partition, 10) for at in each.assignment()], asynchronous=False
+        )
+
+    (described,) = admin.describe_consumer_groups(["readers"])
+    ends = [last for _, last in ends_of(admin, "orders", 4)]
+    go(page, cluster.brokers[1].page_url + "#/groups/readers", "readers")
+    shown = cells(page, "members")
+    assert shown.keys() == {f"reader-{number}" for number in range(2)}
+    for member in described.members:
+        ((topic, indexes),) = member.member_assignment.assignment
+        row = shown[member.client_id]
+        assert row[1] == member.member_id
+        assert numbers(row[3].removeprefix(topic)) == sorted(indexes)
+        assert numbers(row[4]) == [sum(ends[index] - 10 for index in indexes)]
+    for each in consumers:
+        each.close()
 
 
 def test_what_records_contain_is_text(page, cluster):
@@ -279,15 +330,34 @@ def test_every_text_can_be_read_and_a_phone_shows_all(browser, cluster, scheme):
     page.close()
 
 
-def test_the_keyboard_reaches_every_link_and_button(page, cluster):
-    page.goto(cluster.brokers[1].page_url + "#/topics/orders")
-    page.locator("section.partition").first.wait_for()
-    wanted = page.locator("a:visible, button:visible").count()
+# The elements that do something, as far as they are shown; and which of them has the focus.
+TO_USE = "a[href], button, input, select, summary, [tabindex='0']"
+USABLE = f"""() => {{
+  window.usable = [...document.querySelectorAll(`{TO_USE}`)].filter((each) => each.checkVisibility() && !each.disabled);
+  return window.usable.length;
+}}"""
+FOCUSED = "() => window.usable.indexOf(document.activeElement)"
+
+
+@pytest.mark.parametrize("view", [*VIEWS, "topics/orders/configuration", "story", "store", "brokers/1"])
+def test_the_keyboard_reaches_everything(page, cluster, view):
+    page.goto(f"{cluster.brokers[1].page_url}#/{view}")
+    page.locator("main h1").wait_for()
+    page.locator("section, table, .lines").first.wait_for()
+    # A view that is asked for again is drawn with the same elements.
+    wanted = page.evaluate(USABLE)
+    assert wanted > 5
     reached = set()
     for _ in range(wanted + 5):
         page.keyboard.press("Tab")
-        reached.add(page.evaluate("[...document.querySelectorAll('a, button')].indexOf(document.activeElement)"))
-    assert len(reached - {-1}) >= wanted
+        reached.add(page.evaluate(FOCUSED))
+    missed = set(range(wanted)) - reached
+    assert missed == set(), page.evaluate("(missed) => missed.map((each) => window.usable[each].outerHTML)", [*missed])
+
+
+def test_a_partition_is_folded_by_the_keyboard(page, cluster):
+    page.goto(cluster.brokers[1].page_url + "#/topics/orders")
+    page.locator("section.partition").first.wait_for()
     fold = page.locator("section.partition .fold").first
     fold.focus()
     page.keyboard.press("Enter")
