@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from barnabas.wire.compression import Codec, CorruptRecords
 from barnabas.wire.record_batch import BATCH_MAGIC, BatchHeader, read_batch_header, walk_entries
-from barnabas.wire.record_reader import COMMIT, Record, read_control_record, read_records
+from barnabas.wire.record_reader import COMMIT, Record, read_control_record, walk_records
 
 SHOWN_BYTES_MAX = 8 << 10
 HEADERS_SHOWN_MAX = 100
@@ -61,7 +61,7 @@ def records_in(wanted: Slice, count_max: int) -> tuple[list[Found], int, str | N
     aborting: set[int] = set()  # producers in an aborted transaction
     undecided: dict[int, list[int]] = {}  # producer id -> its records behind the last stable offset
     try:
-        for header, record in _walk(wanted.records):
+        for header, record in walk_records(wanted.records):
             if isinstance(record, int):
                 # Compaction may have removed the last records of a batch.
                 next_offset = max(next_offset, min(record, wanted.end_offset))
@@ -85,16 +85,6 @@ def records_in(wanted: Slice, count_max: int) -> tuple[list[Found], int, str | N
     except CorruptRecords as error:
         return found, next_offset, str(error)
     return found, next_offset, None
-
-
-def _walk(records: bytes) -> Iterator[tuple[BatchHeader | None, Record | int]]:
-    """Each record with the header of its batch; behind the last one of a batch, the next offset. CorruptRecords."""
-    for start, entry in walk_entries(records):
-        header = read_batch_header(records, start) if entry.magic == BATCH_MAGIC else None
-        for record in read_records(records, start):
-            yield header, record
-        if header is not None:
-            yield header, header.last_offset + 1
 
 
 def _ended(

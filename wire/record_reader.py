@@ -111,6 +111,19 @@ def read_all_records(buffer: bytes | bytearray | memoryview) -> Iterator[tuple[B
             yield header, record
 
 
+def walk_records(buffer: bytes | bytearray | memoryview) -> Iterator[tuple[BatchHeader | None, Record | int]]:
+    """As `read_all_records`, and behind the records of each batch the offset at which the next one begins.
+
+    A reader goes on from there: compaction may have removed the last records of a batch, or all of them.
+    """
+    for start, entry in walk_entries(buffer):
+        header = read_batch_header(buffer, start) if entry.magic == 2 else None
+        for record in read_records(buffer, start):
+            yield header, record
+        if header is not None:
+            yield header, header.last_offset + 1
+
+
 def read_heads(header: BatchHeader, batch: memoryview) -> Iterator[RecordHead | int | None]:
     """The head of each record of a format 2 batch; between them, after each step, what `Steps` yield.
 

@@ -259,7 +259,9 @@ class Entry:
         about = subjects_text(self.api_key, self.request)
         ended = self.outcome if self.outcome != "answered" else ", ".join(self.errors) or "ok"
         hit = f" [{self.fault}]" if self.fault else ""
-        client = f"{self.client_id or '-'}#{self.connection}"
+        # A client chooses its id, and a terminal obeys what is not printable.
+        name = self.client_id or "-"
+        client = f"{name if name.isprintable() else repr(name)[1:-1]}#{self.connection}"
         return f"{self.number:4} {client:20} {self.broker_id} {self.api} v{self.version}{about} -> {ended}{hit}"
 
     @property

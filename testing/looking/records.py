@@ -14,7 +14,7 @@ from barnabas.testing.asking import CLIENT_ID
 from barnabas.testing.errors import LocalBrokerError, NotThere
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, error_name
-from barnabas.wire.record_reader import COMMIT, read_all_records, read_control_record
+from barnabas.wire.record_reader import COMMIT, read_control_record, walk_records
 from barnabas.wire.sentinels import CONSUMER, EARLIEST, FINAL_EPOCH, NO_LEADER_EPOCH, NO_PRODUCER_ID
 
 SECONDS = 30.0
@@ -85,11 +85,15 @@ def _records_in(connection: BlockingConnection, topic: str, partition: int) -> l
     while True:
         row = _fetched(connection, topic, partition, offset)
         assert isinstance(row.records, bytes | bytearray | memoryview)
-        before = offset
-        for header, record in read_all_records(row.records):
+        before = next_offset = offset
+        for header, record in walk_records(row.records):
+            # Compaction may have removed the last records of a batch, or all of them.
+            if isinstance(record, int):
+                next_offset = max(next_offset, record)
+                continue
             if record.offset < offset:
                 continue
-            offset = record.offset + 1
+            next_offset = record.offset + 1
             if header is not None and header.is_control:
                 ended = "committed" if read_control_record(record).type == COMMIT else "aborted"
                 for index in undecided.pop(header.producer_id, ()):
@@ -111,6 +115,7 @@ def _records_in(connection: BlockingConnection, topic: str, partition: int) -> l
                     transaction="open" if is_transactional else None,
                 )
             )
+        offset = next_offset
         if offset >= row.high_watermark or offset == before:
             return found
 

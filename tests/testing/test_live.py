@@ -64,6 +64,23 @@ def test_records_are_waited_for(broker, client):
         broker.wait_for_records("t", 3, seconds=0.05)
 
 
+def test_the_records_behind_a_compacted_batch_are_read_as_well():
+    config = {"log.cleaner.backoff.ms": "10", "log.roll.jitter.ms": "0"}
+    small = {"cleanup.policy": "compact", "segment.bytes": "120", "min.cleanable.dirty.ratio": "0.01"}
+    with LocalBroker(config=config) as broker, Client(broker.bootstrap_servers) as client:
+        broker.create_topic("table", config=small)
+        for batch in ([(b"a", b"1"), (b"b", b"old")], [(b"b", b"new")], [(b"c", b"2")], [(b"d", b"3")]):
+            client.produce_batch("table", bytes(build_batch(batch, timestamp_ms=broker.clock.now_ms()).data))
+        # The first segment ends with a batch whose last record is gone.
+        eventually(lambda: b"old" not in [each.value for each in broker.records("table")])
+        assert [(each.offset, each.value) for each in broker.records("table")] == [
+            (0, b"1"),
+            (2, b"new"),
+            (3, b"2"),
+            (4, b"3"),
+        ]
+
+
 def test_each_broker_of_a_cluster_shows_what_it_has():
     with LocalCluster(2, topics={"t": (1, 2)}) as cluster:
         coordinator = cluster.coordinator("g")

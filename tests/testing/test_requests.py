@@ -73,6 +73,15 @@ async def test_errors_and_faults_are_shown(stage, log):
     assert "Produce v11 topic 't' -> REQUEST_TIMED_OUT [fail(Produce, REQUEST_TIMED_OUT, after=True" in line
 
 
+def test_an_id_that_a_terminal_would_obey_is_shown_in_letters():
+    call = Call(PRODUCE, 9, "\x1b]0;taken\n", "User:ANONYMOUS", "127.0.0.1", "PLAINTEXT")
+    request = m.ProduceRequest(acks=-1, timeout_ms=1, topic_data=[])
+    frame = m.encode(request, 9)
+    entry = RequestLog().begin(call, request, frame, 0, len(frame), (1, 0))
+    assert str(entry).isprintable()
+    assert r"\x1b]0;taken\n#" in str(entry)
+
+
 async def test_views_narrow_the_log_and_grow_with_it(stage, log):
     produced = log("Produce")
     assert len(produced) == 0
