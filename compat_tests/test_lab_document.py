@@ -71,11 +71,13 @@ def test_what_is_typed_with_curl_is_answered_as_the_page_says(lab: dict[str, str
         client.join(SECONDS)
     assert ran.returncode == 0, ran.stderr
 
-    set_up, fired, records, *_, reset = [json.loads(line) for line in ran.stdout.splitlines() if line]
+    set_up, fired, records, killed, clock, reset = [json.loads(line) for line in ran.stdout.splitlines() if line]
     first, last = [json.loads(line.removeprefix("# ")) for line in typed.splitlines() if line.startswith("# {")]
     assert set_up == first
     assert (fired["id"], fired["fired"]) == ("f1", 1)
     assert "to the castle" in json.dumps(records)
+    assert killed == {"id": 2, "is_running": False, "is_frozen": False}
+    assert clock["is_stopped"] is False
     assert reset == last
 
 
