@@ -113,11 +113,17 @@ async def add_groups(broker: Broker, lags: GroupLags, series_max: int, samples: 
     offsets = 0
     left_out = 0
     shown = 0
+    number = 0
     async for group in paced(groups):
+        number += 1
         states[group.state] += 1
         offsets += len(group.recorded.offsets)
-        labels = labels_of(consumergroup=group.group_id)
-        samples.add("kafka_consumergroup_members", len(group.members), labels)
+        # Any client may make groups.
+        is_shown = number <= series_max
+        if is_shown:
+            labels = labels_of(consumergroup=group.group_id)
+            samples.add("kafka_consumergroup_members", len(group.members), labels)
+        left_out += not is_shown
 
         sums: dict[str, list[int]] = {}
         async for key, stored in paced(list(group.recorded.offsets.items())):
@@ -139,7 +145,8 @@ async def add_groups(broker: Broker, lags: GroupLags, series_max: int, samples: 
                 samples.add("kafka_consumergroup_lag_seconds", round(lag.seconds, 3), place)
 
         # The sums have what was left out as well.
-        for topic, (offset_sum, lag_sum) in sums.items():
+        left_out += 0 if is_shown else 2 * len(sums)
+        for topic, (offset_sum, lag_sum) in sums.items() if is_shown else ():
             of_group = labels_of(consumergroup=group.group_id, topic=topic)
             samples.add("kafka_consumergroup_current_offset_sum", offset_sum, of_group)
             samples.add("kafka_consumergroup_lag_sum", lag_sum, of_group)

@@ -1,5 +1,6 @@
 """The samples of one scrape, as lines of Prometheus' text format (pure)."""
 
+import hashlib
 from collections.abc import Sequence
 
 from barnabas.console.metric_table import METRICS, QUANTILES
@@ -7,6 +8,8 @@ from barnabas.world.tally import bounds, quantile
 
 _SHARES = tuple((text, float(text)) for text in QUANTILES)
 _ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+LABEL_CHARACTERS_MAX = 250  # no name of a topic is longer; of longer values the beginning is shown, and a digest
+DIGEST_CHARACTERS = 12
 # The bounds of a histogram of seconds: each power of two from 64 µs to 67 s.
 _OCTAVES = range(6, 27)
 
@@ -14,7 +17,15 @@ _OCTAVES = range(6, 27)
 def escaped(value: str) -> str:
     """The text of a label's value, between its quotes."""
     # Names of topics need none of this, but a client chooses the id of its group, and its software.
+    if len(value) > LABEL_CHARACTERS_MAX:
+        value = _shortened(value)
     return value.translate(_ESCAPED)
+
+
+def _shortened(value: str) -> str:
+    # A group may have an id of 32 KB, and thousands of series.
+    digest = hashlib.sha256(value.encode("utf-8", "replace")).hexdigest()[:DIGEST_CHARACTERS]
+    return f"{value[: LABEL_CHARACTERS_MAX - DIGEST_CHARACTERS - 1]}…{digest}"
 
 
 def labels_of(**labels: object) -> str:

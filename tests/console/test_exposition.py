@@ -7,7 +7,7 @@ import trio
 from barnabas.console.exposition import exposition, wants_openmetrics
 from barnabas.console.metric_table import METRICS, Kind
 from barnabas.console.metrics import SCRAPE_SECONDS, SCRAPES_MAX
-from barnabas.console.samples import labels_of
+from barnabas.console.samples import LABEL_CHARACTERS_MAX, escaped, labels_of
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.world.net import ConnectionLost
@@ -333,6 +333,15 @@ async def test_a_scraper_that_takes_a_little_at_a_time_is_given_up(nursery, auto
 
 def test_labels_are_escaped():
     assert labels_of(consumergroup='a"b\\c\nd', partition=3) == '{consumergroup="a\\"b\\\\c\\nd",partition="3"}'
+
+
+def test_a_label_is_as_long_as_it_may_be_and_two_long_ones_differ():
+    long = ["g" * 32_000 + end for end in ("a", "b")]
+    one, other = (escaped(each) for each in long)
+    assert len(one) == len(other) == LABEL_CHARACTERS_MAX
+    assert one != other
+    assert escaped("g" * LABEL_CHARACTERS_MAX) == "g" * LABEL_CHARACTERS_MAX
+    assert escaped('"' * 32_000).startswith('\\"' * 200)
 
 
 def test_each_metric_has_one_row_and_a_meaning():

@@ -174,3 +174,15 @@ def test_messages_of_an_older_format_have_a_time_as_well(sort):
 def test_messages_without_a_time_have_no_age():
     (sent,) = [each["sent"] for each in RECORDED if each["name"] == "java magic 0 none"]
     assert not isinstance(complete_inline(first_time(memoryview(base64.b64decode(sent)), 0)), int)
+
+
+async def test_beyond_the_limit_groups_are_counted_alone(nursery, autojump_clock):
+    machine, client = await with_topic(nursery, 2, properties={"barnabas.metrics.partitions.max": "2"})
+    for name in ("a", "b", "c"):
+        await commit(client, name, p0=0)
+    found = await scrape(machine.broker)
+    assert len(found.all("kafka_consumergroup_members")) == 2
+    assert len(found.all("kafka_consumergroup_lag_sum")) == 2
+    assert found.value("kafka_coordinator_group_groupmetadatamanager_numgroups") == 3
+    # Of the third group its members, two sums and an offset with its lags; and the third partition, whose leader is here.
+    assert found.value("barnabas_series_left_out") == 1 + 2 + 3 + 17
