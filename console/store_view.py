@@ -6,14 +6,18 @@ out: topics that they may not describe, and secrets, which are passwords, creden
 
 import json
 
+import trio
+
 from barnabas.broker.life import Life
 from barnabas.config.table import BROKER_TABLE, TOPIC_TABLE
 from barnabas.console.asking import Asking, asking_for, check
 from barnabas.console.exchange import Answer, BadRequest, HttpRequest, json_answer
-from barnabas.controller.store.store import NoNode, check_path
+from barnabas.controller.store.store import NoNode, StoreError, check_path
 from barnabas.wire.errors import ErrorCode
+from barnabas.world.pacing import paced
 
 CHILDREN_MAX = 5000
+ANSWER_SECONDS = 5.0
 TEXT_MAX = 64 << 10
 HIDDEN = "(hidden)"
 TOPIC_PARENTS = ("/brokers/topics/", "/config/topics/", "/admin/delete_topics/")
@@ -36,14 +40,19 @@ async def store(life: Life, request: HttpRequest) -> Answer:
     broker_store = asking.broker.store
     try:
         check_path(path)
-        children = await broker_store.children(path)
-        data, stat = (None, None) if path == "/" else await broker_store.get(path)
+        # A session that has lost its servers keeps its calls until it is over.
+        with trio.fail_after(ANSWER_SECONDS):
+            children = await broker_store.children(path)
+            data, stat = (None, None) if path == "/" else await broker_store.get(path)
     except (NoNode, ValueError) as error:
         raise BadRequest(f"there is no node {path!r:.200} that you may read", status=404) from error
+    except (StoreError, trio.TooSlowError) as error:
+        why = str(error) or f"not within {ANSWER_SECONDS:g} s"
+        raise BadRequest(f"the metadata store does not answer: {why}", status=503) from error
 
     # A parent may have thousands of children, and the page shows the first ones.
     base = path.rstrip("/")
-    seen = sorted(child for child in children if shows(asking, f"{base}/{child}"))
+    seen = sorted([child async for child in paced(children) if shows(asking, f"{base}/{child}")])
     return json_answer(
         {
             "path": path,

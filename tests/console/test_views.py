@@ -1,6 +1,7 @@
 """What the page says of a cluster: the same as Kafka's handlers, to the same caller."""
 
 import json
+import math
 from urllib.parse import quote
 
 import pytest
@@ -8,7 +9,7 @@ import trio
 
 from barnabas.console.group_views import assigned_partitions
 from barnabas.console.long_json import long_json_answer
-from barnabas.controller.store.store import SessionTally
+from barnabas.controller.store.store import SessionExpired, SessionTally, StoreUnavailable
 from barnabas.wire import messages as m
 from tests.broker.clusters import cluster, create_topic, until
 from tests.broker.handlers.authorized import EVERYTHING, grant
@@ -372,3 +373,23 @@ async def test_a_list_of_a_thousand_topics_is_made_in_many_steps(nursery, autoju
         counting.cancel_scope.cancel()
     assert json.loads(answered.body) == {"head": "a\nb", "topics": rows, "none": []}
     assert turns >= 12
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds", "said"),
+    [
+        (StoreUnavailable("zoo:2181", "no answer"), 0, "zoo:2181"),
+        (SessionExpired(7), 0, "session 0x7"),
+        (None, math.inf, "not within 5 s"),
+    ],
+)
+async def test_a_store_that_does_not_answer_is_said(nursery, autojump_clock, monkeypatch, error, seconds, said):
+    page, machine, _ = await one_page(nursery)
+
+    async def children(store, path, watch=None):
+        await trio.sleep(seconds)
+        raise error
+
+    monkeypatch.setattr(type(machine.broker.store), "children", children)
+    status, text = await page.refused("/v1/store?path=/brokers")
+    assert (status, text.startswith("the metadata store does not answer"), said in text) == (503, True, True)
