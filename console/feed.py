@@ -14,7 +14,6 @@ Events, each with a JSON document:
 A comment is sent at least every SWEEP_SECONDS, so that a client that has left is noticed.
 """
 
-import json
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from barnabas.console.asking import Asking, asking_for
 from barnabas.console.cluster_views import cluster_state
 from barnabas.console.exchange import Answer, BadRequest, HttpRequest, Send, error_answer
 from barnabas.console.group_views import group_state
+from barnabas.console.long_json import json_text, long_json_text
 from barnabas.console.offsets import UNKNOWN, Ends, ends_of
 from barnabas.console.replica_rows import ELSEWHERE, Row, is_settled, replica_row
 from barnabas.console.story import Story, may_read
@@ -46,7 +46,6 @@ TICK_SECONDS = 0.1
 SWEEP_SECONDS = 1.0
 STORY_MAX = 200  # lines in one event
 EVENT_STREAM = "text/event-stream"
-_encode = json.JSONEncoder(ensure_ascii=False).encode  # `json.dumps` makes an encoder each time
 
 
 @dataclass(slots=True)
@@ -266,7 +265,7 @@ class _Feed:
                 state = {"group": name, "error": str(error)}
             if state != self._group_states.get(name):
                 self._group_states[name] = state
-                self._pending.append(event("group", state))
+                self._pending.append(event_of("group", await long_json_text(state)))
             await trio.sleep(SWEEP_SECONDS)
 
 
@@ -278,8 +277,3 @@ def event(name: str, value: object) -> bytes:
 def event_of(name: str, text: str) -> bytes:
     """The same, of JSON without line breaks."""
     return f"event: {name}\ndata: {text}\n\n".encode("utf-8", "replace")
-
-
-def json_text(value: object) -> str:
-    """A value as JSON, in one line."""
-    return _encode(value)

@@ -184,5 +184,5 @@ async def test_beyond_the_limit_groups_are_counted_alone(nursery, autojump_clock
     assert len(found.all("kafka_consumergroup_members")) == 2
     assert len(found.all("kafka_consumergroup_lag_sum")) == 2
     assert found.value("kafka_coordinator_group_groupmetadatamanager_numgroups") == 3
-    # Of the third group its members, two sums and an offset with its lags; and the third partition, whose leader is here.
+    # Of the third group its members, two sums and an offset with its lags; and a partition whose leader is here.
     assert found.value("barnabas_series_left_out") == 1 + 2 + 3 + 17
