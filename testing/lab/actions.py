@@ -6,7 +6,7 @@ calls in Python. `table.py` has them all.
 
 import threading
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from barnabas.testing.cluster.cluster import LocalCluster
 from barnabas.testing.cluster.member import ClusterBroker
@@ -22,9 +22,13 @@ from barnabas.testing.lab.words import Given
 from barnabas.testing.looking.groups import LiveGroup
 from barnabas.wire.apis import APIS
 
+if TYPE_CHECKING:
+    from barnabas.broker.call import Broker
+
 WAIT_SECONDS_MAX = 60.0
 SLICE_SECONDS = 0.2  # of a wait for requests, between two looks whether the laboratory closes
 REQUESTS_MAX = 1000  # in one answer
+RECORDS_MAX = 100_000
 
 
 class Intercepted(Protocol):
@@ -338,10 +342,20 @@ def create_topic(lab: Lab, given: Given) -> Json:
 
 
 def records(lab: Lab, given: Given) -> Json:
-    found = lab.cluster.records(_text(given, "topic"))
+    topic = _text(given, "topic")
+    # Each becomes an object and a line of JSON, in the process of the brokers.
+    count = lab.cluster.look(lambda brokers: sum(_records_led(each, topic) for each in brokers.values()))
+    if count > RECORDS_MAX:
+        raise LocalBrokerError(f"topic {topic!r} has {count} records, and {RECORDS_MAX} are shown at most")
+    found = lab.cluster.records(topic)
     # All are read and some are shown: the topics of a test are small.
     wanted = given.get("partition")
     return {"records": [of_record(each) for each in found if wanted in (None, each.partition)]}
+
+
+def _records_led(broker: "Broker", topic: str) -> int:
+    led = (each for each in broker.replicas if each.is_leader and each.topic_partition.topic == topic)
+    return sum(each.high_watermark - each.log.log_start_offset for each in led if each.log is not None)
 
 
 def partition(lab: Lab, given: Given) -> Json:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from barnabas.testing.lab import actions
-from barnabas.testing.lab.actions import WAIT_SECONDS_MAX, Run
+from barnabas.testing.lab.actions import RECORDS_MAX, WAIT_SECONDS_MAX, Run
 from barnabas.testing.lab.words import Word
 
 
@@ -214,7 +214,7 @@ ACTIONS: Sequence[Action] = (
     Action(
         "GET",
         "/v1/topics/{topic}/records",
-        "all records, with what became of transactions",
+        f"all records, up to {RECORDS_MAX:,} of them, with what became of transactions",
         actions.records,
         [Word("partition", "integer", "of this partition only")],
         [TOPIC],

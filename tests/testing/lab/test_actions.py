@@ -6,6 +6,7 @@ import time
 import pytest
 
 from barnabas.testing import FaultMissed, LocalBrokerError, LocalCluster
+from barnabas.testing.lab import actions
 from barnabas.testing.lab.control import Laboratory
 from barnabas.testing.lab.table import ACTIONS
 from barnabas.wire import messages as m
@@ -110,6 +111,15 @@ def test_records_are_read_from_the_leader_of_each_partition(cluster, lab):
     assert (first["partition"], first["offset"], first["value"]) == (0, 0, "to the castle")
     assert (second["partition"], second["value_base64"]) == (1, "/w==")
     assert done(lab, "GET", "/v1/topics/read/records?partition=1")["records"] == [second]
+
+
+def test_more_records_than_are_shown_are_not_read(cluster, lab, monkeypatch):
+    done(lab, "POST", "/v1/topics", {"name": "many"})
+    with leader_client(cluster, "many") as client:
+        client.produce("many", *(b"v" for _ in range(5)))
+    monkeypatch.setattr(actions, "RECORDS_MAX", 4)
+    status, answer = ask(lab, "GET", "/v1/topics/many/records")
+    assert (status, answer["error"]) == (409, "topic 'many' has 5 records, and 4 are shown at most")
 
 
 def test_a_log_loses_its_end(cluster, lab):
