@@ -36,7 +36,7 @@ SECURITY_HEADERS = (
 )
 
 AnswerTo = Callable[[HttpRequest], Awaitable[Answer]]
-NoteWait = Callable[[bool], None]  # told when a client takes no more bytes for now, and when it has
+NoteWait = Callable[[bool], None]  # True when a client takes no more bytes for now, False when it has taken them
 
 END_OF_HEAD = re.compile(rb"\n\r?\n")
 

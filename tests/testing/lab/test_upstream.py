@@ -149,7 +149,7 @@ def test_a_fetched_topic_is_damaged_by_its_name_although_clients_send_its_id(clu
     assert torn.fired == 1
 
 
-def test_stale_metadata_are_those_of_before_the_last_change_however_often_they_were_asked_for(cluster, proxy, faults):
+def test_stale_metadata_are_those_before_the_last_change(cluster, proxy, faults):
     cluster.create_topic("moved", 1, 3)
     cluster.move_leader("moved", 0, to=1)
     asked = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name="moved")])
