@@ -358,7 +358,7 @@ async def test_nothing_is_intercepted_when_no_fault_is_left(stage):
         (lambda f: f.fail("Produce", NOT_LEADER, seed=1), "seed: it is for `chance`, which is missing"),
         (lambda f: f.drop("Produce", "later"), "drop: 'before', 'after' or 'midway', not 'later'"),
         (lambda f: f.delay("Produce", -1), "delay: a number of seconds, not -1"),
-        (lambda f: f.throttle("Produce", 0), "throttle: a number of milliseconds from 1 on, not 0"),
+        (lambda f: f.throttle("Produce", 0), "throttle: a number of milliseconds from 1 to 2147483647, not 0"),
         (lambda f: f.throttle("SaslHandshake", 5), "the response of SaslHandshake cannot say that a client is"),
         (lambda f: f.stale("Fetch"), "stale: of Metadata, not Fetch"),
         (lambda f: f.corrupt("Metadata"), "corrupt: of Fetch or Produce, not Metadata"),
