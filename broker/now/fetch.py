@@ -76,6 +76,7 @@ class FetchShape:
         layout = self._layout
         if len(frame) != layout.size:
             return None
+        self.call.audited = None  # a refusal is logged once for each request
         values = layout.unpack(frame)
         if values[::2] != self._common:
             return None

@@ -91,6 +91,10 @@ class ProduceShape:
         records = self._records_of(frame)
         if records is None:
             return None
+        # The handler refuses it, and logs that.
+        call = self.call
+        if call.authorizer is not None and not call.authorize("Write", "Topic", self._topic, is_filter=True):
+            return None
         partition = broker.replicas.get(self._topic, index)
         if isinstance(partition, ErrorCode):
             return None

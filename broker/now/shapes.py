@@ -3,10 +3,11 @@
 `Shapes.answer` is asked about each frame, `Shapes.learn` is shown each request that was handled otherwise.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from barnabas.broker.call import Broker, Call
+from barnabas.broker.call import Broker, Call, audit
 from barnabas.broker.fetching.in_session import Planned
 from barnabas.broker.interception import Interception, Seen
 from barnabas.broker.now.fetch import FETCH, fetch_shape_of
@@ -138,12 +139,12 @@ class Shapes:
 
 
 def is_usual(broker: Broker, api_key: int) -> bool:
-    """Whether nothing is to count, to change or to refuse requests of this API, for which they have to be decoded."""
+    """Whether nothing is to count, to change or to log requests of this API, for which they have to be decoded."""
     quotas = broker.quotas
     interception = broker.interception
     return (
         not quotas.is_active
         and not quotas.limits_request_time
-        and broker.authorization is None
+        and (broker.authorization is None or not audit.isEnabledFor(logging.DEBUG))
         and (interception is None or not interception.is_active or api_key not in interception.armed_keys)
     )
