@@ -1,7 +1,7 @@
 """The one step in which the batch of a Produce is checked and appended.
 
-Both ways of handling a Produce call `begin`, and go on from the `Begun` that it returns. What the step has found is in
-there, a refusal as well, so it is asked once: `handlers/produce.py` awaits what is left to do.
+Both ways of handling a Produce call `begin` for each partition, and go on from the `Begun` that it returns. What the
+step has found is in there, a refusal as well, so it is asked once: `handlers/produce.py` awaits what is left to do.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -36,6 +36,10 @@ class Begun(NamedTuple):
     partition: "Partition"
     batch: Batch | RecordsRefused | None  # None: it needs several steps, a rebuild, or the index of each invalid record
     appended: "Appended | ErrorCode | None" = None  # None: the batch was not appended yet, or may not be
+    leading_since: int = -1  # as in `Partition`, when it was appended
+
+
+BegunRows = dict[int, Begun]  # of a topic's partitions, by index
 
 
 def begin(
@@ -48,7 +52,7 @@ def begin(
     # Only the handler knows in which order Kafka refuses a batch and an acks that does not exist.
     if not isinstance(batch, Batch) or rules.acks not in VALID_ACKS:
         return Begun(partition, batch)
-    return Begun(partition, batch, append(rules, partition, batch, guard))
+    return Begun(partition, batch, append(rules, partition, batch, guard), partition.leading_since)
 
 
 def append(rules: Rules, partition: "Partition", batch: Batch, guard: "Guard | None" = None) -> "Appended | ErrorCode":

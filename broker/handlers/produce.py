@@ -370,7 +370,7 @@ async def _append(
 
     The errors of the row are those of `_writable_partition`, `_checked_batch` and `replication.appending`.
     """
-    begun = call.begun if isinstance(call.begun, Begun) else None
+    begun: Begun | None = call.begun.get(data.index) if isinstance(call.begun, dict) else None
     partition = _writable_partition(broker, call, topic, data.index) if begun is None else begun.partition
     if isinstance(guard, ErrorCode):
         _refuse_unverified(rules, partition, data.records, row, guard)
@@ -395,13 +395,17 @@ async def _append(
     if batch is None:
         return None
 
+    # Other tasks may have run since a batch was appended in the step that has read its request.
     appended = begun.appended
+    leading_since = begun.leading_since
     if appended is None:
         appended = append(rules, partition, batch, guard)
+        leading_since = partition.leading_since
     if appended is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
         appended = await _find_original(broker, partition, batch)
         if appended is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and await partition.confirm(confirmed_by):
             appended = NOT_LEADER
+        leading_since = partition.leading_since
         rules.refused_batches.note(partition, batch.header, appended)
 
     if isinstance(appended, ErrorCode):
@@ -414,9 +418,7 @@ async def _append(
     row.log_append_time_ms = appended.append_time_ms
     row.log_start_offset = appended.log_start_offset
 
-    # There was no checkpoint since the append: `leading_since` is still that of the leadership in
-    # which the batch was appended.
-    up_to = AppendedUpTo(partition, appended.last_offset + 1, partition.leading_since)
+    up_to = AppendedUpTo(partition, appended.last_offset + 1, leading_since)
     outcome = up_to.outcome(rules.acks)
     if outcome is None:
         return up_to

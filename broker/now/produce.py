@@ -1,7 +1,8 @@
 """Produce with acks=1 or acks=all, of one batch that belongs to no transaction.
 
 The append is that of every Produce (`replication/appending.py`). What it finds is a value: a success is answered here,
-or waits for its acknowledgement as a `PendingProduce`; everything else goes on with `Begun` in `handlers/produce.py`.
+or waits for its acknowledgement as a `PendingProduce`; everything else goes on with `BegunRows` in
+`handlers/produce.py`.
 """
 
 import struct
@@ -11,7 +12,7 @@ import trio
 from barnabas.broker.call import Broker, Call
 from barnabas.broker.handlers.produce import acknowledge
 from barnabas.broker.now.pending import PendingProduce
-from barnabas.replication.appending import Begun, Rules, begin
+from barnabas.replication.appending import BegunRows, Rules, begin
 from barnabas.storage.log import Appended
 from barnabas.wire import messages as m
 from barnabas.wire.apis import response_header_version
@@ -37,15 +38,15 @@ FLEXIBLE_VERSION = 9
 ACKS = (ACKS_ALL, 1)
 NO_TAGS = b"\0\0\0"  # of the partition, of the topic and of the request
 
-_CORRELATION_AT = 4  # behind the API's key and version
+CORRELATION_AT = 4  # behind the API's key and version
 _INT32 = struct.Struct(">i")
 INT32_BYTES = 4
 VARINT_BYTES_MAX = 3  # of a length: frames of two megabytes
 
 # What changes in a response: its correlation id, and of its row the index, error code, base offset, append time and log
 # start offset. The marks are bytes that no name of a topic has.
-_ROW = struct.Struct(">ihqqq")
-_ROW_MARKS = (-0x01020304, -0x0506, -0x0708090A0B0C0D0E, -0x1112131415161718, -0x2122232425262728)
+ROW = struct.Struct(">ihqqq")
+ROW_MARKS = (-0x01020304, -0x0506, -0x0708090A0B0C0D0E, -0x1112131415161718, -0x2122232425262728)
 _CORRELATION_MARK = -0x31323334
 
 Row = m.ProduceResponse.PartitionProduceResponse
@@ -72,15 +73,15 @@ class ProduceShape:
         self._rules = rules
         self._topic = request.topic_data[0].name
         self._timeout_seconds = request.timeout_ms / 1000
-        self._start = head[:_CORRELATION_AT]
-        self._common = head[_CORRELATION_AT + INT32_BYTES :]
-        self._layout = struct.Struct(f">{_CORRELATION_AT}s4s{len(self._common)}si")
+        self._start = head[:CORRELATION_AT]
+        self._common = head[CORRELATION_AT + INT32_BYTES :]
+        self._layout = struct.Struct(f">{CORRELATION_AT}s4s{len(self._common)}si")
         self.shown_bytes = self._layout.size + INT32_BYTES + BATCH_OVERHEAD_BYTES  # the length takes at most four
         self._end = _end_of(call.version)
         self._parts = parts
 
-    def answer(self, broker: Broker, frame: memoryview, began: float) -> Pieces | PendingResponse | Begun | None:
-        """The response; `Begun` if the batch needs more than one step; None, before any change, if the request has
+    def answer(self, broker: Broker, frame: memoryview, began: float) -> Pieces | PendingResponse | BegunRows | None:
+        """The response; `BegunRows` if the batch needs more than one step; None, before any change, if the request has
         another shape."""
         layout = self._layout
         if len(frame) < layout.size + BATCH_OVERHEAD_BYTES:
@@ -102,10 +103,10 @@ class ProduceShape:
         begun = begin(self._rules, partition, records, broker.world.now_ms())
         appended = begun.appended
         if not isinstance(appended, Appended):
-            return begun
-        outcome = partition.outcome(appended.last_offset + 1, partition.leading_since, self._rules.acks)
+            return {index: begun}
+        outcome = partition.outcome(appended.last_offset + 1, begun.leading_since, self._rules.acks)
         before, between, after = self._parts
-        row = _ROW.pack(index, 0, appended.base_offset, appended.append_time_ms, appended.log_start_offset)
+        row = ROW.pack(index, 0, appended.base_offset, appended.append_time_ms, appended.log_start_offset)
         response = b"".join((before, correlation_id, between, row, after))
         if outcome is ErrorCode.NONE:
             if self.tally is not None:
@@ -118,7 +119,7 @@ class ProduceShape:
         and fill the frame."""
         position = self._layout.size
         if self._end:
-            size_bytes, position = _read_varint(frame, position)
+            size_bytes, position = read_varint(frame, position)
             size_bytes -= 1
         else:
             (size_bytes,) = _INT32.unpack_from(frame, position)
@@ -127,9 +128,7 @@ class ProduceShape:
         if size_bytes != end - position or size_bytes < BATCH_OVERHEAD_BYTES or frame[end:] != self._end:
             return None
         records = frame[position:end]
-        batch_length, magic, attributes = read_kind(records)
-        is_usual = magic == BATCH_MAGIC and batch_length == size_bytes - LENGTH_OVERHEAD_BYTES
-        return records if is_usual and not attributes & TRANSACTIONAL else None
+        return records if is_usual_batch(records) else None
 
     def make(self, broker: Broker, appended: Appended, outcome: ErrorCode | None, first: bytes) -> Pieces:
         """The response with any other outcome than NONE; `first`: the response that it takes the place of."""
@@ -140,7 +139,7 @@ class ProduceShape:
             log_append_time_ms=appended.append_time_ms,
             log_start_offset=appended.log_start_offset,
         )
-        response = _response_of(self._topic, row)
+        response = _response_of(self._topic, [row])
         acknowledge(broker, self.call, response, [(self._topic, row, None)], [outcome], [])
         if self.tally is not None:
             self.tally.errors[row.error_code] += 1
@@ -161,10 +160,6 @@ def produce_shape_of(
     broker: Broker, call: Call, request: m.ProduceRequest, frame: memoryview, body_at: int
 ) -> ProduceShape | None:
     """The shape of a request that was handled; None if not all of its kind can be answered here."""
-    if call.version < VERSION_MIN or request.acks not in ACKS or request.transactional_id is not None:
-        return None
-    if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
-        return None
     topic = request.topic_data[0].name
     records = request.topic_data[0].partition_data[0].records
     if records is None or topic in INTERNAL_TOPICS or len(records) > SMALL_BYTES_MAX:
@@ -178,22 +173,34 @@ def produce_shape_of(
     index_at = len(frame) - len(end) - len(records) - len(length) - INT32_BYTES
 
     row = Row()
-    row.index, row.error_code, row.base_offset, row.log_append_time_ms, row.log_start_offset = _ROW_MARKS
+    row.index, row.error_code, row.base_offset, row.log_append_time_ms, row.log_start_offset = ROW_MARKS
     parts = parts_around(
-        _framed(_response_of(topic, row), call.version, _CORRELATION_MARK),
-        [_INT32.pack(_CORRELATION_MARK), _ROW.pack(*_ROW_MARKS)],
+        response_bytes(topic, [row], call.version, _CORRELATION_MARK),
+        [_INT32.pack(_CORRELATION_MARK), ROW.pack(*ROW_MARKS)],
     )
     # No batch here is of a transaction, so none is to be verified.
     rules = Rules(call.version, request.acks, broker.replicas.refused_batches, is_verifying=False)
     return None if parts is None else ProduceShape(rules, call, request, bytes(frame[:index_at]), body_at, parts)
 
 
+def is_usual_batch(records: memoryview) -> bool:
+    """Whether these bytes are one batch that belongs to no transaction."""
+    batch_length, magic, attributes = read_kind(records)
+    is_one = magic == BATCH_MAGIC and batch_length == len(records) - LENGTH_OVERHEAD_BYTES
+    return is_one and not attributes & TRANSACTIONAL
+
+
 def _end_of(version: int) -> bytes:
     return NO_TAGS if version >= FLEXIBLE_VERSION else b""
 
 
-def _response_of(topic: str, row: Row) -> m.ProduceResponse:
-    answered = m.ProduceResponse.TopicProduceResponse(name=topic, partition_responses=[row])
+def response_bytes(topic: str, rows: list[Row], version: int, correlation_id: int) -> bytes:
+    """The frame of a response."""
+    return _framed(_response_of(topic, rows), version, correlation_id)
+
+
+def _response_of(topic: str, rows: list[Row]) -> m.ProduceResponse:
+    answered = m.ProduceResponse.TopicProduceResponse(name=topic, partition_responses=rows)
     return m.ProduceResponse(responses=[answered])
 
 
@@ -202,7 +209,7 @@ def _framed(response: m.ProduceResponse, version: int, correlation_id: int) -> b
     return response_prefix(len(body), correlation_id, response_header_version(PRODUCE, version)) + body
 
 
-def _read_varint(frame: memoryview, position: int) -> tuple[int, int]:
+def read_varint(frame: memoryview, position: int) -> tuple[int, int]:
     """An unsigned varint and the position behind it; -1 if it has more than VARINT_BYTES_MAX bytes.
 
     IndexError if the frame ends first.

@@ -12,10 +12,12 @@ from barnabas.broker.fetching.in_session import Planned
 from barnabas.broker.interception import Interception, Seen
 from barnabas.broker.now.fetch import FETCH, fetch_shape_of
 from barnabas.broker.now.pending import PendingProduce
-from barnabas.broker.now.produce import PRODUCE, produce_shape_of
+from barnabas.broker.now.produce import ACKS, PRODUCE, VERSION_MIN, produce_shape_of
+from barnabas.broker.now.produce_rows import produce_rows_shape_of
 from barnabas.broker.now.waiting import WaitingFetch
 from barnabas.broker.tally import ApiTally
-from barnabas.replication.appending import Begun
+from barnabas.replication.appending import BegunRows
+from barnabas.wire import messages as m
 from barnabas.wire.messages import Message
 from barnabas.world.waiting import PendingResponse, Pieces
 
@@ -23,7 +25,7 @@ SHAPES_MAX = 4  # of a connection; each takes about a kilobyte
 # To learn one costs a quarter of a request. So a client whose requests have more shapes is learnt from seldom.
 UNKNOWN_BETWEEN = 16
 
-Answer = Pieces | PendingResponse | WaitingFetch | Begun | Planned | Exception | None
+Answer = Pieces | PendingResponse | WaitingFetch | BegunRows | Planned | Exception | None
 
 
 class Shape(Protocol):
@@ -51,14 +53,24 @@ class Shape(Protocol):
 
     @property
     def shown_bytes(self) -> int:
-        """So many bytes of a frame have all but its records."""
+        """So many bytes of a frame have all but its records; 0 if these are not at its end."""
 
     def answer(self, broker: Broker, frame: memoryview, began: float) -> Answer:
         """As `Shapes.answer`."""
 
 
+def _produce_shape_of(
+    broker: Broker, call: Call, request: m.ProduceRequest, frame: memoryview, body_at: int
+) -> Shape | None:
+    is_plain = request.acks in ACKS and request.transactional_id is None and len(request.topic_data) == 1
+    if call.version < VERSION_MIN or not is_plain:
+        return None
+    is_one = len(request.topic_data[0].partition_data) == 1
+    return (produce_shape_of if is_one else produce_rows_shape_of)(broker, call, request, frame, body_at)
+
+
 # API key -> the shape of a request of this call, with its frame and the position of its body; None if it has none.
-LEARNERS: dict[int, Callable[..., Shape | None]] = {PRODUCE: produce_shape_of, FETCH: fetch_shape_of}
+LEARNERS: dict[int, Callable[..., Shape | None]] = {PRODUCE: _produce_shape_of, FETCH: fetch_shape_of}
 
 
 class Shapes:
@@ -76,7 +88,7 @@ class Shapes:
         """The response to this request, or what waits for it. None, before anything has changed, if it is of no known
         shape or something unusual is to see it.
 
-        `Begun` and `Planned` are for its handler, which goes on from there. So is the exception of a bug.
+        `BegunRows` and `Planned` are for its handler, which goes on from there. So is the exception of a bug.
 
         `began`: as in `Call`.
         """
@@ -84,6 +96,8 @@ class Shapes:
         is_shown = interception is not None and interception.is_active
         for shape in self._shapes:
             if not is_usual(broker, shape.api_key):
+                return None
+            if is_shown and not shape.shown_bytes:
                 return None
             # The leader writes into the records, so what is shown of a frame is copied before.
             copied = bytes(frame[: shape.shown_bytes]) if is_shown else b""

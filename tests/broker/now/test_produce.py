@@ -252,13 +252,13 @@ async def test_a_refusal_is_handed_on_and_not_asked_for_again(learnt, autojump_c
     machine, shape, frame = learnt
     damaged_frame = bytearray(frame)
     damaged_frame[-4] ^= 1
-    begun = shape.answer(machine.broker, memoryview(damaged_frame), 0.0)
+    begun = shape.answer(machine.broker, memoryview(damaged_frame), 0.0)[1]
     assert begun.partition is machine.broker.replicas.get("t", 1)
     assert begun.batch is None, "the check in steps names the fault"
 
     partition = machine.broker.replicas.get("t", 1)
     partition.in_sync_replicas = []
-    begun = shape.answer(machine.broker, memoryview(bytearray(frame)), 0.0)
+    begun = shape.answer(machine.broker, memoryview(bytearray(frame)), 0.0)[1]
     assert begun.appended is ErrorCode.NOT_ENOUGH_REPLICAS
 
 
