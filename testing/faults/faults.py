@@ -24,6 +24,7 @@ from barnabas.testing.faults.kafka_releases import newest_versions
 from barnabas.testing.faults.kinds import Act, Response
 from barnabas.testing.faults.matching import Filter, Match, Matchers, api_key_of, error_of, filter_of
 from barnabas.testing.faults.names import ApiName, ErrorName, Release
+from barnabas.testing.faults.noted import Noted
 from barnabas.testing.faults.removal import Removal
 from barnabas.testing.faults.row_cuts import TopicName
 from barnabas.wire import messages as m
@@ -342,12 +343,12 @@ class Faults:
                     return Choice(fault, match)
         return None
 
-    def fire(self, fault: Fault, entry: Entry) -> None:
+    def fire(self, fault: Fault, noted: Noted) -> None:
         """A fault shows its effect."""
         with self._changed:
             # This is not counted in `choose`, because a request may be chosen and then wait long
             # for its effect.
-            fault.note(entry)
+            fault.note(Entry(noted))
             self._changed.notify_all()
 
     def _add(self, text: str, requests: Filter, act: Act, matchers: Matchers) -> Fault:

@@ -15,10 +15,10 @@ from barnabas.broker.call import Broker, Call
 from barnabas.broker.interception import Caller, Dropped, Handle
 from barnabas.broker.server.dispatch import answer, refused
 from barnabas.testing.asking import CLIENT_ID
-from barnabas.testing.faults.entries import Entry
 from barnabas.testing.faults.faults import Choice, Faults
 from barnabas.testing.faults.kinds import Occasion, Response, sessionless
-from barnabas.testing.faults.matching import MAY_BE_OF_BROKERS, is_of_broker
+from barnabas.testing.faults.matching import is_of_broker
+from barnabas.testing.faults.noted import HEAD_IS_OF_CLIENT, Noted
 from barnabas.testing.faults.requests import RequestLog
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS
@@ -75,24 +75,27 @@ class Intercepting:
 
     def see(
         self, call: Caller, request: m.Message | None, frame: bytes | memoryview, body_start: int, size_bytes: int
-    ) -> Entry | None:
+    ) -> Noted | None:
         """For the broker."""
         # Requests of this package, such as those of `create_topic`, are no client's.
         if call.client_id == CLIENT_ID:
             return None
-        is_kept = self.is_logging
-        if is_kept and request is not None and call.api_key in MAY_BE_OF_BROKERS:
-            is_kept = not is_of_broker(call.api_key, request)
         # A fault may hit it, and then remembers it.
-        if (self.faults.armed_keys and self.faults.may_hit(call)) or is_kept:
-            came = self._broker_id, self._now_ms()
-            return self.log.begin(call, request, frame, body_start, size_bytes, came, is_kept)
+        may_be_hit = bool(self.faults.armed_keys) and self.faults.may_hit(call)
+        if not may_be_hit and not self.is_logging:
+            return None
+        # The call of a shape has what the log has made of its first request.
+        first = call.seen
+        head = first.head if type(first) is Noted else self.log.head_of(call, request, self._broker_id, body_start)
+        is_kept = self.is_logging and head[HEAD_IS_OF_CLIENT]
+        if may_be_hit or is_kept:
+            return self.log.begin(head, request, frame, size_bytes, self._now_ms(), is_kept)
         return None
 
     async def intercept(self, call: Caller, request: m.Message, handle: Handle) -> m.Message | None:
         """For the broker."""
-        entry = call.seen
-        if not isinstance(entry, Entry) or self._broker is None:
+        noted = call.seen
+        if not isinstance(noted, Noted) or self._broker is None:
             return await handle(request)
         choice: Choice | None = None
         try:
@@ -103,8 +106,8 @@ class Intercepting:
             choice = self.faults.choose(call, request, self._broker.metadata.topic_name)
             if choice is None:
                 return await handle(request)
-            entry.fault = str(choice.fault)
-            return await self._hit(choice, call, request, handle, entry)
+            noted.fault = str(choice.fault)
+            return await self._hit(choice, call, request, handle, noted)
         except (Dropped, ProtocolViolation):
             raise
         # A bug of this package, or of the function that a test has given: it ends this request.
@@ -122,7 +125,7 @@ class Intercepting:
         of_broker = is_of_broker(call.api_key, request)
         return sessionless(request, call.version) if self.faults.names_fetched_rows(of_broker=of_broker) else request
 
-    async def _hit(self, choice: Choice, call: Caller, request: m.Message, handle: Handle, entry: Entry) -> Response:
+    async def _hit(self, choice: Choice, call: Caller, request: m.Message, handle: Handle, noted: Noted) -> Response:
         assert self._broker is not None
         return await choice.fault.act(
             Occasion(
@@ -133,7 +136,7 @@ class Intercepting:
                 handle_stale=partial(self._handle_stale, call),
                 topic_name=self._broker.metadata.topic_name,
                 removed=choice.fault.removed,
-                fire=partial(self.faults.fire, choice.fault, entry),
+                fire=partial(self.faults.fire, choice.fault, noted),
             )
         )
 

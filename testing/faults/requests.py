@@ -12,8 +12,10 @@ from operator import attrgetter
 from barnabas.broker.interception import Caller
 from barnabas.testing.errors import FaultMissed
 from barnabas.testing.faults.entries import Entry
-from barnabas.testing.faults.matching import api_key_of
+from barnabas.testing.faults.matching import MAY_BE_OF_BROKERS, api_key_of, is_of_broker
 from barnabas.testing.faults.names import ApiName
+from barnabas.testing.faults.noted import ENTRY_BYTES, KEPT_BYTES_MAX, REQUEST_BYTES_MAX, AnyHead, Head, Noted
+from barnabas.testing.faults.shortened import memory_of, without_records
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS, Api
 
@@ -34,7 +36,10 @@ class RequestLog:
         self.on_change: list[Callable[[], None]] = []  # called when `is_on` has changed
         self._is_on = False
         self._changed = threading.Condition()
-        self._page = self._new_page()
+        # The broker's thread appends, and others copy or replace it. That takes no lock, which would cost a request as
+        # much as the rest: each is one step of the interpreter.
+        self._noted = deque[Noted](maxlen=entries_max)
+        self.taken_bytes = 0  # at least what these take: what was forgotten is in it until it is counted again
         self._seen = 0
         self.waiting = 0  # threads of tests
         # Broker and number of a connection -> the name and version of the client's software.
@@ -63,17 +68,14 @@ class RequestLog:
 
     def entries(self, after: int = 0) -> list[Entry]:
         """Those that are kept, oldest first; with `after` those with a larger number."""
-        entries = list(self._page.entries)
+        noted = list(self._noted)
         # Who waits for the next ones looks at each change, while the broker waits for the lock: ten thousand old ones
         # must not be looked at each time.
-        return entries[bisect_right(entries, after, key=attrgetter("number")) :] if after else entries
+        return [Entry(each) for each in (noted[bisect_right(noted, after, key=attrgetter("number")) :] if after else noted)]
 
     def clear(self) -> None:
         """Forget the requests until now."""
-        self._page = self._new_page()
-
-    def _new_page(self) -> "_Page":
-        return _Page(self)
+        self._noted = deque[Noted](maxlen=self._entries_max)
 
     def stop(self) -> None:
         """Forget all requests, and write no more until `broker.requests` is used again."""
@@ -107,43 +109,75 @@ class RequestLog:
 
     # -- on the broker's thread
 
+    def head_of(self, call: Caller, request: m.Message | None, broker_id: int, body_start: int) -> AnyHead:
+        """What is known of a request that this broker has got, as the fields of a `Head`; arguments as of `see`."""
+        api_key = call.api_key
+        is_of_client = request is None or api_key not in MAY_BE_OF_BROKERS or not is_of_broker(api_key, request)
+        connection = call.connection_number
+        return (api_key, call.version, call.client_id, connection, broker_id, body_start, is_of_client, self._software)
+
     def begin(
         self,
-        call: Caller,
+        head: AnyHead,
         request: m.Message | None,
         frame: bytes | memoryview,
-        body_start: int,
-        size_bytes: int,
-        came: tuple[int, int],
+        frame_bytes: int,
+        time_ms: int,
         is_kept: bool = True,
-    ) -> Entry:
-        """A request has come: `came` says to which broker, and when (ms). It is remembered here, or by a fault alone.
+    ) -> Noted:
+        """A request has come, at this time. It is remembered here, or by a fault alone.
 
-        The other arguments are those of `see`.
+        `frame` may end in the records (`interception.py`); the whole one has `frame_bytes`.
         """
-        self._seen = number = self._seen + 1
-        api_key = call.api_key
-        connection = call.connection_number
-        software = self._software
-        head = api_key, call.version, call.client_id, connection, number, came, body_start, size_bytes, software
-        if api_key == API_VERSIONS:
-            self._note_software(request, came[0], connection)
-        if not is_kept:
-            return Entry(head, request, frame, None)
-        page = self._page
-        entry = Entry(head, request, frame, page)
-        # Requests that wait count as well: a broker that hangs must not fill the memory.
-        page.size_bytes += entry.size_bytes
-        page.entries.append(entry)
-        if page.size_bytes > self._bytes_max or len(page.entries) > self._entries_max:
-            page.forget_oldest(self._entries_max, self._bytes_max)
-        return entry
+        api_key = head[0]
+        noted = Noted()
+        noted.head = head
+        self._seen = noted.number = self._seen + 1
+        noted.time_ms = time_ms
+        noted.frame_bytes = frame_bytes
+        noted.outcome = "waits"
+        noted.fault = None
+        noted.response = None
+        noted.response_version = head[1]
+        noted.log = None
 
-    def _note_software(self, request: m.Message | None, broker_id: int, connection: int) -> None:
+        kept_bytes = len(frame)
+        # The leader writes into the records, so a frame that is no copy yet is copied.
+        if kept_bytes <= KEPT_BYTES_MAX.get(api_key, REQUEST_BYTES_MAX):
+            noted.request = frame if type(frame) is bytes else bytes(frame)
+            size_bytes = ENTRY_BYTES + kept_bytes
+        else:
+            assert request is not None, "what was not decoded is short"
+            noted.request = shortened = without_records(request)
+            size_bytes = ENTRY_BYTES + memory_of(shortened)
+        noted.size_bytes = size_bytes
+        if api_key == API_VERSIONS:
+            self._note_software(request, head)
+
+        if is_kept:
+            noted.log = self
+            self._noted.append(noted)
+            # Requests that wait count as well: a broker that hangs must not fill the memory.
+            self.taken_bytes += size_bytes
+            if self.taken_bytes > self._bytes_max:
+                self._forget_oldest()
+        return noted
+
+    def _forget_oldest(self) -> None:
+        """Forget the oldest until the others take at most seven eighths of what they may."""
+        those = self._noted
+        # To count costs something for each of them, so the eighth is room for many requests until the next time.
+        size_bytes = sum(each.size_bytes for each in those)
+        while size_bytes > self._bytes_max * 7 // 8:
+            size_bytes -= those.popleft().size_bytes
+        self.taken_bytes = size_bytes
+
+    def _note_software(self, request: m.Message | None, head: AnyHead) -> None:
         assert isinstance(request, m.ApiVersionsRequest)
         if request.client_software_name:
+            about = Head(*head)
             named = request.client_software_name, request.client_software_version
-            self._software[broker_id, connection] = named
+            self._software[about.broker_id, about.connection] = named
             if len(self._software) > CONNECTIONS_MAX:
                 self._software.popitem(last=False)
 
@@ -151,27 +185,6 @@ class RequestLog:
         """Have threads that wait look again."""
         with self._changed:
             self._changed.notify_all()
-
-
-class _Page:
-    """The entries of a log since it was cleared. Only the broker's thread changes it; others copy the entries.
-
-    That takes no lock, which would cost a request as much as the rest: a deque is appended to and copied in one step
-    of the interpreter.
-    """
-
-    def __init__(self, log: RequestLog) -> None:
-        self.entries: deque[Entry] = deque()
-        self.log = log
-        self.size_bytes = 0
-
-    def forget_oldest(self, entries_max: int, bytes_max: int) -> None:
-        """Forget those that are too many."""
-        entries = self.entries
-        while len(entries) > entries_max or self.size_bytes > bytes_max:
-            oldest = entries.popleft()
-            oldest.page = None
-            self.size_bytes -= oldest.size_bytes
 
 
 class Requests:

@@ -14,10 +14,10 @@ import trio
 from barnabas.broker.interception import Dropped, Seen
 from barnabas.broker.server.dispatch import answer_unsupported
 from barnabas.client.connection import Connection
-from barnabas.testing.faults.entries import Entry
 from barnabas.testing.faults.faults import Faults
 from barnabas.testing.faults.kinds import Occasion, sessionless
 from barnabas.testing.faults.matching import is_of_broker
+from barnabas.testing.faults.noted import HEAD_IS_OF_CLIENT, Noted
 from barnabas.testing.faults.requests import RequestLog
 from barnabas.testing.faults.row_cuts import copied
 from barnabas.wire import messages as m
@@ -152,47 +152,47 @@ class Relay:
             header.api_key, header.api_version, header.client_id, self._client.peer_address, self._number, self._client
         )
         request = m.decode(m.request_class(APIS[call.api_key]), call.version, frame, header.position)
-        entry = self._seen(call, request, frame, header.position)
+        noted = self._seen(call, request, frame, header.position)
         exchange = _Exchange(self._engine, self._upstream, call, request, header.correlation_id)
         try:
-            pieces = await exchange.pieces(frame, entry)
+            pieces = await exchange.pieces(frame, noted)
         except Dropped as dropped:
             if dropped.response is not None:
                 whole = exchange.framed(dropped.response)
                 # The client gets a length and too few bytes behind it, and then the end of the
                 # connection.
                 await self._client.send_all(whole[: len(whole) // 2])
-            _end(entry, "dropped")
+            _end(noted, "dropped")
             raise ConnectionLost("a fault has closed it") from None
         except ProtocolViolation:
-            _end(entry, "refused")
+            _end(noted, "refused")
             raise
         if pieces is None:
-            _end(entry, "no response")
+            _end(noted, "no response")
             return
 
         # The log has the response before the client does, so that a test finds it there.
-        if entry is not None:
-            entry.answered(call.version, pieces)
+        if noted is not None:
+            noted.answered(call.version, pieces)
         for piece in pieces:
             assert isinstance(piece, bytes | memoryview)
             await self._client.send_all(piece)
         if call.throttled_ms:
             await trio.sleep(call.throttled_ms / 1000)
 
-    def _seen(self, call: RelayCall, request: m.Message, frame: memoryview, body_start: int) -> Entry | None:
+    def _seen(self, call: RelayCall, request: m.Message, frame: memoryview, body_start: int) -> Noted | None:
         engine = self._engine
+        head = engine.log.head_of(call, request, self._broker_id, body_start)
         # Brokers reach each other directly, but a follower of another cluster may come through the proxy.
-        is_kept = engine.log.is_on and not is_of_broker(call.api_key, request)
+        is_kept = engine.log.is_on and head[HEAD_IS_OF_CLIENT]
         if engine.faults.may_hit(call) or is_kept:
-            came = self._broker_id, engine.now_ms()
-            return engine.log.begin(call, request, frame, body_start, len(frame), came, is_kept)
+            return engine.log.begin(head, request, frame, len(frame), engine.now_ms(), is_kept)
         return None
 
 
-def _end(entry: Entry | None, outcome: str) -> None:
-    if entry is not None:
-        entry.ended(outcome)
+def _end(noted: Noted | None, outcome: str) -> None:
+    if noted is not None:
+        noted.ended(outcome)
 
 
 class _Exchange:
@@ -207,10 +207,10 @@ class _Exchange:
         self._request = request
         self._correlation_id = correlation_id
 
-    async def pieces(self, frame: memoryview, entry: Entry | None) -> Pieces | None:
+    async def pieces(self, frame: memoryview, noted: Noted | None) -> Pieces | None:
         """The frame of the response; None if there is none (acks=0). Dropped, ConnectionLost, ProtocolViolation."""
-        if entry is not None and self._call.api_key in self._engine.faults.armed_keys:
-            response = await self._intercepted(entry)
+        if noted is not None and self._call.api_key in self._engine.faults.armed_keys:
+            response = await self._intercepted(noted)
         elif self._call.api_key in WITH_ADDRESSES:
             response = await self._ask(self._request)
         # The usual way: nothing is encoded, and the response is not even decoded.
@@ -229,7 +229,7 @@ class _Exchange:
         prefix = response_prefix(len(body), self._correlation_id, response_header_version(call.api_key, call.version))
         return prefix + body
 
-    async def _intercepted(self, entry: Entry) -> m.Message | None:
+    async def _intercepted(self, noted: Noted) -> m.Message | None:
         faults, call, request = self._engine.faults, self._call, self._request
         # While a fault names fetched topics, a Fetch names all that it asks for, as in a broker.
         of_broker = is_of_broker(FETCH, request)
@@ -242,7 +242,7 @@ class _Exchange:
         # The first fault that matches a request is the only one that hits it.
         if choice is None:
             return await self._ask(request)
-        entry.fault = str(choice.fault)
+        noted.fault = str(choice.fault)
         occasion = Occasion(
             call=call,
             request=request,
@@ -251,7 +251,7 @@ class _Exchange:
             handle_stale=self._ask_stale,
             topic_name=self._engine.topic_name,
             removed=choice.fault.removed,
-            fire=lambda: faults.fire(choice.fault, entry),
+            fire=lambda: faults.fire(choice.fault, noted),
         )
         return await choice.fault.act(occasion)
 

@@ -9,9 +9,10 @@ import binascii
 from collections.abc import Iterable, Mapping, Sequence
 
 from barnabas.testing.errors import FaultError
-from barnabas.testing.faults.entries import Entry, Left
+from barnabas.testing.faults.entries import Entry
 from barnabas.testing.faults.faults import Fault
 from barnabas.testing.faults.matching import nearest
+from barnabas.testing.faults.shortened import Left
 from barnabas.testing.looking.records import StoredRecord
 from barnabas.wire import messages as m
 from barnabas.wire.schema import Field, Schema

@@ -148,7 +148,7 @@ def test_what_is_kept_takes_no_more_memory_than_it_may():
             topic = m.ProduceRequest.TopicProduceData(name="t", partition_data=[data])
             request = m.ProduceRequest(acks=-1, timeout_ms=1, topic_data=[topic])
             frame = memoryview(bytearray(m.encode(request, 9)))
-            entry = log.begin(call, request, frame, 0, len(frame), (1, 0))
+            entry = log.begin(log.head_of(call, request, 1, 0), request, frame, len(frame), 0)
             if number % 3:
                 entry.answered(9, [bytes(2000)])
             del records, data, topic, request, frame, entry

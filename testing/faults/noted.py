@@ -1,0 +1,145 @@
+"""What a broker notes of one request of a test, and of its response.
+
+It keeps the bytes of both frames, which costs the broker a copy of the request, and of the response nothing. Of long
+requests a copy without their records is kept, or one of their first rows. Secrets are never kept. `Entry` reads it.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from barnabas.storage.disk import FileSlice
+from barnabas.testing.faults.shortened import memory_of, without_records
+from barnabas.wire import messages as m
+from barnabas.wire.apis import APIS, response_header_version
+from barnabas.world.waiting import Pieces
+
+PRODUCE = 0
+ENTRY_BYTES = 700  # of a request without its messages, about
+REQUEST_BYTES_MAX = 1 << 20  # of a request that is kept as it came
+RECORDS_BYTES_MAX = 1 << 15  # of one with records
+RESPONSE_BYTES_MAX = 8 << 20  # of one in several pieces; one piece is shorter
+# SaslAuthenticate, CreateDelegationToken to DescribeDelegationToken, AlterUserScramCredentials
+SECRET_KEYS = frozenset({36, 38, 39, 40, 41, 51})
+# Longer requests are copied without their records; those with secrets always.
+KEPT_BYTES_MAX = {PRODUCE: RECORDS_BYTES_MAX, **dict.fromkeys(SECRET_KEYS, -1)}
+PREFIX_BYTES = 8  # of a response: its length and the correlation id
+
+# The bytes of a message; pieces of them, with sizes in place of what came from files; or a message without long bytes.
+Kept = bytes | tuple[bytes | int, ...] | m.Message
+
+
+class Log(Protocol):
+    """The request log."""
+
+    taken_bytes: int  # rises with each request and response
+    waiting: int  # threads that wait for a change
+
+    def wake(self) -> None:
+        """Have them look again."""
+
+
+# The fields of a `Head`. To make one takes as long as the rest of a log's work.
+AnyHead = tuple[int, int, str | None, int, int, int, bool, Mapping[tuple[int, int], tuple[str, str]]]
+
+
+class Head(NamedTuple):
+    """What the requests of one shape have in common (`broker/now/`)."""
+
+    api_key: int
+    version: int
+    client_id: str | None
+    connection: int
+    broker_id: int
+    body_start: int  # in the frame
+    is_of_client: bool  # otherwise a broker has sent it
+    software: Mapping[tuple[int, int], tuple[str, str]]  # broker and connection -> name and version
+
+
+HEAD_IS_OF_CLIENT = 6  # the place of `is_of_client`
+
+
+class Noted:
+    """A request and its response."""
+
+    # Each request makes one, so it has the form that costs the least: it has no dictionary, and the log sets its
+    # attributes, because a call of `__init__` takes as long as all else. An `Entry` has a `__getattr__`, which slows
+    # down every access to its attributes.
+    __slots__ = (
+        *("fault", "frame_bytes", "head", "log", "number", "outcome", "request"),
+        *("response", "response_version", "size_bytes", "time_ms"),
+    )
+    head: AnyHead
+    number: int
+    time_ms: int
+    frame_bytes: int
+    size_bytes: int  # the memory that it takes, about
+    outcome: str
+    fault: str | None
+    log: Log | None  # which has it
+    request: Kept
+    response: Kept | None
+    response_version: int
+
+    def answered(self, version: int, pieces: Pieces) -> None:
+        """Its response is about to be sent: the pieces of the frame, in this version of the API."""
+        kept = pieces[0] if len(pieces) == 1 else None
+        head = self.head
+        # The usual response is one piece that does not change: it is kept without a copy.
+        if type(kept) is bytes and version == head[1] and head[0] not in SECRET_KEYS:
+            self.response = kept
+            response_bytes = len(kept)
+        else:
+            response_bytes = self._keep(version, pieces)
+        # Another thread that sees this may read the response.
+        self.outcome = "answered"
+        self.size_bytes += response_bytes
+        log = self.log
+        # What is too much is forgotten when the next request comes.
+        if log is not None:
+            log.taken_bytes += response_bytes
+            if log.waiting:
+                log.wake()
+
+    def _keep(self, version: int, pieces: Pieces) -> int:
+        """Keep what may be kept of an unusual response; how much memory it takes."""
+        self.response_version = version
+        kept = _kept_pieces(pieces)
+        if kept is None:
+            return 0
+        api_key = self.head[0]
+        if api_key not in SECRET_KEYS:
+            self.response = kept
+            return sum(len(piece) for piece in kept if isinstance(piece, bytes))
+        self.response = message = read_response(kept, api_key, version)
+        return memory_of(message)
+
+    def ended(self, outcome: str) -> None:
+        """It has no response, or only a part of that is sent."""
+        self.outcome = outcome
+        if self.log is not None and self.log.waiting:
+            self.log.wake()
+
+
+def read_request(kept: Kept, api_key: int, version: int, body_start: int) -> m.Message:
+    """The request that was kept, as it is shown."""
+    return _read(kept, m.request_class(APIS[api_key]), version, body_start)
+
+
+def read_response(kept: Kept, api_key: int, version: int) -> m.Message:
+    """The response that was kept, as it is shown."""
+    body_start = PREFIX_BYTES + response_header_version(api_key, version)
+    return _read(kept, m.response_class(APIS[api_key]), version, body_start)
+
+
+def _read(kept: Kept, cls: type[m.Message], version: int, body_start: int) -> m.Message:
+    if isinstance(kept, m.Message):
+        return kept
+    whole = kept if isinstance(kept, bytes) else b"".join(map(bytes, kept))
+    return without_records(m.decode(cls, version, whole, body_start))
+
+
+def _kept_pieces(pieces: Pieces) -> tuple[bytes | int, ...] | None:
+    """What is kept of a frame in several pieces; None of one that is too long."""
+    if sum(len(piece) for piece in pieces if not isinstance(piece, FileSlice)) > RESPONSE_BYTES_MAX:
+        return None
+    return tuple(piece.size_bytes if isinstance(piece, FileSlice) else bytes(piece) for piece in pieces)
