@@ -8,9 +8,11 @@ of fields, which are the same in nearly all of Kafka's messages. `FIELD_WORDS` s
 `MESSAGE_WORDS` which ones of the whole message.
 
 `FetchSessions` makes incremental fetches readable (KIP-227): such a request names only what is new, and asks for all
-partitions of its session.
+partitions of its session. `Talk` finds the request that a response answers.
 """
 
+import struct
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -30,6 +32,7 @@ TOPICS_FIELD = "topics"  # its elements are topics, also where they name no part
 SUMMARY_FIELDS = ("error_code", "partition_error_code")
 FULL_EPOCHS = (-1, 0)  # of a fetch session: the request names every partition
 NAMES_SHOWN_MAX = 3
+_INT32 = struct.Struct(">i")
 
 
 class Row(NamedTuple):
@@ -273,3 +276,42 @@ class FetchSessions:
         """A full request made a session: later requests in it are about what this one asked for."""
         if response.session_id > 0 and request.session_epoch in FULL_EPOCHS:
             self._rows[broker, response.session_id] = {(row.topic, row.partition): row for row in asked.rows}
+
+
+class Talk:
+    """The requests of one connection that have no response yet."""
+
+    def __init__(self, sessions: FetchSessions, broker: str) -> None:
+        self._sessions = sessions
+        self._broker = broker
+        self._open: deque[tuple[int, Request]] = deque()
+
+    def asked(self, number: int, frame: memoryview) -> Summary:
+        """The message of this number is a request: what it says."""
+        request = read_request(frame)
+        if isinstance(request.message, m.FetchRequest):
+            summary = self._sessions.asked(self._broker, request.message, request.summary)
+            request = request._replace(summary=summary)
+        if request.question is not None:
+            self._open.append((number, request))
+        return request.summary
+
+    def answered(self, frame: memoryview) -> tuple[int, Summary] | None:
+        """A message is a response: the number of its request, and what it says; None if it answers none.
+
+        Requests before that one will have no response.
+        """
+        if len(frame) < _INT32.size:
+            return None
+        # Responses come in the order of the requests, and nothing but the correlation id says which one it is.
+        (correlation_id,) = _INT32.unpack_from(frame)
+        while self._open:
+            number, request = self._open.popleft()
+            question = request.question
+            if question is None or question.correlation_id != correlation_id:
+                continue
+            summary, response = read_response(frame, question)
+            if isinstance(response, m.FetchResponse) and isinstance(request.message, m.FetchRequest):
+                self._sessions.answered(self._broker, request.message, request.summary, response)
+            return number, summary
+        return None

@@ -11,9 +11,11 @@ of any task the recorder looks whether each broker runs.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.controller.store import paths
+from barnabas.testing.simulation.diagram.frames import Talk
 from barnabas.testing.simulation.diagram.recording import (
     DOWN,
     PAUSED,
@@ -25,7 +27,7 @@ from barnabas.testing.simulation.diagram.recording import (
     Recording,
     Trouble,
 )
-from barnabas.testing.simulation.diagram.taps import Messages, StoreTap, StreamTap, Talk, partition_at
+from barnabas.testing.simulation.diagram.taps import Messages, StoreTap, StreamTap, partition_at
 from barnabas.testing.simulation.harm import Fault
 from barnabas.testing.simulation.net import SimStream
 from barnabas.testing.simulation.node import Node
@@ -69,9 +71,10 @@ class Recorder:
     def connected(self, near: SimStream, far: SimStream) -> None:
         """The party of the near end has connected to a broker."""
         # Each end of a connection sends: requests go one way, responses the other.
-        talk = Talk(self._messages, broker=far.name)
-        near.tap(StreamTap(self._messages, near, talk.asked))
-        far.tap(StreamTap(self._messages, far, talk.answered))
+        messages = self._messages
+        talk = Talk(messages.fetch_sessions, broker=far.name)
+        near.tap(StreamTap(messages, near, partial(messages.asked, talk)))
+        far.tap(StreamTap(messages, far, partial(messages.answered, talk)))
 
     def cut(self, source: str, target: str) -> None:
         """From now on nothing of the one reaches the other."""

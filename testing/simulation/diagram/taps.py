@@ -11,21 +11,13 @@ from collections.abc import Callable
 
 from barnabas.controller.store import paths
 from barnabas.controller.store.store import Check, Create, Delete, NodeError, Op, SetData, ops_of
-from barnabas.testing.simulation.diagram.frames import (
-    FetchSessions,
-    Request,
-    Row,
-    Summary,
-    read_request,
-    read_response,
-)
+from barnabas.testing.simulation.diagram.frames import FetchSessions, Row, Summary, Talk
 from barnabas.testing.simulation.diagram.recording import Partition, Recording, Sent
 from barnabas.testing.simulation.net import End, SimStream
 from barnabas.testing.simulation.store import STORE
 from barnabas.testing.simulation.store import Message as StoreMessage
 from barnabas.testing.simulation.store import Request as StoreRequest
 from barnabas.testing.simulation.tree import WatchKey
-from barnabas.wire import messages as m
 from barnabas.wire.frame import LENGTH_BYTES
 
 TO_CLOSED = "its receiver had closed the connection"
@@ -56,43 +48,16 @@ class Messages:
         self._recording.topic_names.update(summary.names)
         sent.summary = summary
 
-
-class Talk:
-    """The requests of one connection that have no response yet."""
-
-    def __init__(self, messages: Messages, broker: str) -> None:
-        self._messages = messages
-        self._broker = broker
-        self._open: deque[tuple[int, Request]] = deque()
-
-    def asked(self, sent: Sent, frame: memoryview) -> None:
+    def asked(self, talk: Talk, sent: Sent, frame: memoryview) -> None:
         """This message is a request."""
-        request = read_request(frame)
-        if isinstance(request.message, m.FetchRequest):
-            summary = self._messages.fetch_sessions.asked(self._broker, request.message, request.summary)
-            request = request._replace(summary=summary)
-        self._messages.summarize(sent, request.summary)
-        if request.question is not None:
-            self._open.append((sent.number, request))
+        self.summarize(sent, talk.asked(sent.number, frame))
 
-    def answered(self, sent: Sent, frame: memoryview) -> None:
-        """This message is a response. Requests before the one that it answers will have none."""
-        if len(frame) < _INT32.size:
-            return
-        # Responses come in the order of the requests, and nothing but the correlation id says which one it is.
-        (correlation_id,) = _INT32.unpack_from(frame)
-        while self._open:
-            number, request = self._open.popleft()
-            question = request.question
-            if question is None or question.correlation_id != correlation_id:
-                continue
-            sent.answers = number
-            summary, response = read_response(frame, question)
-            if isinstance(response, m.FetchResponse) and isinstance(request.message, m.FetchRequest):
-                sessions = self._messages.fetch_sessions
-                sessions.answered(self._broker, request.message, request.summary, response)
-            self._messages.summarize(sent, summary)
-            return
+    def answered(self, talk: Talk, sent: Sent, frame: memoryview) -> None:
+        """This message is a response."""
+        answer = talk.answered(frame)
+        if answer is not None:
+            sent.answers, summary = answer
+            self.summarize(sent, summary)
 
 
 class StreamTap:
