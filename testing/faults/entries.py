@@ -6,7 +6,7 @@ bytes and of secrets.
 
 from typing import Any
 
-from barnabas.testing.faults.noted import Head, Noted, read_request, read_response
+from barnabas.testing.faults.noted import Head, Noted, shown_request, shown_response
 from barnabas.testing.faults.row_cuts import FIELDS
 from barnabas.testing.faults.rows import LAYOUTS
 from barnabas.testing.faults.shortened import Left
@@ -100,13 +100,13 @@ class Entry:
         # The rest is records, of which the size is shown.
         if isinstance(kept, bytes):
             kept = kept.ljust(noted.frame_bytes, b"\0")
-        return read_request(kept, self.api_key, self.version, self.head.body_start)
+        return shown_request(kept, self.api_key, self.version, self.head.body_start)
 
     @property
     def response(self) -> Any:
         """The response in the same way; None if there is none, or not yet, or if it is longer than 8 MiB."""
         noted = self._noted
-        return None if noted.response is None else read_response(noted.response, self.api_key, noted.response_version)
+        return None if noted.response is None else shown_response(noted.response, self.api_key, noted.response_version)
 
     @property
     def software_name(self) -> str:

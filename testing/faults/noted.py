@@ -110,7 +110,7 @@ class Noted:
         if api_key not in SECRET_KEYS:
             self.response = kept
             return sum(len(piece) for piece in kept if isinstance(piece, bytes))
-        self.response = message = read_response(kept, api_key, version)
+        self.response = message = shown_response(kept, api_key, version)
         return memory_of(message)
 
     def ended(self, outcome: str) -> None:
@@ -120,12 +120,12 @@ class Noted:
             self.log.wake()
 
 
-def read_request(kept: Kept, api_key: int, version: int, body_start: int) -> m.Message:
+def shown_request(kept: Kept, api_key: int, version: int, body_start: int) -> m.Message:
     """The request that was kept, as it is shown."""
     return _read(kept, m.request_class(APIS[api_key]), version, body_start)
 
 
-def read_response(kept: Kept, api_key: int, version: int) -> m.Message:
+def shown_response(kept: Kept, api_key: int, version: int) -> m.Message:
     """The response that was kept, as it is shown."""
     body_start = PREFIX_BYTES + response_header_version(api_key, version)
     return _read(kept, m.response_class(APIS[api_key]), version, body_start)
