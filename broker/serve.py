@@ -149,27 +149,11 @@ async def _serve(
         # Before any log is opened: recovery changes the directories, and removes the clean shutdown markers.
         await kept.look()
         identity = await settle_identity(store, config, world.rng, stored)
-        broker_configs = BrokerConfigs(store, config, identity.broker_id, StoredPasswords(config, world))
-        await broker_configs.start()
-        for warning in broker_configs.warnings():
-            logger.warning("%s", warning)
-
-        # Before logs are read, which may take long: what is wrong here is to be corrected by hand.
-        secured = await secured_listeners(config, world)
-        topic_configs = TopicConfigs(config, store)
+        configs = await _configured(config, world, store, identity.broker_id)
         callers.life.state = BrokerState.RECOVERY
-        await _load_logs(logs, identity, store, broker_configs, topic_configs)
-        configs = Configs(broker_configs, topic_configs, secured)
+        await _load_logs(logs, identity, store, configs.broker, configs.topics)
         broker = build(config, world, identity, store, logs, flusher, configs, callers.interception)
-
-        # The counts are read from the store: metadata arrives in pieces, and a group's partition
-        # depends on the number of all of them. The session may be a new one, if the load has taken
-        # longer than the old one lasted.
-        for topic, placement in (
-            (GROUP_TOPIC, broker.groups.placement),
-            (TRANSACTION_TOPIC, broker.transactions.placement),
-        ):
-            placement.expect_partitions(await in_a_session(store, partial(partition_count, store, topic)))
+        await _expect_partitions(broker)
         callers.life.broker = broker
         callers.on_built(broker)
 
@@ -177,53 +161,88 @@ async def _serve(
         # of clients wait in the backlog until the broker accepts.
         async with _listening(config, world) as listeners, _background(broker) as background:
             advertised = await _advertised(config, listeners)
-
-            # Tasks that `start` begins are ready before the first LeaderAndIsr: they get the nurseries and callbacks
-            # that roles need. A bug may leave their state half changed, so their failure ends the broker.
-            await background.start(flusher.run, broker.replicas.flushed, logs.fail_directory_of)
-            lost = partial(_directory_failed, broker, background)
-            await background.start(logs.run, broker.replicas.high_watermarks, lost)
-            await background.start(broker.fetchers.run)
-            await background.start(broker.moves.run)
-            await background.start(broker.groups.run)
-            await background.start(broker.transactions.run)
-            await background.start(broker.verification.run)
-
-            # Tasks in `kept_up` lose nothing when they begin again after the exception of a bug.
-            background.start_soon(kept_up, logger, "the requests to the controller", broker.controller_peer.run)
-            background.start_soon(kept_up, logger, "the allocation of producer ids", broker.producer_ids.run)
-            background.start_soon(kept_up, logger, "the check of fetch sessions", broker.fetch_sessions.run)
-            _change_isrs(broker, background)
-            if broker.authorization is not None:
-                await background.start(broker.authorization.run)
-            await broker.quotas.load()
-            if broker.secured is not None:
-                await broker.secured.load_users(store)
-                await broker.secured.fetch_keys()
-                background.start_soon(kept_up, logger, "the listeners with TLS and SASL", broker.secured.run)
-
-            # Returns when all noted changes are applied: a broker must not serve with an outdated configuration.
-            await background.start(broker.dynamic_config.run, partial(_update_advertised, broker, listeners))
-            if token_secret(config) is not None:
-                await background.start(broker.tokens().run)
-                background.start_soon(kept_up, logger, "the sweep of delegation tokens", broker.tokens().sweep)
+            await _start_parts(broker, background, logs, flusher)
+            await _start_settings(broker, background, listeners)
 
             # Before connections are served: without a broker epoch of its own, this broker would accept requests that
             # the controller still sends to its previous life.
             await broker.registration.join(advertised, kept)
-
-            # The candidate starts after the registration: from now on it opens new sessions and
-            # registers in them.
-            background.start_soon(broker.candidate.run)
-            background.start_soon(kept_up, logger, "the metadata cache", partial(_await_metadata, broker))
-            forget_deleted = partial(forget_deleted_topics, store, broker.metadata, broker.replicas)
-            background.start_soon(kept_up, logger, "the search for deleted topics", forget_deleted)
-            background.start_soon(kept_up, logger, "the report of shortages", partial(_report_shortages, broker))
+            _start_watching(broker, background)
             await _serve_connections(broker, listeners, advertised, stop, task_status, callers.life)
 
             # The background ends last: requests that are answered during the stop need the flusher,
             # the coordinator and the others.
             background.cancel_scope.cancel()
+
+
+async def _configured(config: BrokerConfig, world: World, store: MetadataStore, broker_id: int) -> Configs:
+    """The configuration with what the store has of it."""
+    ours = BrokerConfigs(store, config, broker_id, StoredPasswords(config, world))
+    await ours.start()
+    for warning in ours.warnings():
+        logger.warning("%s", warning)
+
+    # Before logs are read, which may take long: what is wrong here is to be corrected by hand.
+    secured = await secured_listeners(config, world)
+    return Configs(ours, TopicConfigs(config, store), secured)
+
+
+async def _expect_partitions(broker: Broker) -> None:
+    """Have both coordinators know how many partitions their topics have."""
+    # The counts are read from the store: metadata arrives in pieces, and a group's partition depends on the number of
+    # all of them. The session may be a new one, if the load has taken longer than the old one lasted.
+    for topic, placement in (
+        (GROUP_TOPIC, broker.groups.placement),
+        (TRANSACTION_TOPIC, broker.transactions.placement),
+    ):
+        placement.expect_partitions(await in_a_session(broker.store, partial(partition_count, broker.store, topic)))
+
+
+async def _start_parts(broker: Broker, background: trio.Nursery, logs: Logs, flusher: Flusher) -> None:
+    """Start what the roles need that the controller will give to this broker."""
+    # Tasks that `start` begins are ready before the first LeaderAndIsr: they get the nurseries and callbacks
+    # that roles need. A bug may leave their state half changed, so their failure ends the broker.
+    await background.start(flusher.run, broker.replicas.flushed, logs.fail_directory_of)
+    lost = partial(_directory_failed, broker, background)
+    await background.start(logs.run, broker.replicas.high_watermarks, lost)
+    await background.start(broker.fetchers.run)
+    await background.start(broker.moves.run)
+    await background.start(broker.groups.run)
+    await background.start(broker.transactions.run)
+    await background.start(broker.verification.run)
+
+    # Tasks in `kept_up` lose nothing when they begin again after the exception of a bug.
+    background.start_soon(kept_up, logger, "the requests to the controller", broker.controller_peer.run)
+    background.start_soon(kept_up, logger, "the allocation of producer ids", broker.producer_ids.run)
+    background.start_soon(kept_up, logger, "the check of fetch sessions", broker.fetch_sessions.run)
+    _change_isrs(broker, background)
+
+
+async def _start_settings(broker: Broker, background: trio.Nursery, listeners: dict[str, Listener]) -> None:
+    """Start what follows the store: ACLs, quotas, users, properties, delegation tokens."""
+    if broker.authorization is not None:
+        await background.start(broker.authorization.run)
+    await broker.quotas.load()
+    if broker.secured is not None:
+        await broker.secured.load_users(broker.store)
+        await broker.secured.fetch_keys()
+        background.start_soon(kept_up, logger, "the listeners with TLS and SASL", broker.secured.run)
+
+    # Returns when all noted changes are applied: a broker must not serve with an outdated configuration.
+    await background.start(broker.dynamic_config.run, partial(_update_advertised, broker, listeners))
+    if token_secret(broker.config) is not None:
+        await background.start(broker.tokens().run)
+        background.start_soon(kept_up, logger, "the sweep of delegation tokens", broker.tokens().sweep)
+
+
+def _start_watching(broker: Broker, background: trio.Nursery) -> None:
+    """Start what follows the cluster, now that this broker is registered."""
+    # From now on the candidate opens new sessions, and registers in them.
+    background.start_soon(broker.candidate.run)
+    background.start_soon(kept_up, logger, "the metadata cache", partial(_await_metadata, broker))
+    forget_deleted = partial(forget_deleted_topics, broker.store, broker.metadata, broker.replicas)
+    background.start_soon(kept_up, logger, "the search for deleted topics", forget_deleted)
+    background.start_soon(kept_up, logger, "the report of shortages", partial(_report_shortages, broker))
 
 
 async def _load_logs(

@@ -19,6 +19,7 @@ from barnabas.replication.partition import Partition
 from barnabas.storage.disk import FileSlice, StorageError
 from barnabas.storage.epochs import UNDEFINED_EPOCH
 from barnabas.storage.log import PartitionLog
+from barnabas.storage.segments import Read
 from barnabas.wire import messages as m
 from barnabas.wire.compression import CorruptRecords
 from barnabas.wire.downconvert import Unconvertible, down_convert
@@ -57,6 +58,7 @@ NOT_FOUND = (
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
 )
 
+Aborted = m.FetchResponse.AbortedTransaction
 Row = m.FetchResponse.PartitionData
 Rows = dict[Wanted, Row]
 
@@ -260,27 +262,14 @@ class FetchPlan:
         if refused or log is None:
             self.urgent = True
             return failed_row(wanted, refused or ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-        # The topic's configuration decides, since the batches are not looked into, as in Kafka
-        # (KIP-110).
-        if self.call.version < ZSTD_VERSION and partition.config.compression_type == "zstd":
+        # Nearly all clients are newer.
+        if self.call.version < ZSTD_VERSION and (unfit := self._why_unfit(partition)):
             self.urgent = True
-            return _unfit_row(wanted, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-        if self.call.version < RECORD_FORMAT_2_VERSION and not partition.config.message_downconversion_enable:
-            self.urgent = True
-            return _unfit_row(wanted, ErrorCode.UNSUPPORTED_VERSION)
+            return _unfit_row(wanted, unfit)
         row = _row_at(partition, log, wanted, self.read_committed)
-
-        # A consumer that names its rack fetches from a replica there from now on, not from the leader (KIP-392). As in
-        # Kafka, the row that names the replica has no records.
-        if self.rack and partition.is_leader:
-            preferred = self._preferred_replica(partition, wanted)
-            if preferred is not None:
-                row.preferred_read_replica = preferred
-                row.aborted_transactions = None
-                self.urgent = True
-                return row
-
+        if self.rack and partition.is_leader and self._is_redirected(partition, wanted, row):
+            self.urgent = True
+            return row
         is_held_back = self.replica_id >= 0 and self._is_held_back(partition, wanted)
 
         # This precedes the read: the log of a former leader may be longer than this one, and the
@@ -306,30 +295,56 @@ class FetchPlan:
         # is planned again after a wait says nothing new. Only after the read, which refuses an offset out of range.
         if self.replica_id >= 0 and not self.has_waited:
             self._note_progress(partition, wanted, row)
-        try:
-            aborted = log.aborted_in(read, wanted.fetch_offset, end_offset) if self.read_committed else []
-        except (CorruptRecords, StorageError) as error:
-            if read.slice is not None:
-                read.slice.release()
-            if isinstance(error, StorageError):
-                raise
-
-            # The transaction index is damaged; the next start, truncation or compaction rebuilds it. Without it a
-            # read_committed consumer would see aborted records, so it gets an error.
+        aborted = self._aborted_in(log, read, wanted, end_offset) if self.read_committed else None
+        if self.read_committed and aborted is None:
             self.urgent = True
             partition.tally.failed_fetch_requests += 1
             return failed_row(wanted, ErrorCode.CORRUPT_MESSAGE)
 
         if read.slice is not None and self._add_records(log, wanted, row, read.slice):
-            if self.read_committed:
-                row.aborted_transactions = [
-                    m.FetchResponse.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
-                    for each in aborted
-                ]
+            if aborted is not None:
+                row.aborted_transactions = aborted
         elif wanted.fetch_offset < end_offset:
             self.left_over[wanted] = None
 
         return row
+
+    def _why_unfit(self, partition: Partition) -> ErrorCode:
+        """Why a client of this version cannot be sent the records of a topic; NONE if it can."""
+        # The topic's configuration decides, since the batches are not looked into, as in Kafka (KIP-110).
+        if partition.config.compression_type == "zstd":
+            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        if self.call.version < RECORD_FORMAT_2_VERSION and not partition.config.message_downconversion_enable:
+            return ErrorCode.UNSUPPORTED_VERSION
+        return ErrorCode.NONE
+
+    def _is_redirected(self, partition: Partition, wanted: Wanted, row: Row) -> bool:
+        """Whether a consumer that names its rack shall fetch from a replica there from now on (KIP-392)."""
+        preferred = self._preferred_replica(partition, wanted)
+        if preferred is None:
+            return False
+        # As in Kafka, the row that names the replica has no records.
+        row.preferred_read_replica = preferred
+        row.aborted_transactions = None
+        return True
+
+    @staticmethod
+    def _aborted_in(log: PartitionLog, read: Read, wanted: Wanted, end_offset: int) -> list[Aborted] | None:
+        """The aborted transactions in what was read; None, and the read is released, if their index is damaged."""
+        try:
+            found = log.aborted_in(read, wanted.fetch_offset, end_offset)
+        except (CorruptRecords, StorageError) as error:
+            if read.slice is not None:
+                read.slice.release()
+            if isinstance(error, StorageError):
+                raise
+            # The next start, truncation or compaction rebuilds the index. Without it a read_committed consumer would
+            # see aborted records, so it gets an error.
+            return None
+        # Mostly there are none.
+        return (
+            [Aborted(producer_id=each.producer_id, first_offset=each.first_offset) for each in found] if found else []
+        )
 
     def _is_held_back(self, partition: Partition, wanted: Wanted) -> bool:
         """Whether a follower outside the ISR gets no records now, because it is throttled (KIP-73)."""
