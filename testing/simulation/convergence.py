@@ -101,7 +101,7 @@ def why_not_settled(cluster: Cluster, clients: Clients, checks: Checks) -> tuple
         return "I10", why
     if clients.keepers:
         return why_rights_differ(cluster.nodes, cluster.store.tree, clients.keepers)
-    return None if checks.transactions is None else checks.transactions.why_not_ended(checks.truths.values())
+    return None if checks.transactions is None else checks.transactions.why_not_ended(checks.truths)
 
 
 def why_not_equal(cluster: Cluster, checks: Checks) -> str | None:
@@ -109,7 +109,7 @@ def why_not_equal(cluster: Cluster, checks: Checks) -> str | None:
     for topic in cluster.store.tree.children(paths.TOPICS):
         assignment = _assignment_of(cluster, topic)
         for partition, replicas in assignment.partitions.items():
-            truth = checks.truths.get((checks.identity(topic, assignment.topic_id) or b"", partition))
+            truth = checks.truths.find(topic, assignment.topic_id, partition)
             if truth is None:
                 return f"{topic}-{partition} is nowhere"
             willing = _without_strays(cluster, TopicPartition(topic, partition), replicas, assignment.topic_id)

@@ -38,7 +38,7 @@ from barnabas.testing.simulation.groups import Member
 from barnabas.testing.simulation.harm import Fault, Harm
 from barnabas.testing.simulation.history import History
 from barnabas.testing.simulation.hostile import Hostile, SiegeRules
-from barnabas.testing.simulation.invariants import Checks, Violation
+from barnabas.testing.simulation.invariants import Checks
 from barnabas.testing.simulation.kinds import LEADERS_WRITE_BELOW, PLAIN, combined, draw_kind
 from barnabas.testing.simulation.node import PORT, Node
 from barnabas.testing.simulation.observe import Both, Observer, watch_tree
@@ -46,6 +46,7 @@ from barnabas.testing.simulation.party import Admission, Lost, Party
 from barnabas.testing.simulation.plan import ACCOUNTS, STEADY, RunPlan, draw_plan
 from barnabas.testing.simulation.processors import Processor
 from barnabas.testing.simulation.producers import Twin, Writer, WriterPlan
+from barnabas.testing.simulation.rules import Violation
 from barnabas.testing.simulation.schedule import Simulation, SimulationStalled, simulate
 from barnabas.testing.simulation.secured import (
     ADMIN,
@@ -174,15 +175,15 @@ class Run:
         plan = draw_plan(simulation.rng("plan"))
         if self.kind is not None:
             plan = self.kind.shape(plan, simulation.rng("kind"))
-        checks.names_identify = bool(plan.levels)
-        checks.compacted_topics = {each.name for each in plan.topics if each.is_compacted}
+        checks.truths.names_identify = bool(plan.levels)
+        checks.truths.compacted_topics = {each.name for each in plan.topics if each.is_compacted}
         retentions_ms = [int(each.configs.get("delete.retention.ms", DAY_MS)) for each in plan.topics]
         checks.tombstone_seconds = min(retentions_ms) / 1000
         checks.in_sync.replicas_min = {each.name: each.in_sync_min for each in plan.topics}
-        checks.leaders_write_states = any(level < LEADERS_WRITE_BELOW for level in plan.levels)
+        checks.leaders.leaders_write_states = any(level < LEADERS_WRITE_BELOW for level in plan.levels)
         scope = trio.CancelScope()
         if self.until_caught:
-            checks.on_violation = lambda rule: None if rule in UNCERTAIN_RULES else scope.cancel()
+            checks.findings.on_violation = lambda rule: None if rule in UNCERTAIN_RULES else scope.cancel()
         try:
             with scope:
                 async with open_cluster(simulation, brokers=plan.brokers) as cluster:
@@ -241,7 +242,7 @@ class Run:
         observer = Observer(lambda: nodes, looker, cluster.simulation.clock.current_time)
         cluster.on_step(observer.step)
         checks.in_sync.nodes = nodes
-        watch_tree(cluster.store.tree, checks.stored)
+        watch_tree(cluster.store.tree, checks.leaders.stored)
 
     @staticmethod
     def _record(cluster: Cluster, recorder: "Recorder", story: Story) -> None:
@@ -265,9 +266,10 @@ class Run:
     def _hire(self, cluster: Cluster, plan: RunPlan, checks: Checks, history: History) -> Clients:
         """The clients of the plan."""
         clients = self.clients
+        leaders = checks.leaders
         for topic in (each for each in plan.topics if not each.is_compacted):
-            checks.unclean_topics |= {topic.name} if "unclean.leader.election.enable" in topic.configs else set()
-            checks.synced_topics |= {topic.name} if topic.configs.get("flush.messages") == "1" else set()
+            leaders.unclean_topics |= {topic.name} if "unclean.leader.election.enable" in topic.configs else set()
+            leaders.synced_topics |= {topic.name} if topic.configs.get("flush.messages") == "1" else set()
             for partition in range(topic.partitions):
                 pause = plan.write_pause_seconds
                 writes_on = len(clients.writers) % 2 == 1
@@ -313,7 +315,7 @@ class Run:
         clients = self.clients
         topics = [each for each in plan.topics if not each.is_volatile]
         partitions = [TopicPartition(each.name, index) for each in topics for index in range(each.partitions)]
-        tables = frozenset(checks.compacted_topics)
+        tables = frozenset(checks.truths.compacted_topics)
         for number in range(plan.transactional_ids):
             writing = TransactionalPlan(f"id-{number}", partitions, plan.transaction_timeout_ms, tables=tables)
             party = self._party(cluster, f"transactional-{number}")
@@ -363,7 +365,7 @@ class Run:
 
     async def _play(self, cluster: Cluster, plan: RunPlan, checks: Checks, story: Story) -> None:
         history = History(cluster.now_ms)
-        history.watchers.append(checks.answered)
+        history.watchers.append(checks.answers.answered)
         await cluster.start()
         weights = None if self.kind is None else self.kind.operations
         admin = Admin(self._party(cluster, "admin", ADMIN), plan.topics, checks, plan.directories, weights)
@@ -396,9 +398,9 @@ class Run:
 
         await self._settle(cluster, checks)
         if checks.transactions is not None and not checks.violations:
-            checks.transactions.check_attempts(checks.truths.values())
+            checks.transactions.check_attempts(checks.truths)
             nodes = list(cluster.nodes.values())
-            check_at_rest(checks.transactions.violate, nodes, checks.truths.values())
+            check_at_rest(checks.transactions.violate, nodes, checks.truths)
 
         await cluster.stop()
         self.report.messages = sum(self.report.events.values())

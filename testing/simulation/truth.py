@@ -17,7 +17,7 @@ continue for a while; records that they commit do not count.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -249,6 +249,40 @@ class Truth:
         if batch.producer_epoch >= epoch:
             return None
         return f"at {batch.base_offset} has epoch {batch.producer_epoch} behind epoch {epoch} and sequence {sequence}"
+
+
+class Truths:
+    """The truths of a run: one for each partition of each topic id, and so several of one name."""
+
+    def __init__(self) -> None:
+        self.compacted_topics: set[str] = set()
+        self.names_identify = False  # topics may have no ids, or get them later; none is made again under its name
+        self._all: dict[tuple[bytes, int], Truth] = {}
+        self._by_name: dict[tuple[str, int], list[Truth]] = {}
+
+    def __iter__(self) -> Iterator[Truth]:
+        return iter(self._all.values())
+
+    def identity(self, topic: str, topic_id: bytes | None) -> bytes | None:
+        """What tells topics apart."""
+        return topic.encode() if self.names_identify else topic_id
+
+    def find(self, topic: str, topic_id: bytes | None, partition: int) -> Truth | None:
+        """The truth of this partition, if there is one."""
+        return self._all.get((self.identity(topic, topic_id) or b"", partition))
+
+    def named(self, topic: str, partition: int) -> Sequence[Truth]:
+        """All that had this name."""
+        return self._by_name.get((topic, partition), ())
+
+    def of(self, topic: str, identity: bytes, partition: int) -> Truth:
+        """The truth of this partition, which is made if there is none."""
+        truth = self._all.get((identity, partition))
+        if truth is None:
+            truth = self._all[identity, partition] = Truth(topic, identity, partition)
+            truth.is_compacted = topic in self.compacted_topics
+            self._by_name.setdefault((topic, partition), []).append(truth)
+        return truth
 
 
 def _is_left_of(batch: BatchHeader, known: BatchHeader) -> bool:

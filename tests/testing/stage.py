@@ -59,7 +59,7 @@ def watch(
             nodes = list(cluster.nodes.values())
             cluster.on_step(Observer(lambda: nodes, checks, simulation.clock.current_time).step)
             checks.in_sync.nodes = nodes
-            watch_tree(cluster.store.tree, checks.stored)
+            watch_tree(cluster.store.tree, checks.leaders.stored)
             await cluster.start()
             failure = None
             try:
@@ -90,11 +90,11 @@ class Stage:
         """Make the topic that the story is about: one partition on these brokers, the first of which leads."""
         self.topic = topic
         if configs.get("unclean_leader_election_enable") == "true":
-            self.checks.unclean_topics.add(topic)
+            self.checks.leaders.unclean_topics.add(topic)
         if configs.get("flush_messages") == "1":
-            self.checks.synced_topics.add(topic)
+            self.checks.leaders.synced_topics.add(topic)
         if configs.get("cleanup_policy") == "compact":
-            self.checks.compacted_topics.add(topic)
+            self.checks.truths.compacted_topics.add(topic)
         wanted = m.CreateTopicsRequest.CreatableTopic(
             name=topic,
             num_partitions=-1,
@@ -216,7 +216,7 @@ class Stage:
 
     def isr_history(self) -> list[list[int]]:
         """Every set of in-sync replicas that there was, one after the other."""
-        states = [each.state for each in self.checks._elections[TopicPartition(self.topic, 0)]]
+        states = [each.state for each in self.checks.leaders.states_of(self.topic, 0)]
         found: list[list[int]] = []
         for state in states:
             if not found or sorted(state.isr) != found[-1]:

@@ -15,7 +15,7 @@ def response(stage, kind, data, *, offset=-1, sequence=-1, leader_epoch=0, acks=
     """Report a response to a producer to the checks."""
     digest = read_batch_header(data).crc
     event = Event(0, kind, "t", 0, offset, "client", -1, -1, sequence, digest, acks, leader_epoch=leader_epoch)
-    stage.checks.answered(event)
+    stage.checks.answers.answered(event)
 
 
 def produce(data):

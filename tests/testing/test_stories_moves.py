@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from barnabas.testing.simulation.bugs import planted
-from barnabas.testing.simulation.invariants import SETTLED_SECONDS
+from barnabas.testing.simulation.leader_rules import SETTLED_SECONDS
 from barnabas.testing.simulation.log_bugs import LOG_BUGS
 from tests.testing.stage import play, watch
 
@@ -104,7 +104,7 @@ async def a_start_without_a_directory(stage):
 async def a_topic_that_is_compacted_by_mistake(stage):
     """Records without keys; cleanup.policy is changed, and set back while the first pass runs."""
     await stage.open("t", replicas=[1], segment_bytes="500", min_cleanable_dirty_ratio="0")
-    stage.checks.compacted_topics.add("t")
+    stage.checks.truths.compacted_topics.add("t")
     for number in range(60):
         await stage.write(f"{number}")
     await stage.configure(cleanup_policy="compact")

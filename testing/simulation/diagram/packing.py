@@ -18,7 +18,7 @@ from typing import Protocol
 from barnabas.testing.simulation.affected import parties_of
 from barnabas.testing.simulation.diagram.frames import WHOLE_TOPIC, Row
 from barnabas.testing.simulation.diagram.recording import NO_REQUEST, Held, Partition, Recording, Sent, Trouble
-from barnabas.testing.simulation.invariants import Violation
+from barnabas.testing.simulation.rules import Violation
 from barnabas.testing.simulation.store import STORE
 from barnabas.testing.simulation.story import purpose_of
 

@@ -11,7 +11,7 @@ from barnabas.testing.simulation.diagram.packing import history, page
 from barnabas.testing.simulation.diagram.recording import NO_REQUEST, Cut, Held, InSync, Recording, Sent, Trouble
 from barnabas.testing.simulation.faults import KINDS
 from barnabas.testing.simulation.harm import Fault
-from barnabas.testing.simulation.invariants import Violation
+from barnabas.testing.simulation.rules import Violation
 from barnabas.testing.simulation.run import Report
 from tests.testing.simulation.diagram_pages import SOURCES, unpacked
 
