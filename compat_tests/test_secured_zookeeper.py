@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import kazoo.client
 import kazoo.exceptions
 import pytest
 from kazoo.security import OPEN_ACL_UNSAFE
@@ -24,6 +23,7 @@ from compat_tests.secured_zookeeper import (
     SecuredZooKeeper,
     properties_of,
 )
+from compat_tests.zookeeper_sessions import client_of
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +48,8 @@ def test_nodes_are_for_the_broker_to_change_and_those_with_credentials_to_read(
 ) -> None:
     create_topic(broker.port, "letters")
     create_scram_user(broker.port, "SCRAM-SHA-256", "alice", "alice-secret-1202")
-    stranger = kazoo.client.KazooClient(
-        broker.properties["zookeeper.connect"].replace(zookeeper.over_tls, zookeeper.bootstrap)
-    )
-    stranger.start()
-    try:
+    plain = broker.properties["zookeeper.connect"].replace(zookeeper.over_tls, zookeeper.bootstrap)
+    with client_of(plain) as stranger:
         assert stranger.get("/brokers/topics/letters")[0]
         with pytest.raises(kazoo.exceptions.NoAuthError):
             stranger.set("/brokers/topics/letters", b"{}")
@@ -64,8 +61,6 @@ def test_nodes_are_for_the_broker_to_change_and_those_with_credentials_to_read(
         stranger.create("/consumers/an-old-group", b"")
         # Its parent is open, as for Kafka; what a broker creates in it would not be.
         assert stranger.get_acls("/consumers")[0] == OPEN_ACL_UNSAFE
-    finally:
-        stranger.stop()
     assert PASSWORD not in broker.log_text()
 
 
@@ -110,20 +105,17 @@ def test_a_certificate_is_a_user_as_well(
     }
     broker = Broker(tmp_path / "broker", properties, "")
     broker.start()
-    stranger = kazoo.client.KazooClient(
-        properties["zookeeper.connect"].replace(zookeeper.over_tls, zookeeper.bootstrap)
-    )
-    stranger.start()
+    plain = properties["zookeeper.connect"].replace(zookeeper.over_tls, zookeeper.bootstrap)
     try:
         create_topic(broker.port, "letters")
-        acls, _ = stranger.get_acls("/brokers/topics/letters")
-        (owner,) = [acl for acl in acls if acl.id.scheme != "world"]
-        assert (owner.id.scheme, owner.perms) == ("x509", 31)
-        assert "CN=writer" in owner.id.id
-        with pytest.raises(kazoo.exceptions.NoAuthError):
-            stranger.get("/config/users")
+        with client_of(plain) as stranger:
+            acls, _ = stranger.get_acls("/brokers/topics/letters")
+            (owner,) = [acl for acl in acls if acl.id.scheme != "world"]
+            assert (owner.id.scheme, owner.perms) == ("x509", 31)
+            assert "CN=writer" in owner.id.id
+            with pytest.raises(kazoo.exceptions.NoAuthError):
+                stranger.get("/config/users")
     finally:
-        stranger.stop()
         broker.kill()
     assert STORE_PASSWORD not in broker.log_text()
 

@@ -4,7 +4,6 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import kazoo.client
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from kazoo.security import ACL, OPEN_ACL_UNSAFE
@@ -14,6 +13,7 @@ from compat_tests.kafka import BROKER_JVM, TOOL_JVM, KafkaProcess, java_command
 from compat_tests.raw import RawClient, ask, create_topic, eventually
 from compat_tests.secured import Certificates, create_scram_user
 from compat_tests.secured_zookeeper import LOGIN, PASSWORD, USER, Broker, SecuredZooKeeper, properties_of
+from compat_tests.zookeeper_sessions import client_of
 
 MIGRATOR = "kafka.admin.ZkSecurityMigrator"
 JAVA, OURS = 1, 2  # broker ids
@@ -37,10 +37,8 @@ def chroot_of(properties: dict[str, str]) -> str:
 def acls_of(zookeeper: SecuredZooKeeper, chroot: str) -> Acls:
     """The ACL of each persistent node, read by the user of the brokers; paths are below the chroot."""
     login = {"mechanism": "DIGEST-MD5", "username": USER, "password": PASSWORD}
-    client = kazoo.client.KazooClient(zookeeper.bootstrap + chroot, sasl_options=login)
-    client.start()
     found: Acls = {}
-    try:
+    with client_of(zookeeper.bootstrap + chroot, sasl_options=login) as client:
         waiting = ["/"]
         while waiting:
             path = waiting.pop()
@@ -48,9 +46,6 @@ def acls_of(zookeeper: SecuredZooKeeper, chroot: str) -> Acls:
             if not stat.ephemeralOwner:
                 found[path] = frozenset(acls)
                 waiting += [f"{path.rstrip('/')}/{name}" for name in client.get_children(path)]
-    finally:
-        client.stop()
-        client.close()
     return found
 
 

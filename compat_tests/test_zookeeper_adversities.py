@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from barnabas.controller.store.zkstore import ZooKeeperConfig, ZooKeeperStore, o
 from barnabas.world.world import in_worker_thread
 from compat_tests.kafka import ZooKeeperProcess, free_port
 from compat_tests.zookeeper_proxy import ZooKeeperProxy, proxy_to
-from compat_tests.zookeeper_sessions import ZooKeeperStores
+from compat_tests.zookeeper_sessions import ZooKeeperStores, opened
 
 TICK_MS = 500
 SESSION_MS = 10_000  # the longest of that tick: a machine that is busy for seconds ends no session by itself
@@ -61,12 +61,14 @@ async def scene(zookeeper: ZooKeeperProcess, request: pytest.FixtureRequest) -> 
         stores = ZooKeeperStores(proxy.bootstrap, session_timeout_ms=session_ms, max_in_flight_requests=10)
         chroot = stores.config.connect.partition("/")[2]
         direct = ZooKeeperConfig(f"{zookeeper.bootstrap}/{chroot}", SESSION_MS)
-        store = await stores.open()
-        witness = await open_zookeeper_store(direct, in_worker_thread)
-        yield Scene(proxy, store, witness)
-        proxy.open()
-        await stores.close()
-        await witness.close()
+        try:
+            store = await stores.open()
+            async with opened(direct) as witness:
+                yield Scene(proxy, store, witness)
+        finally:
+            proxy.open()
+            with trio.CancelScope(shield=True):
+                await stores.close()
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
@@ -179,37 +181,33 @@ async def test_a_session_expires_behind_our_back_and_is_known_to_be_over_when_we
 
 
 async def test_zookeeper_restarts_under_a_session(tmp_path: Path) -> None:
-    zookeeper = ZooKeeperProcess(tmp_path, tick_ms=1000).start()
-    store = await open_zookeeper_store(ZooKeeperConfig(zookeeper.bootstrap, 20_000), in_worker_thread)
-    expired, fired = trio.Event(), trio.Event()
-    store.on_expired(expired.set)
-    created = await store.create("/e", b"kept", ephemeral=True)
-    await store.get("/e", fired.set)
-    zookeeper.kill()
-    with trio.fail_after(PATIENCE_SECONDS):
-        await fired.wait()
-    zookeeper.start()
-    with trio.fail_after(PATIENCE_SECONDS):
-        assert await store.get("/e") == (b"kept", created.stat)
-        assert (await store.set("/e", b"new")).version == 1
-    assert not expired.is_set()
-    await store.close()
-    zookeeper.kill()
+    with closing(ZooKeeperProcess(tmp_path, tick_ms=1000).start()) as zookeeper:
+        async with opened(ZooKeeperConfig(zookeeper.bootstrap, 20_000)) as store:
+            expired, fired = trio.Event(), trio.Event()
+            store.on_expired(expired.set)
+            created = await store.create("/e", b"kept", ephemeral=True)
+            await store.get("/e", fired.set)
+            zookeeper.kill()
+            with trio.fail_after(PATIENCE_SECONDS):
+                await fired.wait()
+            zookeeper.start()
+            with trio.fail_after(PATIENCE_SECONDS):
+                assert await store.get("/e") == (b"kept", created.stat)
+                assert (await store.set("/e", b"new")).version == 1
+            assert not expired.is_set()
 
 
 async def test_a_store_is_opened_before_zookeeper_runs(tmp_path: Path) -> None:
-    zookeeper = ZooKeeperProcess(tmp_path)
-    zookeeper.port = free_port()
-    config = ZooKeeperConfig(f"{zookeeper.bootstrap}/chroot", 6000, connection_timeout_ms=500)
-    with pytest.raises(StoreUnavailable, match="no session within 500 ms"):
-        await open_zookeeper_store(config, in_worker_thread, make_chroot=True)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(in_worker_thread, zookeeper.start)
-        patient = config._replace(connection_timeout_ms=30_000)
-        store = await open_zookeeper_store(patient, in_worker_thread, make_chroot=True)
-    assert await store.children("/") == []
-    await store.close()
-    zookeeper.kill()
+    with closing(ZooKeeperProcess(tmp_path)) as zookeeper:
+        zookeeper.port = free_port()
+        config = ZooKeeperConfig(f"{zookeeper.bootstrap}/chroot", 6000, connection_timeout_ms=500)
+        with pytest.raises(StoreUnavailable, match="no session within 500 ms"):
+            await open_zookeeper_store(config, in_worker_thread, make_chroot=True)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(in_worker_thread, zookeeper.start)
+            patient = config._replace(connection_timeout_ms=30_000)
+            async with opened(patient, make_chroot=True) as store:
+                assert await store.children("/") == []
 
 
 async def test_a_server_that_takes_a_connection_and_says_nothing_is_tried_again(zookeeper: ZooKeeperProcess) -> None:
@@ -217,10 +215,9 @@ async def test_a_server_that_takes_a_connection_and_says_nothing_is_tried_again(
     async with proxy_to(zookeeper.port) as proxy:
         proxy.silences = 1
         config = ZooKeeperConfig(proxy.bootstrap, 3000, connection_timeout_ms=3000)
-        store = await open_zookeeper_store(config, in_worker_thread)
-        assert "zookeeper" in await store.children("/")
-        assert proxy.silences == 0
-        await store.close()
+        async with opened(config) as store:
+            assert "zookeeper" in await store.children("/")
+            assert proxy.silences == 0
 
 
 async def test_many_calls_without_a_connection_do_not_stop_the_loop(scene: Scene) -> None:
@@ -255,9 +252,8 @@ async def test_of_two_servers_one_that_is_dead_does_not_matter(zookeeper: ZooKee
     config = ZooKeeperConfig(f"127.0.0.1:{port},{zookeeper.bootstrap}", 3000)
     for _ in range(3):  # which server is asked first is drawn by lot
         with trio.fail_after(PATIENCE_SECONDS):
-            store = await open_zookeeper_store(config, in_worker_thread)
-        assert await store.exists("/zookeeper") is not None
-        await store.close()
+            async with opened(config) as store:
+                assert await store.exists("/zookeeper") is not None
     await listener.aclose()
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from kazoo.client import KazooClient
 
 from barnabas.testing.errors import LocalBrokerError
 from barnabas.wire import messages as m
@@ -19,7 +18,7 @@ from barnabas.wire.record_writer import build_batch
 from compat_tests.brokers import BrokerProcess, run_barnabas
 from compat_tests.kafka import ZooKeeperProcess, free_port
 from compat_tests.raw import RawClient, ask, eventually, produce_request
-from compat_tests.zookeeper_sessions import fresh_chroot
+from compat_tests.zookeeper_sessions import client_of, fresh_chroot
 
 SESSION_MS = 3000
 COUNT = 3
@@ -184,15 +183,12 @@ def test_a_broker_may_be_started_before_its_zookeeper(tmp_path: Path) -> None:
 def test_a_session_that_another_closes_is_replaced(start: Start, zookeeper: ZooKeeperProcess) -> None:
     connect = zookeeper.bootstrap + fresh_chroot()
     broker = start(broker_id=1, zookeeper_connect=connect)
-    witness = KazooClient(connect)
-    witness.start()
-    _, before = witness.get("/brokers/ids/1")
-    witness.delete("/controller")
-    eventually(lambda: witness.exists("/controller"), bool)
-    assert metadata(broker).controller_id == 1
-    assert witness.exists("/brokers/ids/1").czxid == before.czxid
-    witness.stop()
-    witness.close()
+    with client_of(connect) as witness:
+        _, before = witness.get("/brokers/ids/1")
+        witness.delete("/controller")
+        eventually(lambda: witness.exists("/controller"), bool)
+        assert metadata(broker).controller_id == 1
+        assert witness.exists("/brokers/ids/1").czxid == before.czxid
 
 
 def test_one_broker_becomes_three_without_losing_anything(

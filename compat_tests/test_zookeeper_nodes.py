@@ -16,6 +16,7 @@ from barnabas.wire.errors import ErrorCode
 from compat_tests.brokers import BrokerProcess
 from compat_tests.kafka import KafkaProcess, ZooKeeperProcess
 from compat_tests.raw import RawClient, alter_config, ask, eventually
+from compat_tests.zookeeper_sessions import client_of
 
 CHANGING = [
     (r'"timestamp":"\d+"', '"timestamp":"NOW"'),
@@ -43,19 +44,16 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Callab
         directory / "kafka", zookeeper=zookeeper, zookeeper_connect=f"{zookeeper.bootstrap}/kafka", **settings
     )
     barnabas = BrokerProcess(directory / "barnabas", zookeeper_connect=f"{zookeeper.bootstrap}/barnabas", **settings)
-    client = KazooClient(zookeeper.bootstrap)
     try:
         for broker in (kafka, barnabas):
             broker.start()
             use(broker.port)
-        client.start()
-        yield {
-            "kafka": lambda: read_tree(client, "/kafka", kafka.port),
-            "barnabas": lambda: read_tree(client, "/barnabas", barnabas.port),
-        }
+        with client_of(zookeeper.bootstrap) as client:
+            yield {
+                "kafka": lambda: read_tree(client, "/kafka", kafka.port),
+                "barnabas": lambda: read_tree(client, "/barnabas", barnabas.port),
+            }
     finally:
-        client.stop()
-        client.close()
         barnabas.kill()
         kafka.kill()
         zookeeper.kill()

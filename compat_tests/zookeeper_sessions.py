@@ -2,7 +2,10 @@
 
 import itertools
 import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from typing import Any
 
 import trio
 from kazoo.client import KazooClient
@@ -17,6 +20,29 @@ _numbers = itertools.count()
 def fresh_chroot() -> str:
     """A path that no other test uses."""
     return f"/{os.getpid()}-{next(_numbers)}"
+
+
+@contextmanager
+def client_of(hosts: str, **options: Any) -> Iterator[KazooClient]:
+    """A client of ZooKeeper. One that is not stopped looks for its servers as long as the process lives."""
+    client = KazooClient(hosts, **options)
+    try:
+        client.start()
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+@asynccontextmanager
+async def opened(config: ZooKeeperConfig, *, make_chroot: bool = False) -> AsyncIterator[ZooKeeperStore]:
+    """A store, which is closed however the test ends."""
+    store = await open_zookeeper_store(config, in_worker_thread, make_chroot=make_chroot)
+    try:
+        yield store
+    finally:
+        with trio.CancelScope(shield=True):
+            await store.close()
 
 
 class ZooKeeperStores:
@@ -61,7 +87,5 @@ async def _callbacks_ran(client: KazooClient) -> None:
 
 def close_session(connect: str, client_id: tuple[int, bytes]) -> None:
     """Take over a session by its id and password, and close it."""
-    thief = KazooClient(connect.partition("/")[0], client_id=client_id)
-    thief.start()
-    thief.stop()
-    thief.close()
+    with client_of(connect.partition("/")[0], client_id=client_id):
+        pass

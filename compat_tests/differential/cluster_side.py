@@ -10,8 +10,6 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from kazoo.client import KazooClient
-
 from barnabas.wire import messages as m
 from barnabas.wire.topics import java_string_hash
 from compat_tests.differential.asking import metadata
@@ -24,6 +22,7 @@ from compat_tests.differential.clusters import (
 )
 from compat_tests.differential.side import ANSWER_SECONDS, Answer, Connection, Side
 from compat_tests.raw import eventually
+from compat_tests.zookeeper_sessions import client_of
 
 # What only the controller does.
 TO_THE_CONTROLLER = (
@@ -182,13 +181,8 @@ class ClusterSide(Side):
 
     def node(self, path: str) -> Node:
         """What ZooKeeper holds there."""
-        client = KazooClient(self.cluster.zookeeper.bootstrap)
-        client.start()
-        try:
+        with client_of(self.cluster.zookeeper.bootstrap) as client:
             data, stat = client.get(path)
-        finally:
-            client.stop()
-            client.close()
         return Node(data, stat.czxid)
 
     def broker_epoch(self, broker: int) -> int:

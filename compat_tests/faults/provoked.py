@@ -12,10 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import NamedTuple, Self
 
-from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from barnabas.testing.asking import create_topic, elect_preferred, find_coordinator, prefer
@@ -30,6 +29,7 @@ from compat_tests.faults.proxy import HOST, LENGTH, Frame, Harm, Proxy, half, no
 from compat_tests.kafka import KafkaProcess, free_port
 from compat_tests.raw import RawClient, ask, eventually
 from compat_tests.small_cluster import SmallCluster
+from compat_tests.zookeeper_sessions import client_of
 
 PRODUCE, FETCH, OFFSET_COMMIT, JOIN_GROUP = 0, 1, 8, 11
 SLOW_SECONDS = 3.0
@@ -115,19 +115,12 @@ class ProxiedKafka(SmallCluster):
 
     def forget(self, broker: int) -> None:
         """End what a killed broker has in ZooKeeper."""
-        store = KazooClient(self.zookeeper.bootstrap)
-        store.start()
-        try:
+        # Its session may have expired.
+        with client_of(self.zookeeper.bootstrap) as store, suppress(NoNodeError):
             controller = json.loads(store.get("/controller")[0])["brokerid"]
             if controller == broker:
                 store.delete("/controller")
             store.delete(f"/brokers/ids/{broker}")
-        # Its session has expired.
-        except NoNodeError:
-            pass
-        finally:
-            store.stop()
-            store.close()
 
     def heal(self) -> None:
         """Start what was killed, and wait until its replicas are in sync."""

@@ -8,7 +8,6 @@ import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import kazoo.client
 import pytest
 
 from barnabas.security.acls.acls import (
@@ -25,6 +24,7 @@ from compat_tests.brokers import BrokerProcess
 from compat_tests.kafka import KafkaProcess, ZooKeeperProcess, run_java_tool
 from compat_tests.raw import RawClient, ask
 from compat_tests.security.matrix_side import OPERATION_NUMBERS, PATTERN_NUMBERS, PERMISSION_NUMBERS, TYPE_NUMBERS
+from compat_tests.zookeeper_sessions import client_of
 from tests.broker.handlers.authorized import ANY_RULE, codes_in, make
 
 pytestmark = pytest.mark.thorough
@@ -179,18 +179,13 @@ def listed_in(text):
 
 def nodes_of(zookeeper):
     """Path -> content of every node with ACLs."""
-    client = kazoo.client.KazooClient(zookeeper.bootstrap)
-    client.start()
-    try:
+    with client_of(zookeeper.bootstrap) as client:
         found = {}
         for folder in ("/kafka-acl", "/kafka-acl-extended/prefixed"):
             for kind in client.get_children(folder):
                 for name in client.get_children(f"{folder}/{kind}"):
                     found[f"{folder}/{kind}/{name}"] = json.loads(client.get(f"{folder}/{kind}/{name}")[0])
         return found
-    finally:
-        client.stop()
-        client.close()
 
 
 def without_order(nodes):
