@@ -16,8 +16,6 @@ BROKER_RESOURCE = 4
 SET = 0  # the operations of IncrementalAlterConfigs
 DELETE = 1
 BROKERS_CHOICE = -1  # of the number of partitions, or of replicas
-# An older broker leaves the state out, and the field keeps its empty default.
-STATES_VERSION = 4  # of ListGroups: the groups' states are in the answer
 
 
 class Group(NamedTuple):

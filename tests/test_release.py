@@ -22,7 +22,6 @@ from tests.rooms import ROOT
 WHEEL_BYTES_MAX = 2_500_000
 READY_SECONDS_MAX = 120
 FIRST_RECORD_SECONDS_MAX = 15
-TOP_FILES = ("CHANGELOG.md", "LICENSE", "MANIFEST.in", "README.md", "constraints.txt", "pyproject.toml", "setup.py")
 HOME = "https://example.org/castle/barnabas"
 
 

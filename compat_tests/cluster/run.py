@@ -9,7 +9,7 @@ everything from the leaders, all processes are killed, and the directories are c
 import pathlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from compat_tests.cluster.checker import (
     Finding,
@@ -22,7 +22,7 @@ from compat_tests.cluster.checker import (
     name_of,
 )
 from compat_tests.cluster.faults import draw_plan
-from compat_tests.cluster.ledger import Event, Ledger, read_ledger
+from compat_tests.cluster.ledger import Ledger, read_ledger
 from compat_tests.cluster.live import LiveCluster, NotWhole, await_none
 from compat_tests.cluster.load import GROUP, ConfluentLoad, Load, TransactionalLoad, VerifiableLoad
 from compat_tests.cluster.replicas import read_from_leaders, read_replicas
@@ -214,8 +214,3 @@ def what_lies_there(
         replicas = {broker: held.get(place, {}).get(broker, {}) for broker in data_dirs}
         partitions[place] = Partition({0: records, **replicas}, ends[place])
     return partitions
-
-
-def faults_of(events: list[Event]) -> list[dict[str, Any]]:
-    """What was done and to whom, for a reader of the ledger."""
-    return [event for event in events if event["event"] in ("fault", "healed")]

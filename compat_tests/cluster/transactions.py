@@ -23,7 +23,6 @@ from typing import NamedTuple
 from compat_tests.cluster.checker import Finding, Place, Records, few, name_of
 from compat_tests.cluster.ledger import Event, Stamp
 
-Numbered = tuple[str, int]  # topic, number of the record in its transaction
 Source = tuple[int, int]  # partition and offset of the input topic
 
 COMMITTED, ABORTED, UNKNOWN = "committed", "aborted", "unknown"

@@ -218,10 +218,6 @@ def _replayed(target: Target, protocol: str) -> None:
         _is_refused(second, proof)
 
 
-def _first_of(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
 def _jwt(header: dict[str, object], claims: bytes, signature: bytes = b"") -> bytes:
     parts = (json.dumps(header).encode(), claims, signature)
     text = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts)

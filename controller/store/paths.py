@@ -36,7 +36,6 @@ LOG_DIR_EVENTS = "/log_dir_event_notification"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 FEATURE = "/feature"
 CONSUMERS = "/consumers"
-MIGRATION = "/migration"  # of a migration to KRaft, which is not supported: neither created nor read here
 ACL_CHANGES = "/kafka-acl-changes"
 EXTENDED_ACL_CHANGES = "/kafka-acl-extended-changes"
 DELEGATION_TOKENS = "/delegation_token/tokens"

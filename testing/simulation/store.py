@@ -57,11 +57,6 @@ class Connection:
         self.up.close()
         self.down.close()
 
-    def break_off(self) -> None:
-        """The client hears that the connection is gone."""
-        self.close()
-        self.on_lost()
-
 
 @dataclass(eq=False, slots=True)
 class Request:

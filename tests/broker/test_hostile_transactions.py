@@ -33,8 +33,6 @@ from tests.broker.steps import StepMeter
 from tests.broker.transactional import T0, T1, THREE, decided, one_broker
 from tests.broker.writers import PATIENCE_SECONDS, Writer, committed, leader_in, stable_offset
 
-FENCED_SECONDS = 10
-
 
 def pretend(monkeypatch, topic: str) -> SimpleNamespace:
     """The metadata have any partition of this topic, as long as `exists` is true, and it has no leader."""
