@@ -18,12 +18,10 @@ if TYPE_CHECKING:
 # The files that need Python alone and are quick. `make test` runs them, `make test-all` everything.
 QUICK = {
     "test_aiokafka.py",
-    "test_behaviour.py",
     "test_confluent_kafka.py",
     "test_confluent_kafka_admin.py",
     "test_delivery.py",
     "test_examples.py",
-    "test_group_behaviour.py",
     "test_hostile.py",
     "test_hostile_http.py",
     "test_kafka_python.py",
