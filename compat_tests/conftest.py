@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compat_tests.brokers import BrokerProcess
+from compat_tests.kafka import ZooKeeperProcess
 from compat_tests.secured import Certificates
 from compat_tests.tools import give_up, require_tool
 
@@ -64,6 +65,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
+    server = ZooKeeperProcess(tmp_path_factory.mktemp("zookeeper")).start()
+    yield server
+    server.kill()
 
 
 @pytest.fixture(scope="module")

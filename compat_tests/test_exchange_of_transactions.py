@@ -91,13 +91,6 @@ class Exchange:
             case.move_to(side)
 
 
-@pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
-    server = ZooKeeperProcess(tmp_path_factory.mktemp("zookeeper")).start()
-    yield server
-    server.kill()
-
-
 @pytest.fixture(scope="module", params=WAYS)
 def there(
     request: pytest.FixtureRequest, zookeeper: ZooKeeperProcess, tmp_path_factory: pytest.TempPathFactory

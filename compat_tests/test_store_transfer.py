@@ -1,7 +1,6 @@
 """`barnabas store export | import` between the embedded store and a running ZooKeeper."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,13 +17,6 @@ NODES = [
     {"path": "/odd/binary", "base64": "/wA="},
     {"path": "/odd/empty", "text": ""},
 ]
-
-
-@pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
-    server = ZooKeeperProcess(tmp_path_factory.mktemp("zookeeper")).start()
-    yield server
-    server.kill()
 
 
 @pytest.fixture

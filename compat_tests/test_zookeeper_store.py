@@ -1,6 +1,6 @@
 """The guarantees of every metadata store, with a running ZooKeeper: the same tests as for the embedded store."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -15,13 +15,6 @@ pytest.register_assert_rewrite("tests.controller.store.test_store_conformance", 
 
 from tests.controller.store.store_model import OPS, compare_with_model  # noqa: E402
 from tests.controller.store.test_store_conformance import *  # noqa: E402, F403  (rewritten; the tests themselves)
-
-
-@pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
-    server = ZooKeeperProcess(tmp_path_factory.mktemp("zookeeper")).start()
-    yield server
-    server.kill()
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from barnabas.wire import messages as m
+from compat_tests.differential.asking import PAST_MS, batch, produce_one
 
 # Less than a connection waits for an answer: Kafka may look for what it waits for just before it has begun to wait, and
 # looks again only when the time is over.
@@ -155,3 +156,12 @@ def alter_partition(  # noqa: PLR0913  # the request's own fields
     )
     changed = Request.TopicData(topic_name=topic, topic_id=topic_id, partitions=[row])
     return Request(broker_id=broker, broker_epoch=broker_epoch, topics=[changed])
+
+
+def filled(side, of, replicas, **configs):
+    """A topic of one partition on these brokers, with three records; its name."""
+    topic = side.create_placed(of, [replicas], **configs)
+    with side.at(replicas[0]) as leader:
+        for number in range(3):
+            leader.ask(produce_one(topic, batch(b"%d" % number, at=PAST_MS + number)), 9)
+    return topic

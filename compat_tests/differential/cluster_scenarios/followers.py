@@ -3,23 +3,15 @@
 import json
 
 from barnabas.wire import messages as m
-from compat_tests.differential.asking import PAST_MS, batch, fetch, list_offsets, produce_one
-from compat_tests.differential.asking_clusters import end_of_epoch, reassign, reassignments
+from compat_tests.differential.asking import PAST_MS, fetch, list_offsets
+from compat_tests.differential.asking_clusters import end_of_epoch, filled, reassign, reassignments
 from compat_tests.differential.scenario import cluster_scenario
-
-
-def _filled(side, of, replicas, **configs):
-    topic = side.create_placed(of, [replicas], **configs)
-    with side.at(replicas[0]) as leader:
-        for number in range(3):
-            leader.ask(produce_one(topic, batch(b"%d" % number, at=PAST_MS + number)), 9)
-    return topic
 
 
 @cluster_scenario
 def reads_from_followers(side):
     """A consumer in the rack of a follower is sent there, when the follower has what is asked for."""
-    topic = _filled(side, "one", [1, 2])
+    topic = filled(side, "one", [1, 2])
     side.wait(lambda: _high_watermark(side, 2, topic) == 3)
     topic_id = side.topic_id(topic)
     for version in (11, 12, 13, 15, 17):
@@ -40,7 +32,7 @@ def reads_from_followers(side):
 @cluster_scenario
 def sessions_of_consumers_that_should_read_from_a_follower(side):
     """Every response has the preferred read replica, although nothing else is new, until the consumer reads there."""
-    two, quiet = _filled(side, "one", [1, 2]), _filled(side, "quiet", [1, 3])
+    two, quiet = filled(side, "one", [1, 2]), filled(side, "quiet", [1, 3])
     side.wait(lambda: _high_watermark(side, 2, two) == 3)
     ids = side.topic_id(two), side.topic_id(quiet)
     for version in (11, 12, 13, 15, 17):
@@ -69,7 +61,7 @@ def sessions_of_consumers_that_should_read_from_a_follower(side):
 @cluster_scenario
 def a_follower_comes_while_a_consumer_of_its_rack_reads(side):
     """A consumer reads a topic without writers; then a replica in its rack joins the ISR."""
-    topic = _filled(side, "one", [1])
+    topic = filled(side, "one", [1])
     topic_id = side.topic_id(topic)
     sessions = {}
     for version in (12, 13):
@@ -139,7 +131,7 @@ def _fetches_of_replicas(version, name):
 
 @cluster_scenario
 def those_who_say_they_are_replicas(side):
-    topic = _filled(side, "one", [1, 2])
+    topic = filled(side, "one", [1, 2])
     topic_id = side.topic_id(topic)
     for version in (*range(9), 11, 12, 13, 14, 15, 17):
         name = topic if version < 13 else topic_id

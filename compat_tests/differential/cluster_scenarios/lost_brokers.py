@@ -9,6 +9,7 @@ from compat_tests.differential.asking_clusters import (
     describe_producers,
     elect,
     end_of_epoch,
+    filled,
     log_dirs,
     more_partitions,
     reassign,
@@ -22,18 +23,10 @@ TOO_SHORT_MS = 300
 UNKNOWN_TOPIC = 3
 
 
-def _filled(side, of, replicas, **configs):
-    topic = side.create_placed(of, [replicas], **configs)
-    with side.at(replicas[0]) as leader:
-        for number in range(3):
-            leader.ask(produce_one(topic, batch(b"%d" % number, at=PAST_MS + number)), 9)
-    return topic
-
-
 @cluster_scenario(disturbs=True)
 def a_follower_hangs(side):
     """For less than anybody would give it up for: what waits for it runs out of time, the rest goes on."""
-    topic = _filled(side, "one", [1, 3])
+    topic = filled(side, "one", [1, 3])
     side.cluster.pause(3)
     try:
         with side.at(1) as leader:
@@ -64,12 +57,12 @@ def _high_watermark(side, broker, topic):
 def a_broker_is_dead(side):
     """Broker 3, and broker 2 missed what was written last; topics are named after their replicas."""
     topics = {
-        "led": _filled(side, "led", [3, 1, 2]),
-        "followed": _filled(side, "followed", [1, 3]),
-        "narrow": _filled(side, "narrow", [1, 3], min_insync_replicas="2"),
-        "alone": _filled(side, "alone", [3]),
-        "behind": _filled(side, "behind", [3, 2]),
-        "gone": _filled(side, "gone", [1, 3]),
+        "led": filled(side, "led", [3, 1, 2]),
+        "followed": filled(side, "followed", [1, 3]),
+        "narrow": filled(side, "narrow", [1, 3], min_insync_replicas="2"),
+        "alone": filled(side, "alone", [3]),
+        "behind": filled(side, "behind", [3, 2]),
+        "gone": filled(side, "gone", [1, 3]),
     }
     side.cluster.stop(2)
     side.await_isr(topics["behind"], [3], leader=3)
