@@ -111,12 +111,12 @@ class Entry:
     @property
     def software_name(self) -> str:
         """The name of the client's software, if the log has seen the beginning of its connection."""
-        return self.head.software.get((self.broker_id, self.connection), ("", ""))[0]
+        return self.head.log.software.get((self.broker_id, self.connection), ("", ""))[0]
 
     @property
     def software_version(self) -> str:
         """The version of that software."""
-        return self.head.software.get((self.broker_id, self.connection), ("", ""))[1]
+        return self.head.log.software.get((self.broker_id, self.connection), ("", ""))[1]
 
     @property
     def producer_id(self) -> int:

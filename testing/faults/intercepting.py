@@ -4,7 +4,6 @@
 """
 
 import logging
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -18,7 +17,7 @@ from barnabas.testing.asking import CLIENT_ID
 from barnabas.testing.faults.faults import Choice, Faults
 from barnabas.testing.faults.kinds import Occasion, Response, sessionless
 from barnabas.testing.faults.matching import is_of_broker
-from barnabas.testing.faults.noted import HEAD_IS_OF_CLIENT, Noted
+from barnabas.testing.faults.noted import Noted
 from barnabas.testing.faults.requests import RequestLog
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS
@@ -35,14 +34,13 @@ class Intercepting:
         """Brokers of one cluster share both."""
         self.faults = Faults() if faults is None else faults
         self.log = RequestLog() if log is None else log
-        self.is_logging = False  # whether the log is on: `Interceptor` keeps it up to date
+        self.is_logging = False  # whether the log is on, and
+        self.is_armed = False  # whether there are faults: `Interceptor` keeps both up to date
         self._broker: Broker | None = None
         self._before: ClusterMetadata | None = None  # the picture of the cluster before its last change
         self._wants_pictures = False
         self._token: trio.lowlevel.TrioToken | None = None
-        # Of this life of the broker; each request needs both.
-        self._broker_id = -1
-        self._now_ms: Callable[[], int] = lambda: 0
+        self.note = self.log.noting(-1, lambda: 0)
 
     def want_pictures(self) -> None:
         """From now on the metadata of before their last change are kept, for stale responses."""
@@ -56,8 +54,7 @@ class Intercepting:
     def attach(self, broker: Broker, token: trio.lowlevel.TrioToken) -> None:
         """A broker runs, or is about to, on the loop of this token."""
         self._broker = broker
-        self._broker_id = broker.broker_id
-        self._now_ms = broker.world.now_ms
+        self.note = self.log.noting(broker.broker_id, broker.world.now_ms)
         self._before = None
         self._token = token
         if self._wants_pictures:
@@ -77,20 +74,10 @@ class Intercepting:
         self, call: Caller, request: m.Message | None, frame: bytes | memoryview, body_start: int, size_bytes: int
     ) -> Noted | None:
         """For the broker."""
-        # Requests of this package, such as those of `create_topic`, are no client's.
-        if call.client_id == CLIENT_ID:
-            return None
+        # The requests of this package are no client's.
+        is_hit = self.is_armed and call.client_id != CLIENT_ID and self.faults.may_hit(call)
         # A fault may hit it, and then remembers it.
-        may_be_hit = bool(self.faults.armed_keys) and self.faults.may_hit(call)
-        if not may_be_hit and not self.is_logging:
-            return None
-        # The call of a shape has what the log has made of its first request.
-        first = call.seen
-        head = first.head if type(first) is Noted else self.log.head_of(call, request, self._broker_id, body_start)
-        is_kept = self.is_logging and head[HEAD_IS_OF_CLIENT]
-        if may_be_hit or is_kept:
-            return self.log.begin(head, request, frame, size_bytes, self._now_ms(), is_kept)
-        return None
+        return self.note(call, request, frame, body_start, size_bytes, is_hit) if is_hit or self.is_logging else None
 
     async def intercept(self, call: Caller, request: m.Message, handle: Handle) -> m.Message | None:
         """For the broker."""

@@ -55,6 +55,7 @@ class Interceptor:
         self._broker = (broker, trio.lowlevel.current_trio_token())
         if self._inner is not None:
             self._inner.attach(*self._broker)
+            self._note_change()
 
     # For the broker, while this is active.
     see: Callable[[Caller, Message | None, bytes | memoryview, int, int], Seen | None]
@@ -75,8 +76,6 @@ class Interceptor:
         if self._broker is not None:
             made.attach(*self._broker)
         self._inner = made
-        # Each request is seen: no call stands between.
-        self.see = made.see
         for each in (made.faults, made.log):
             each.on_change.append(self._note_change)
         self._note_change()
@@ -87,4 +86,7 @@ class Interceptor:
         faults, log = self.inner.faults, self.inner.log
         self.armed_keys = faults.armed_keys
         self.inner.is_logging = log.is_on
-        self.is_active = log.is_on or bool(faults.armed_keys)
+        self.inner.is_armed = bool(faults.armed_keys)
+        self.is_active = self.inner.is_logging or self.inner.is_armed
+        # Each request is seen: no call stands between.
+        self.see = self.inner.see if self.inner.is_armed else self.inner.note

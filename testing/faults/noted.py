@@ -34,12 +34,17 @@ class Log(Protocol):
     taken_bytes: int  # rises with each request and response
     waiting: int  # threads that wait for a change
 
+    @property
+    def software(self) -> Mapping[tuple[int, int], tuple[str, str]]:
+        """Broker and connection -> the name and version of the client's software."""
+        ...
+
     def wake(self) -> None:
         """Have them look again."""
 
 
 # The fields of a `Head`. To make one takes as long as the rest of a log's work.
-AnyHead = tuple[int, int, str | None, int, int, int, bool, Mapping[tuple[int, int], tuple[str, str]]]
+AnyHead = tuple[int, int, bool, str | None, int, int, int, Log]
 
 
 class Head(NamedTuple):
@@ -47,15 +52,12 @@ class Head(NamedTuple):
 
     api_key: int
     version: int
+    is_of_client: bool  # otherwise a broker has sent it, or this package
     client_id: str | None
     connection: int
     broker_id: int
     body_start: int  # in the frame
-    is_of_client: bool  # otherwise a broker has sent it
-    software: Mapping[tuple[int, int], tuple[str, str]]  # broker and connection -> name and version
-
-
-HEAD_IS_OF_CLIENT = 6  # the place of `is_of_client`
+    log: Log  # or the one that would have it, if a fault alone has
 
 
 class Noted:
@@ -65,7 +67,7 @@ class Noted:
     # attributes, because a call of `__init__` takes as long as all else. An `Entry` has a `__getattr__`, which slows
     # down every access to its attributes.
     __slots__ = (
-        *("fault", "frame_bytes", "head", "log", "number", "outcome", "request"),
+        *("fault", "frame_bytes", "head", "number", "outcome", "request"),
         *("response", "response_version", "size_bytes", "time_ms"),
     )
     head: AnyHead
@@ -75,7 +77,6 @@ class Noted:
     size_bytes: int  # the memory that it takes, about
     outcome: str
     fault: str | None
-    log: Log | None  # which has it
     request: Kept
     response: Kept | None
     response_version: int
@@ -93,12 +94,11 @@ class Noted:
         # Another thread that sees this may read the response.
         self.outcome = "answered"
         self.size_bytes += response_bytes
-        log = self.log
+        log = head[7]
         # What is too much is forgotten when the next request comes.
-        if log is not None:
-            log.taken_bytes += response_bytes
-            if log.waiting:
-                log.wake()
+        log.taken_bytes += response_bytes
+        if log.waiting:
+            log.wake()
 
     def _keep(self, version: int, pieces: Pieces) -> int:
         """Keep what may be kept of an unusual response; how much memory it takes."""
@@ -116,8 +116,9 @@ class Noted:
     def ended(self, outcome: str) -> None:
         """It has no response, or only a part of that is sent."""
         self.outcome = outcome
-        if self.log is not None and self.log.waiting:
-            self.log.wake()
+        log = self.head[7]
+        if log.waiting:
+            log.wake()
 
 
 def shown_request(kept: Kept, api_key: int, version: int, body_start: int) -> m.Message:

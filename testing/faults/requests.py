@@ -8,8 +8,10 @@ from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from operator import attrgetter
+from typing import Protocol
 
 from barnabas.broker.interception import Caller
+from barnabas.testing.asking import CLIENT_ID
 from barnabas.testing.errors import FaultMissed
 from barnabas.testing.faults.entries import Entry
 from barnabas.testing.faults.matching import MAY_BE_OF_BROKERS, api_key_of, is_of_broker
@@ -25,6 +27,21 @@ BYTES_MAX = 60 << 20
 CONNECTIONS_MAX = 10_000  # whose software is remembered
 WAIT_SECONDS = 5.0
 SHOWN = 40
+
+
+class Note(Protocol):
+    """What notes a request: as `Interception.see`."""
+
+    def __call__(
+        self,
+        call: Caller,
+        request: m.Message | None,
+        frame: bytes | memoryview,
+        body_start: int,
+        frame_bytes: int,
+        is_hit: bool = False,
+        /,
+    ) -> Noted | None: ...
 
 
 class RequestLog:
@@ -43,7 +60,7 @@ class RequestLog:
         self._seen = 0
         self.waiting = 0  # threads of tests
         # Broker and number of a connection -> the name and version of the client's software.
-        self._software: OrderedDict[tuple[int, int], tuple[str, str]] = OrderedDict()
+        self.software: OrderedDict[tuple[int, int], tuple[str, str]] = OrderedDict()
 
     @property
     def is_on(self) -> bool:
@@ -109,59 +126,59 @@ class RequestLog:
 
     # -- on the broker's thread
 
-    def head_of(self, call: Caller, request: m.Message | None, broker_id: int, body_start: int) -> AnyHead:
-        """What is known of a request that this broker has got, as the fields of a `Head`; arguments as of `see`."""
-        api_key = call.api_key
-        is_of_client = request is None or api_key not in MAY_BE_OF_BROKERS or not is_of_broker(api_key, request)
-        connection = call.connection_number
-        return (api_key, call.version, call.client_id, connection, broker_id, body_start, is_of_client, self._software)
+    def noting(self, broker_id: int, now_ms: Callable[[], int]) -> Note:
+        """What notes the requests to one broker. It is called as `Interception.see`, for each of them.
 
-    def begin(
-        self,
-        head: AnyHead,
-        request: m.Message | None,
-        frame: bytes | memoryview,
-        frame_bytes: int,
-        time_ms: int,
-        is_kept: bool = True,
-    ) -> Noted:
-        """A request has come, at this time. It is remembered here, or by a fault alone.
-
-        `frame` may end in the records (`interception.py`); the whole one has `frame_bytes`.
+        With `is_hit` a fault may hit the request: it is noted for that, if the log is off or a broker has sent it, too.
         """
-        api_key = head[0]
-        noted = Noted()
-        noted.head = head
-        self._seen = noted.number = self._seen + 1
-        noted.time_ms = time_ms
-        noted.frame_bytes = frame_bytes
-        noted.outcome = "waits"
-        noted.fault = None
-        noted.response = None
-        noted.response_version = head[1]
-        noted.log = None
 
-        kept_bytes = len(frame)
-        # The leader writes into the records, so a frame that is no copy yet is copied.
-        if kept_bytes <= KEPT_BYTES_MAX.get(api_key, REQUEST_BYTES_MAX):
-            noted.request = frame if type(frame) is bytes else bytes(frame)
-            size_bytes = ENTRY_BYTES + kept_bytes
-        else:
-            assert request is not None, "what was not decoded is short"
-            noted.request = shortened = without_records(request)
-            size_bytes = ENTRY_BYTES + memory_of(shortened)
-        noted.size_bytes = size_bytes
-        if api_key == API_VERSIONS:
-            self._note_software(request, head)
+        def note(
+            call: Caller,
+            request: m.Message | None,
+            frame: bytes | memoryview,
+            body_start: int,
+            frame_bytes: int,
+            is_hit: bool = False,
+        ) -> Noted | None:
+            # The call of a shape has what was made of its first request.
+            first = call.seen
+            head = first.head if type(first) is Noted else _head_of(self, call, request, broker_id, body_start)
+            api_key = head[0]
+            is_of_client = head[2]
+            if not is_of_client and not is_hit:
+                return None
+            noted = Noted()
+            noted.head = head
+            self._seen = noted.number = self._seen + 1
+            noted.time_ms = now_ms()
+            noted.frame_bytes = frame_bytes
+            noted.outcome = "waits"
+            noted.fault = None
+            noted.response = None
+            noted.response_version = head[1]
 
-        if is_kept:
-            noted.log = self
-            self._noted.append(noted)
-            # Requests that wait count as well: a broker that hangs must not fill the memory.
-            self.taken_bytes += size_bytes
-            if self.taken_bytes > self._bytes_max:
-                self._forget_oldest()
-        return noted
+            kept_bytes = len(frame)
+            # The leader writes into the records, so a frame that is no copy yet is copied.
+            if kept_bytes <= KEPT_BYTES_MAX.get(api_key, REQUEST_BYTES_MAX):
+                noted.request = frame if type(frame) is bytes else bytes(frame)
+                size_bytes = ENTRY_BYTES + kept_bytes
+            else:
+                assert request is not None, "what was not decoded is short"
+                noted.request = shortened = without_records(request)
+                size_bytes = ENTRY_BYTES + memory_of(shortened)
+            noted.size_bytes = size_bytes
+            if api_key == API_VERSIONS:
+                self._note_software(request, head)
+
+            if is_of_client and self._is_on:
+                self._noted.append(noted)
+                # Requests that wait count as well: a broker that hangs must not fill the memory.
+                self.taken_bytes += size_bytes
+                if self.taken_bytes > self._bytes_max:
+                    self._forget_oldest()
+            return noted
+
+        return note
 
     def _forget_oldest(self) -> None:
         """Forget the oldest until the others take at most seven eighths of what they may."""
@@ -177,14 +194,23 @@ class RequestLog:
         if request.client_software_name:
             about = Head(*head)
             named = request.client_software_name, request.client_software_version
-            self._software[about.broker_id, about.connection] = named
-            if len(self._software) > CONNECTIONS_MAX:
-                self._software.popitem(last=False)
+            self.software[about.broker_id, about.connection] = named
+            if len(self.software) > CONNECTIONS_MAX:
+                self.software.popitem(last=False)
 
     def wake(self) -> None:
         """Have threads that wait look again."""
         with self._changed:
             self._changed.notify_all()
+
+
+def _head_of(log: RequestLog, call: Caller, request: m.Message | None, broker_id: int, body_start: int) -> AnyHead:
+    api_key = call.api_key
+    # Requests of this package, such as those of `create_topic`, are no client's.
+    is_of_client = call.client_id != CLIENT_ID and (
+        request is None or api_key not in MAY_BE_OF_BROKERS or not is_of_broker(api_key, request)
+    )
+    return api_key, call.version, is_of_client, call.client_id, call.connection_number, broker_id, body_start, log
 
 
 class Requests:

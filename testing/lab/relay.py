@@ -17,7 +17,7 @@ from barnabas.client.connection import Connection
 from barnabas.testing.faults.faults import Faults
 from barnabas.testing.faults.kinds import Occasion, sessionless
 from barnabas.testing.faults.matching import is_of_broker
-from barnabas.testing.faults.noted import HEAD_IS_OF_CLIENT, Noted
+from barnabas.testing.faults.noted import Noted
 from barnabas.testing.faults.requests import RequestLog
 from barnabas.testing.faults.row_cuts import copied
 from barnabas.wire import messages as m
@@ -117,7 +117,7 @@ class Relay:
     def __init__(self, engine: Engine, broker_id: int, client: Stream, upstream: Stream) -> None:
         engine.connections += 1
         self._engine = engine
-        self._broker_id = broker_id
+        self._note = engine.log.noting(broker_id, engine.now_ms)
         self._number = engine.connections
         self._client = client
         self._upstream = Connection(upstream, None)
@@ -182,12 +182,8 @@ class Relay:
 
     def _seen(self, call: RelayCall, request: m.Message, frame: memoryview, body_start: int) -> Noted | None:
         engine = self._engine
-        head = engine.log.head_of(call, request, self._broker_id, body_start)
-        # Brokers reach each other directly, but a follower of another cluster may come through the proxy.
-        is_kept = engine.log.is_on and head[HEAD_IS_OF_CLIENT]
-        if engine.faults.may_hit(call) or is_kept:
-            return engine.log.begin(head, request, frame, len(frame), engine.now_ms(), is_kept)
-        return None
+        is_hit = engine.faults.may_hit(call)
+        return self._note(call, request, frame, body_start, len(frame), is_hit) if is_hit or engine.log.is_on else None
 
 
 def _end(noted: Noted | None, outcome: str) -> None:

@@ -139,6 +139,8 @@ def test_what_is_kept_takes_no_more_memory_than_it_may():
     """Small and large messages, and those that are answered when they are forgotten already."""
     bytes_max = 4 << 20
     log = RequestLog(bytes_max=bytes_max)
+    log.is_on = True
+    note = log.noting(1, lambda: 0)
     call = Call(PRODUCE, 9, "c", "User:ANONYMOUS", "127.0.0.1", "PLAINTEXT")
     tracemalloc.start()
     try:
@@ -148,7 +150,7 @@ def test_what_is_kept_takes_no_more_memory_than_it_may():
             topic = m.ProduceRequest.TopicProduceData(name="t", partition_data=[data])
             request = m.ProduceRequest(acks=-1, timeout_ms=1, topic_data=[topic])
             frame = memoryview(bytearray(m.encode(request, 9)))
-            entry = log.begin(log.head_of(call, request, 1, 0), request, frame, len(frame), 0)
+            entry = note(call, request, frame, 0, len(frame))
             if number % 3:
                 entry.answered(9, [bytes(2000)])
             del records, data, topic, request, frame, entry
