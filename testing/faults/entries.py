@@ -30,7 +30,7 @@ class Entry:
         return isinstance(other, Entry) and other._noted is self._noted
 
     def __hash__(self) -> int:
-        return hash(self._noted)
+        return self._noted.number
 
     @property
     def head(self) -> Head:
