@@ -88,7 +88,9 @@ class RequestLog:
         noted = list(self._noted)
         # Who waits for the next ones looks at each change, while the broker waits for the lock: ten thousand old ones
         # must not be looked at each time.
-        return [Entry(each) for each in (noted[bisect_right(noted, after, key=attrgetter("number")) :] if after else noted)]
+        return [
+            Entry(each) for each in (noted[bisect_right(noted, after, key=attrgetter("number")) :] if after else noted)
+        ]
 
     def clear(self) -> None:
         """Forget the requests until now."""
