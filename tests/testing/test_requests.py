@@ -6,6 +6,7 @@ import pytest
 
 from barnabas.broker.call import Call
 from barnabas.testing.errors import FaultError, FaultMissed
+from barnabas.testing.faults.entries import Entry
 from barnabas.testing.faults.requests import RequestLog
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
@@ -77,7 +78,7 @@ def test_an_id_that_a_terminal_would_obey_is_shown_in_letters():
     call = Call(PRODUCE, 9, "\x1b]0;taken\n", "User:ANONYMOUS", "127.0.0.1", "PLAINTEXT")
     request = m.ProduceRequest(acks=-1, timeout_ms=1, topic_data=[])
     frame = m.encode(request, 9)
-    entry = RequestLog().begin(call, request, frame, 0, len(frame), (1, 0))
+    entry = Entry(RequestLog().noting(1, lambda: 0)(call, request, frame, 0, len(frame)))
     assert str(entry).isprintable()
     assert r"\x1b]0;taken\n#" in str(entry)
 
