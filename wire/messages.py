@@ -42,27 +42,32 @@ __all__ = [
     "schemas",
 ]
 
-# The files of `schemas/`: those of the APIs; request and response headers; and what clients and coordinators store
-# inside other messages and records.
-FAMILIES = (
-    *dict.fromkeys(api.family for api in APIS.values()),
-    "headers",
-    "group_records",
-    "transaction_records",
-    "consumer_protocol",
-)
+# The files of `schemas/`: those of the APIs, in which each API has a request and a response; request and response
+# headers; and what clients and coordinators store inside other messages and records.
+API_FAMILIES = {f"{api.name}{kind}": api.family for api in APIS.values() for kind in ("Request", "Response")}
+OTHER_FAMILIES = ("headers", "group_records", "transaction_records", "consumer_protocol")
+FAMILIES = (*dict.fromkeys(API_FAMILIES.values()), *OTHER_FAMILIES)
 
 
 _classes: dict[str, type[Message]] = {}
 
 
 @cache
+def _family(family: str) -> dict[str, Schema]:
+    # A file is imported at the first use of one of its messages: all files take 10 ms, and a command
+    # needs a few messages.
+    return {schema.name: schema for schema in import_module(f"barnabas.wire.schemas.{family}").SCHEMAS}
+
+
+@cache
 def schemas() -> dict[str, Schema]:
     """Name -> schema of every message."""
-    # The tables are imported at the first use, because a start that needs a few messages should not
-    # import all of them.
-    families = (import_module(f"barnabas.wire.schemas.{family}").SCHEMAS for family in FAMILIES)
-    return {schema.name: schema for family in families for schema in family}
+    return {name: schema for family in FAMILIES for name, schema in _family(family).items()}
+
+
+def _schema_of(name: str) -> Schema | None:
+    families = (API_FAMILIES[name],) if name in API_FAMILIES else OTHER_FAMILIES
+    return next((_family(family)[name] for family in families if name in _family(family)), None)
 
 
 def message_class(name: str) -> type[Message]:
@@ -71,7 +76,10 @@ def message_class(name: str) -> type[Message]:
     if made is None:
         # A broker in a thread and its test may use a message for the first time at once. Then both make the class, and
         # `setdefault`, which is one step for all threads, gives both the same one.
-        made = _classes.setdefault(name, codegen.make_class(schemas()[name]))
+        schema = _schema_of(name)
+        if schema is None:
+            raise KeyError(name)
+        made = _classes.setdefault(name, codegen.make_class(schema))
         # It is an ordinary attribute of this module from now on, so that `__getattr__` is not
         # called again.
         globals()[name] = made
@@ -90,6 +98,6 @@ def response_class(api: Api) -> type[Message]:
 
 def __getattr__(name: str) -> type[Message]:
     # Python asks for names such as `__path__` at each import, which must not load the tables.
-    if not name.startswith("_") and name in schemas():
+    if not name.startswith("_") and _schema_of(name) is not None:
         return message_class(name)
     raise AttributeError(f"module {__name__!r} has no message {name!r}")

@@ -11,16 +11,18 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar, TypeVarTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, TypeVarTuple, cast
 
 import trio
 
-from barnabas.controller.store.store import MetadataStore
 from barnabas.controller.store.zkaccess import PLAIN, ZooKeeperAccess
 from barnabas.storage.disk import Disk, InThread
 from barnabas.storage.osdisk import OsDisk
 from barnabas.world.net import Net
 from barnabas.world.time_spent import time_spent
+
+if TYPE_CHECKING:
+    from barnabas.controller.store.store import MetadataStore
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +56,7 @@ class StoreConfig(Protocol):
 class OpenStore(Protocol):
     """Opens the metadata store that the configuration names; `embedded_path` is the file of the embedded store."""
 
-    def __call__(self, config: StoreConfig, embedded_path: str) -> Awaitable[MetadataStore]: ...
+    def __call__(self, config: StoreConfig, embedded_path: str) -> "Awaitable[MetadataStore]": ...
 
 
 class World(NamedTuple):
@@ -157,7 +159,7 @@ def real_world(
     A test may have another wall clock.
     """
 
-    async def open_store(config: StoreConfig, embedded_path: str) -> MetadataStore:
+    async def open_store(config: StoreConfig, embedded_path: str) -> "MetadataStore":
         if config.zookeeper_connect is not None:
             return await _open_zookeeper(config, config.zookeeper_connect, access, in_thread)
 
@@ -202,7 +204,7 @@ def machine_memory_bytes() -> int:
 
 async def _open_zookeeper(
     config: StoreConfig, connect: str, access: ZooKeeperAccess, in_thread: InThread
-) -> MetadataStore:
+) -> "MetadataStore":
     from barnabas.controller.store.zkstore import ZooKeeperConfig, open_zookeeper_store
 
     timeout_ms = config.zookeeper_session_timeout_ms
