@@ -63,7 +63,7 @@ def bench(
     codec: str,
     as_json: bool,
 ) -> None:
-    """Measure how many records a second a cluster takes, and gives back."""
+    """Measure how many records a second a cluster takes and returns."""
     load = Load(records, size, rate, partitions, -1 if acks == "all" else 1, codec)
 
     async def measure(cluster: "Cluster") -> list[Measured]:

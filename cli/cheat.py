@@ -10,7 +10,7 @@ from barnabas.cli.output import as_json, show
 @click.argument("tool", type=click.Choice(sorted(SHEETS)), required=False)
 @as_json
 def cheat(tool: str | None, as_json: bool) -> None:
-    """Print commands of Kafka's scripts, kcat, rpk and kcl beside those that do the same here."""
+    """Show our commands beside Kafka's scripts, kcat, rpk and kcl."""
     shown = [tool] if tool else list(SHEETS)
     rows = [{"tool": name, "theirs": theirs, "ours": ours} for name in shown for theirs, ours in SHEETS[name]]
     if as_json:

@@ -45,7 +45,7 @@ class Finding(NamedTuple):
 @as_json
 @for_a_cluster
 def check(target: Target, writes: bool, as_json: bool) -> None:
-    """Say whether a cluster can be used from here, and what is wrong with it.
+    """Say what keeps a cluster from being used from here.
 
     Every broker is asked at the address that it advertises. Status 1: something failed, 3: there are warnings.
     """

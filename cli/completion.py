@@ -12,7 +12,7 @@ PLACES = {
 
 
 @click.command(
-    help="Print the completion for SHELL, which finds it in this place:\n\n\b\n"
+    help="Print the completion for SHELL.\n\nSHELL finds it by itself in this place:\n\n\b\n"
     + "\n".join(f"{shell}: {place}" for shell, place in PLACES.items())
 )
 @click.argument("shell", type=click.Choice(SHELLS))

@@ -43,7 +43,7 @@ def elect(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Elect the preferred leaders: of each partition the first of its replicas."""
+    """Elect preferred leaders: the first replica of each partition."""
     if bool(topics) == every:
         raise click.UsageError("of which topics? Name them, or say --all")
     if partitions and len(topics) != 1:

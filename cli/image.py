@@ -113,7 +113,7 @@ def storage(action: str, users: Sequence[str], root: Path) -> None:
     import trio
 
     from barnabas.broker.process import scram_users
-    from barnabas.cli.commands import store_place
+    from barnabas.cli.store_place import store_place
 
     place = store_place(None, None, str(root / PROPERTIES))
     for text in users:
@@ -129,7 +129,9 @@ def storage(action: str, users: Sequence[str], root: Path) -> None:
 @in_root
 def launch(root: Path) -> None:
     """Serve with the properties that `configure` wrote, until SIGTERM."""
-    from barnabas.cli.commands import fail, gather_settings, run_until_stopped
+    from barnabas.cli.failing import fail
+    from barnabas.cli.serve import run_until_stopped
+    from barnabas.cli.settings import gather_settings
     from barnabas.config.live import BrokerConfig
     from barnabas.config.parse import ConfigError
 

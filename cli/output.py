@@ -8,6 +8,8 @@ import click
 Row = Mapping[str, object]
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+# Of the commands about this broker, each of which prints one document.
+as_document = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 
 
 def show(rows: Iterable[Row], columns: Sequence[str], *, as_json: bool) -> None:
@@ -21,6 +23,11 @@ def show(rows: Iterable[Row], columns: Sequence[str], *, as_json: bool) -> None:
     widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
     for cells in table:
         click.echo("  ".join(text.ljust(width) for text, width in zip(cells, widths, strict=True)).rstrip())
+
+
+def print_json(value: object) -> None:
+    """Print a value as indented JSON."""
+    click.echo(json.dumps(value, indent=2))
 
 
 def cell(value: object) -> str:

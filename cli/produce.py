@@ -58,7 +58,7 @@ def produce(
     acks: str,
     codec: str,
 ) -> None:
-    """Write each line of FILE, or of standard input, to TOPIC as a record."""
+    """Write lines of FILE or standard input to TOPIC as records."""
     if tombstone and key is None:
         raise click.UsageError("--tombstone deletes a key: say which with --key")
     if topic is None and to_header is None:

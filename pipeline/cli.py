@@ -1,7 +1,7 @@
 """The command line (edge): `barnabas pipeline archive | restore | audit | segments`.
 
-The group `pipeline` is found by its entry point (`barnabas.commands`). It imports nothing but click: a command imports
-its dependencies when it runs, so that `--help` is fast and works without Spark. `--json` prints JSON lines on standard
+The group `pipeline` is listed in `cli/commands.py`. It imports nothing but click: a command imports its dependencies
+when it runs, so that `--help` is fast and works without Spark. `--json` prints JSON lines on standard
 output; progress goes to standard error.
 """
 
@@ -58,7 +58,7 @@ class Jobs(click.Group):
 
 @click.group(cls=Jobs, context_settings={"help_option_names": ["-h", "--help"]})
 def pipeline() -> None:
-    """Jobs on Apache Spark: archive topics, restore them, read log directories, audit a cluster."""
+    """Jobs on Apache Spark: archive topics, restore them, audit logs."""
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON lines for machines.")

@@ -1,6 +1,6 @@
 """`barnabas lab` and `barnabas monitor`: brokers whose faults are set over HTTP, and what clients ask them (edge).
 
-The commands are found by their entry points. Nothing but click is imported before they run.
+The commands are listed in `cli/commands.py`. Nothing but click is imported before they run.
 """
 
 import signal
@@ -60,7 +60,7 @@ def lab(
     assignments: tuple[str, ...],
     **tour: Unpack[TourOptions],
 ) -> None:
-    """Run brokers that misbehave when they are asked to, over HTTP, until Ctrl-C."""
+    """Run brokers that misbehave when they are asked to, over HTTP. They run until Ctrl-C."""
     if any(tour.values()):
         _check_tour_alone(context)
         _tour(tour["scene"], with_bug=tour["with_bug"])
@@ -115,7 +115,7 @@ def lab(
 @click.option("--api", metavar="NAME", help="Only the requests of this API, such as Produce.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for machines, one request a line.")
 def monitor(*, upstream: str | None, command_config: str | None, url: str, api: str | None, as_json: bool) -> None:
-    """Print each request of clients in one line, with what it was answered, until Ctrl-C."""
+    """Print each request of clients, and what it was answered. A request is a line; Ctrl-C ends it."""
     from barnabas.testing.errors import LocalBrokerError
     from barnabas.testing.lab.control import Laboratory
     from barnabas.testing.lab.monitoring import print_requests

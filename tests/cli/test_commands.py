@@ -16,7 +16,7 @@ from urllib.request import urlopen
 import pytest
 
 from barnabas import __version__
-from barnabas.cli.commands import gather_settings
+from barnabas.cli.settings import gather_settings
 from barnabas.client.blocking import BlockingConnection
 from barnabas.config.live import BrokerConfig
 from barnabas.form import FORM
@@ -344,7 +344,7 @@ def test_a_second_broker_on_the_same_directory_says_so_and_ends_with_status_1(tm
 
 def test_nothing_heavy_is_imported_to_serve():
     code = (
-        "import sys, trio; before = set(sys.modules); import barnabas.cli.commands, barnabas.broker.process.run; "
+        "import sys, trio; before = set(sys.modules); import barnabas.cli.serve, barnabas.broker.process.run; "
         "print(*(set(sys.modules) - before))"
     )
     imported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

@@ -4,9 +4,11 @@ import json
 import subprocess
 import sys
 
+import click
+import pytest
 from click.testing import CliRunner
 
-from barnabas.cli.commands import commands
+from barnabas.cli.commands import COMMANDS, HIDDEN, commands
 
 
 def barnabas(*arguments):
@@ -36,18 +38,16 @@ def test_a_misspelled_command_is_answered_with_the_nearest_name():
     assert ran.stderr.endswith("Error: No such command 'topcs'. The nearest is 'topics'.\n")
 
 
-# Besides cli/ itself: the packages that add commands, each by the file that declares them.
+# The table of the commands, and no command.
 OF_HELP = {
     "barnabas",
     "barnabas.form",
     "barnabas.status",
-    "barnabas.pipeline",
-    "barnabas.pipeline.cli",
-    "barnabas.testing",
-    "barnabas.testing.lab",
-    "barnabas.testing.lab.cli",
+    "barnabas.cli",
+    "barnabas.cli.commands",
+    "barnabas.cli.failing",
 }
-SLOW_TO_IMPORT = {"trio", "ssl", "asyncio", "tqdm", "sqlite3", "h11", "pyspark", "kazoo"}
+SLOW_TO_IMPORT = {"importlib.metadata", "trio", "ssl", "asyncio", "tqdm", "sqlite3", "h11", "pyspark", "kazoo"}
 SAY_IMPORTS = """
 import atexit, sys
 from barnabas.cli.commands import main
@@ -57,13 +57,30 @@ main()
 """
 
 
-def test_help_imports_the_declarations_of_the_commands_and_nothing_slow():
+def test_help_imports_no_command_and_nothing_slow():
     ran = subprocess.run([sys.executable, "-c", SAY_IMPORTS], capture_output=True, text=True, check=True, timeout=60)
     imported = set(ran.stderr.split())
-    own = {name for name in imported if name.split(".")[0] == "barnabas"}
-    assert {name for name in own if not name.startswith("barnabas.cli")} <= OF_HELP
-    assert "barnabas.cli.consume" in own
+    assert {name for name in imported if name.split(".")[0] == "barnabas"} == OF_HELP
     assert SLOW_TO_IMPORT.isdisjoint(imported)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_summary_of_a_command_is_the_first_sentence_of_its_help(name):
+    command = commands.get_command(click.Context(commands), name)
+    assert command.get_short_help_str(limit=1000) == COMMANDS[name].summary
+    assert not command.hidden
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_a_hidden_command_is_there_and_not_in_the_help(name):
+    assert commands.get_command(click.Context(commands), name).hidden
+    assert f"  {name} " not in CliRunner().invoke(commands, ["--help"]).output
+
+
+def test_no_summary_is_cut_or_broken_in_a_terminal_of_80_columns():
+    lines = CliRunner().invoke(commands, ["--help"], terminal_width=80).output.splitlines()
+    listed = lines[lines.index("Commands:") + 1 :]
+    assert [line.split(maxsplit=1) for line in listed] == [[name, row.summary] for name, row in COMMANDS.items()]
 
 
 def test_the_help_of_every_command_fits_into_80_columns_without_control_characters():
