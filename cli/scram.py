@@ -1,4 +1,4 @@
-"""`barnabas store scram`: credentials of users in a store."""
+"""`barnabas store scram`: credentials of users in a store (edge)."""
 
 import os
 import sys

@@ -1,6 +1,7 @@
 """The site: every document is on it, it builds without a warning, and no link on it leads nowhere."""
 
 import ast
+import hashlib
 import importlib.util
 import os
 import subprocess
@@ -12,6 +13,8 @@ from tests.rooms import ROOT
 SITE_SOURCES = ROOT / "docs" / "site"
 BUILD_SECONDS_MAX = 900  # a quarter of a minute of processor time, and the environment if it is not there
 PAGES_MIN = 100
+# What draws the diagrams, as it is in the package @mermaid-js/tiny of npm, version 11.17.2: file -> SHA-256.
+VENDORED = {"mermaid.tiny.js": "7a644017d37f93c8359790884e6b67fb1f747c78eb20475952404bd87190a3f8"}
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +64,28 @@ def test_a_site_without_a_broken_link_passes(links, site):
         ('<a href="../sub/">', "sub/c.html:1: ../sub/: no such file"),
         ('<a href="https://example.org/c">', None),
         ('<a href="../a%2Epng">', None),
+        ('<script src="https://example.org/a.js">', "sub/c.html:1: https://example.org/a.js: loaded from another host"),
+        (
+            '<link rel="stylesheet" href="//example.org/a.css">',
+            "sub/c.html:1: //example.org/a.css: loaded from another host",
+        ),
+        (
+            '<script>import a from "https://example.org/a.js"</script>',
+            "sub/c.html:1: https://example.org/a.js: loaded from another host",
+        ),
+        ('<link rel="canonical" href="https://example.org/c">', None),
     ],
 )
 def test_a_link_that_leads_nowhere_is_named(links, site, element, found):
     (site / "sub" / "c.html").write_text(element)
     assert list(links.broken_links(site)) == ([found] if found else [])
+
+
+@pytest.mark.parametrize("name", VENDORED)
+def test_what_others_wrote_for_the_site_is_unchanged_and_has_its_licence(name):
+    static = SITE_SOURCES / "static"
+    assert hashlib.sha256((static / name).read_bytes()).hexdigest() == VENDORED[name]
+    assert "The MIT License" in (static / "licences" / "mermaid.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.thorough
@@ -90,3 +110,7 @@ def test_the_site_builds_without_a_warning_and_its_links_lead_somewhere(tmp_path
     assert list((folder / "_images").glob("performance*.svg"))
     assert "PartitionLog" in (folder / "code" / "storage" / "log.py.html").read_text()
     assert 'href="../code/storage/log.py.html"' in (folder / "docs" / "architecture.html").read_text()
+    # A page loads what draws diagrams if it has one.
+    for page in folder.rglob("*.html"):
+        text = page.read_text()
+        assert ('<pre class="mermaid">' in text) == ("mermaid.tiny.js" in text), page

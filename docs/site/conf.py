@@ -1,7 +1,7 @@
 """Settings of Sphinx for the site: `make site` builds it into build/site.
 
 The pages are docs/ and the README of each folder, as they stand in the repository. What only the site has is in
-`contents.py` (its navigation) and `repository_files.py` (pages that show sources).
+`contents.py` (its navigation), `repository_files.py` (pages that show sources) and `diagrams.py` (what draws diagrams).
 """
 
 import ast
@@ -12,7 +12,7 @@ from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))  # for the two extensions beside this file
+sys.path.insert(0, str(HERE))  # for the extensions beside this file
 
 from contents import CONTENTS  # noqa: E402  (only now is the folder on the path)
 
@@ -31,8 +31,9 @@ html_show_sourcelink = False
 html_copy_source = False
 html_show_copyright = False
 html_extra_path = ["index.html"]
+html_static_path = ["static"]
 
-extensions = ["myst_parser", "sphinxcontrib.mermaid", "contents", "repository_files"]
+extensions = ["myst_parser", "contents", "diagrams", "repository_files"]
 root_doc = "README"
 include_patterns = [f"{page}.md" for pages in CONTENTS.values() for page in pages] + ["README.md"]
 # Not looked into: environments, links to the folders, and what builds leave.
