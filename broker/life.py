@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from barnabas.broker.call import Broker
+    from barnabas.replication.logs.directory import Loading
 
 
 class BrokerState(IntEnum):
@@ -24,4 +25,5 @@ class Life:
     """One life of a broker; `serve` keeps it up to date."""
 
     state: BrokerState = BrokerState.NOT_RUNNING
+    loading: "Loading | None" = None  # how many logs are open, from the state RECOVERY on
     broker: "Broker | None" = None  # the live parts, from before they run

@@ -151,6 +151,7 @@ async def _serve(
         identity = await settle_identity(store, config, world.rng, stored)
         configs = await _configured(config, world, store, identity.broker_id)
         callers.life.state = BrokerState.RECOVERY
+        callers.life.loading = logs.loading
         await _load_logs(logs, identity, store, configs.broker, configs.topics)
         broker = build(config, world, identity, store, logs, flusher, configs, callers.interception)
         await _expect_partitions(broker)

@@ -96,8 +96,8 @@ async def _measured(cluster: "Cluster", topic: str | None, load: Load) -> list[M
 async def _write(cluster: "Cluster", topic: str, partitions: int, load: Load) -> Measured:
     import trio
 
-    from barnabas.cli.progress import progress
     from barnabas.client.writing import Writer
+    from barnabas.progress import progress
     from barnabas.wire.compression import Codec
 
     writer = Writer(cluster, topic, partitions, acks=load.acks, codec=Codec[load.codec.upper()])
@@ -131,8 +131,8 @@ async def _write(cluster: "Cluster", topic: str, partitions: int, load: Load) ->
 
 
 async def _read(cluster: "Cluster", begin: "dict[TopicPartition, int]", records: int) -> Measured:
-    from barnabas.cli.progress import progress
     from barnabas.client.reading import Reader
+    from barnabas.progress import progress
 
     reader = Reader(cluster, begin)
     steps_ms: list[float] = []

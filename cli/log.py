@@ -25,7 +25,7 @@ def dump(path: str, records: bool, as_json: bool) -> None:
     since 1970.
     """
     from barnabas.broker.process.dump_lines import dump_lines
-    from barnabas.cli.progress import counted
+    from barnabas.progress import counted
     from barnabas.storage.disk import StorageError
     from barnabas.storage.osdisk import OsDisk
 
@@ -49,7 +49,7 @@ def dump(path: str, records: bool, as_json: bool) -> None:
 @as_document
 def check(directory: str, as_json: bool) -> None:
     """Check the logs of a data DIRECTORY (of a stopped broker); status 1 when something is wrong."""
-    from barnabas.cli.progress import progress
+    from barnabas.progress import progress
     from barnabas.storage.check import check_directory
     from barnabas.storage.disk import StorageError
     from barnabas.storage.osdisk import OsDisk

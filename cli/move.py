@@ -9,6 +9,7 @@ import click
 from barnabas.cli.changing import dry_run, must_confirm, yes
 from barnabas.cli.cluster import Target, for_a_cluster, run_with
 from barnabas.cli.output import Row, as_json, show
+from barnabas.progress import time_left_text
 from barnabas.status import STATUS_FAILED
 
 if TYPE_CHECKING:
@@ -313,16 +314,6 @@ async def _await(cluster: "Cluster", wanted: Wanted) -> None:
         await trio.sleep(LOOK_SECONDS)
     if is_seen:
         click.echo("\r\x1b[K", err=True, nl=False)
-
-
-def time_left_text(done_bytes: int, left_bytes: int, seconds: float) -> str:
-    """How long it takes still, at the speed so far, as the end of a line; empty while nothing was done."""
-    if done_bytes <= 0 or seconds <= 0:
-        return ""
-    left_seconds = round(left_bytes * seconds / done_bytes)
-    minutes, seconds_left = divmod(left_seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f", {hours}:{minutes:02}:{seconds_left:02} left"
 
 
 async def _progress(cluster: "Cluster", wanted: Wanted) -> list[Row]:

@@ -183,7 +183,7 @@ def _tombstone(fixed: Fixed) -> "Iterator[tuple[int, Line]]":
 
 def _raw_lines(file: IO[bytes]) -> Iterator[bytes]:
     """The lines of a file, with their ends; of one that is no pipe a person sees how much of it is read."""
-    from barnabas.cli.progress import progress
+    from barnabas.progress import progress
 
     about = os.fstat(file.fileno())
     is_regular = stat.S_ISREG(about.st_mode)

@@ -93,8 +93,8 @@ async def rounds(
 
     Where there are ends, a person sees how far it is.
     """
-    from barnabas.cli.progress import progress
     from barnabas.client.reading import Reader
+    from barnabas.progress import progress
 
     if ends is None:
         reader = Reader(cluster, positions, committed=committed)

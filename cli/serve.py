@@ -2,13 +2,16 @@
 
 import gc
 import os
+import sys
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from barnabas.cli.failing import fail
 from barnabas.cli.settings import assignments, gather_settings, properties_file
+from barnabas.progress import time_left_text
 from barnabas.status import STATUS_FAILED, STATUS_MISUSED
 
 if TYPE_CHECKING:
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from barnabas.broker.process.run import Beside
     from barnabas.config.live import BrokerConfig
     from barnabas.console.console import OpenConsole
+    from barnabas.replication.logs.directory import Loading
     from barnabas.world.world import World
 
 # A broker that is just tried has no login for its page, so the page is bound to the loopback
@@ -72,13 +76,22 @@ def run_until_stopped(
     from barnabas.broker.process.run import run_broker
 
     with logging_to(standard_error(), log_level.upper(), log_format) as output:
-        failure = run_broker(config, print_line, beside(config, page_address))
+        # A person sees a line that is rewritten; in a file there is one every ten seconds.
+        is_seen = log_format == "text" and sys.stderr.isatty()
+        show = partial(show_loading, output.show) if is_seen else None
+        failure = run_broker(config, print_line, beside(config, page_address), show)
 
     # When the reader of standard error has stopped reading, the interpreter's flush at exit would wait for it.
     if output.is_stuck:
         os._exit(STATUS_FAILED if failure else 0)
     if failure is not None:
         fail(failure.message, STATUS_MISUSED if failure.misconfigured else STATUS_FAILED)
+
+
+def show_loading(show_line: Callable[[str], None], loading: "Loading", seconds: float) -> None:
+    """Write how many logs are loaded, and how long it takes still."""
+    time_left = time_left_text(loading.done, loading.total - loading.done, seconds)
+    show_line(f"{loading.done:,} of {loading.total:,} logs are loaded{time_left}")
 
 
 def beside(config: "BrokerConfig", default_address: str) -> "Beside | None":

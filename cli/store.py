@@ -2,6 +2,7 @@
 
 import os
 import stat
+from functools import partial
 from typing import TYPE_CHECKING, TextIO
 
 import click
@@ -39,9 +40,10 @@ def export_store(place: "Place", file: str) -> None:
 
     from barnabas.broker.process import store_transfer
     from barnabas.controller.store.store import StoreError
+    from barnabas.progress import progress
 
     try:
-        text = trio.run(store_transfer.export_store, place)
+        text = trio.run(store_transfer.export_store, place, partial(progress, "store export", unit=" nodes"))
     except StoreError as error:
         fail(str(error), STATUS_FAILED)
 
@@ -78,10 +80,12 @@ def import_store(place: "Place", file: TextIO, as_json: bool) -> None:
     from barnabas.broker.process import store_transfer
     from barnabas.controller.store.store import StoreError
     from barnabas.controller.store.transfer import ExportMalformed
+    from barnabas.progress import progress
     from barnabas.storage.disk import StorageError
 
     try:
-        count = trio.run(store_transfer.import_store, place, file.read())
+        shown = partial(progress, "store import", unit=" nodes")
+        count = trio.run(store_transfer.import_store, place, file.read(), shown)
     except (ExportMalformed, UnicodeDecodeError) as error:
         fail(f"{file.name}: {error}", STATUS_FAILED)
     except (StoreError, StorageError) as error:

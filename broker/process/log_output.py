@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 QUEUE_LINES_MAX = 10_000  # a burst of a few seconds; with the next limit, some tens of MiB at most
@@ -37,6 +37,15 @@ class Output(Protocol):
     def flush(self) -> object: ...
 
 
+ERASE_LINE = "\r\x1b[K"
+
+
+class Passing(str):
+    """A line that the next one replaces, on a terminal."""
+
+    __slots__ = ()
+
+
 class QueueingHandler(logging.Handler):
     """Formats records and hands them to a writer thread; never waits."""
 
@@ -44,7 +53,7 @@ class QueueingHandler(logging.Handler):
         super().__init__()
         self.dropped = 0  # lines lost so far
         self._output = output
-        self._lines: queue.Queue[str | None] = queue.Queue(lines_max)
+        self._lines: queue.Queue[Passing | str | None] = queue.Queue(lines_max)
         # The thread is a daemon, so that a reader that hangs does not keep the process from ending.
         self._writer = threading.Thread(target=self._write_lines, name="log writer", daemon=True)
         self._writer.start()
@@ -56,6 +65,11 @@ class QueueingHandler(logging.Handler):
             self._lines.put_nowait(self.format(record))
         except queue.Full:
             self.dropped += 1
+
+    def show(self, text: str) -> None:
+        """Write a line that the next one replaces: only to a terminal. It is lost if many others wait."""
+        with suppress(queue.Full):
+            self._lines.put_nowait(Passing(text))
 
     def close(self) -> None:
         """Wait until the writer has written all lines, at most CLOSE_SECONDS_MAX."""
@@ -73,6 +87,7 @@ class QueueingHandler(logging.Handler):
 
     def _write_lines(self) -> None:
         reported = 0
+        erase = ""
         while (line := self._lines.get()) is not None:
             # The count is read once: the event loop may drop more meanwhile, and each lost line
             # must be counted in one report.
@@ -80,7 +95,9 @@ class QueueingHandler(logging.Handler):
             lost = dropped - reported
             reported = dropped
             try:
-                self._output.write(f"{line}\n")
+                passes = isinstance(line, Passing)
+                self._output.write(f"{erase}{line}{'' if passes else chr(10)}")
+                erase = ERASE_LINE if passes else ""
                 if lost:
                     self._output.write(f"{self.format(_lost_lines(lost))}\n")
                 self._output.flush()

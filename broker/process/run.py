@@ -16,11 +16,12 @@ from typing import NamedTuple
 import trio
 
 from barnabas.broker.call import Broker
-from barnabas.broker.life import Life
+from barnabas.broker.life import BrokerState, Life
 from barnabas.broker.logins import zookeeper_access
 from barnabas.broker.process.heap import freeze_heap, keep_small, share_one_heap
 from barnabas.broker.serve import MISCONFIGURED, UNFIT_ENVIRONMENT, Serving, serve
 from barnabas.config.live import BrokerConfig
+from barnabas.replication.logs.directory import Loading
 from barnabas.world.containment import contained
 from barnabas.world.net import OsNet, SocketBuffers
 from barnabas.world.world import World, in_worker_thread, real_world
@@ -33,6 +34,9 @@ STATUS_STOPPED_AT_ONCE = 1
 THREAD_SWITCH_SECONDS = 0.0005
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 HANDLED_SIGNALS = (*STOP_SIGNALS, signal.SIGHUP)
+
+LOADING_LOOK_SECONDS = 1.0
+LOADING_LINE_SECONDS = 10.0  # in a log file, not more often than a person reads
 
 
 class Failure(NamedTuple):
@@ -54,6 +58,9 @@ class Beside(NamedTuple):
     is_required: bool
 
 
+ShowLoading = Callable[[Loading, float], None]  # given how many seconds it has taken
+
+
 class ReadyReport:
     """Trio's task status: `started` is called once, when the broker serves."""
 
@@ -73,8 +80,17 @@ class ReadyReport:
         self.begin()
 
 
-def run_broker(config: BrokerConfig, print_line: Callable[[str], None], beside: Beside | None = None) -> Failure | None:
-    """Serve until a signal requests a stop. Returns the failure that ended the broker; None after a requested stop."""
+def run_broker(
+    config: BrokerConfig,
+    print_line: Callable[[str], None],
+    beside: Beside | None = None,
+    show_loading: ShowLoading | None = None,
+) -> Failure | None:
+    """Serve until a signal requests a stop. Returns the failure that ended the broker; None after a requested stop.
+
+    While logs are loaded, which may take minutes after a crash, `show_loading` is called once a second; without it,
+    a line is logged every ten seconds.
+    """
     # These come before Trio starts its threads: `share_one_heap` must be early.
     raise_descriptor_limit()
     share_one_heap()
@@ -82,7 +98,7 @@ def run_broker(config: BrokerConfig, print_line: Callable[[str], None], beside: 
     for warning in config.warnings():
         logger.warning("%s", warning)
     try:
-        trio.run(_serve_until_signal, config, print_line, beside)
+        trio.run(_serve_until_signal, config, print_line, beside, show_loading)
     # Expected failures become one message. Anything else is a bug, and its traceback is shown.
     except MISCONFIGURED as error:
         return Failure(str(error), misconfigured=True)
@@ -95,7 +111,12 @@ def run_broker(config: BrokerConfig, print_line: Callable[[str], None], beside: 
     return None
 
 
-async def _serve_until_signal(config: BrokerConfig, print_line: Callable[[str], None], beside: Beside | None) -> None:
+async def _serve_until_signal(
+    config: BrokerConfig,
+    print_line: Callable[[str], None],
+    beside: Beside | None,
+    show_loading: ShowLoading | None,
+) -> None:
     stop = trio.Event()
     token = trio.lowlevel.current_trio_token()
     life = Life()
@@ -136,11 +157,31 @@ async def _serve_until_signal(config: BrokerConfig, print_line: Callable[[str], 
                 trio.lowlevel.spawn_system_task(await beside.open(life, world))
             elif beside is not None:
                 ready.begin = partial(trio.lowlevel.spawn_system_task, _serve_beside, beside, life, world)
+            trio.lowlevel.spawn_system_task(tell_loading, life, show_loading)
             await serve(config, world=world, stop=stop, task_status=ready, on_built=reload_on_hangup, life=life)
         # The handlers are restored, because the token is invalid after Trio has ended.
         finally:
             for number, handler in zip(HANDLED_SIGNALS, previous, strict=True):
                 signal.signal(number, handler)
+
+
+async def tell_loading(life: Life, show: ShowLoading | None) -> None:
+    """Say how many logs are loaded until all are; a start of less than a second says nothing."""
+    with contained(logger, "what is loaded is not shown"):
+        began = trio.current_time()
+        line_due = LOADING_LINE_SECONDS
+        while life.state < BrokerState.RUNNING:
+            await trio.sleep(LOADING_LOOK_SECONDS)
+            loading = life.loading
+            if loading is None or loading.done == loading.total:
+                continue
+
+            seconds = trio.current_time() - began
+            if show is not None:
+                show(loading, seconds)
+            elif seconds >= line_due:
+                line_due += LOADING_LINE_SECONDS
+                logger.info("%d of %d logs are loaded", loading.done, loading.total)
 
 
 async def _serve_beside(beside: Beside, life: Life, world: World) -> None:

@@ -4,8 +4,8 @@ A data directory names the embedded store in it; an address names ZooKeeper; the
 and how it connects to ZooKeeper. Only one process can open an embedded store, so its broker must be stopped.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import NamedTuple
 
 import trio
@@ -26,6 +26,11 @@ CONNECTION_TIMEOUT_MS = 10_000  # interactive command: fail soon
 ANSWER_SECONDS = 30.0
 
 
+# Given the number of nodes if it is known, what shows how many were transferred: within it, the function is given how
+# many more there are.
+ShowNodes = Callable[[int | None], AbstractContextManager[Callable[[int], object]]]
+
+
 class Place(NamedTuple):
     """Where the store is: embedded in a directory, or in ZooKeeper."""
 
@@ -42,18 +47,20 @@ async def place_of_broker(disk: Disk, config: BrokerConfig) -> Place:
     return Place(disk, directory, connect, await zookeeper_access(config, in_worker_thread))
 
 
-async def export_store(place: Place) -> str:
+async def export_store(place: Place, show: ShowNodes) -> str:
     """The text of an export. Raises StoreError."""
     async with open_store(place, to_fill=False) as store:
-        return format_nodes(await read_nodes(store))
+        with show(None) as advance:
+            return format_nodes(await read_nodes(store, advance))
 
 
-async def import_store(place: Place, text: str) -> int:
+async def import_store(place: Place, text: str, show: ShowNodes) -> int:
     """Fill an empty store, and return the number of nodes. Raises ExportMalformed and StoreError."""
     # The whole text is checked before the store is opened: a malformed export must not leave half a store.
     nodes = parse_nodes(text)
     async with open_store(place, to_fill=True) as store:
-        await write_nodes(store, nodes)
+        with show(len(nodes)) as advance:
+            await write_nodes(store, nodes, advance)
     return len(nodes)
 
 

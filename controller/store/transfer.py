@@ -22,7 +22,7 @@ An import fills an empty store.
 import base64
 import binascii
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -87,8 +87,12 @@ class Target(Protocol):
     async def batch(self, items: Sequence[Create | SetData]) -> Sequence[Outcome]: ...
 
 
-async def read_nodes(store: Source) -> list[Node]:
-    """The persistent nodes, parents before children, sorted. StoreError.
+def _uncounted(_amount: int) -> None:
+    """Nothing shows how many nodes were transferred."""
+
+
+async def read_nodes(store: Source, advance: Callable[[int], object] = _uncounted) -> list[Node]:
+    """The persistent nodes, parents before children, sorted. `advance` is given how many more were read. StoreError.
 
     There is no snapshot: if the store is in use, each node is as it was at the moment when it was read.
     """
@@ -104,6 +108,7 @@ async def read_nodes(store: Source) -> list[Node]:
                 if stat.owner:
                     continue
                 found.append(Node(path, data, stat.version if path in COUNTED else 0))
+                advance(1)
             if path not in NOTIFICATIONS:
                 names = await store.children(path)
                 pending += [child for name in names if (child := f"{path.rstrip('/')}/{name}") != ZOOKEEPER]
@@ -116,22 +121,27 @@ async def read_nodes(store: Source) -> list[Node]:
     return sorted(found, key=lambda node: node.path.split("/"))
 
 
-async def write_nodes(store: Target, nodes: Sequence[Node]) -> None:
-    """Fill an empty store. StoreNotEmpty; another StoreError leaves the store partly filled."""
+async def write_nodes(store: Target, nodes: Sequence[Node], advance: Callable[[int], object] = _uncounted) -> None:
+    """Fill an empty store. `advance` is given how many more nodes were created.
+
+    StoreNotEmpty; another StoreError leaves the store partly filled.
+    """
     names = [name for name in await store.children(ROOT) if f"/{name}" != ZOOKEEPER]
     if names:
         raise StoreNotEmpty(names)
     # The cluster id last and on its own: until it is there, a broker that has log directories of this cluster refuses
     # to start on the store (IdentityConflict).
-    await _write(store, list(_writes(node for node in nodes if node.path != paths.CLUSTER_ID)))
-    await _write(store, list(_writes(node for node in nodes if node.path == paths.CLUSTER_ID)))
+    await _write(store, list(_writes(node for node in nodes if node.path != paths.CLUSTER_ID)), advance)
+    await _write(store, list(_writes(node for node in nodes if node.path == paths.CLUSTER_ID)), advance)
 
 
-async def _write(store: Target, writes: Sequence[Create | SetData]) -> None:
+async def _write(store: Target, writes: Sequence[Create | SetData], advance: Callable[[int], object]) -> None:
     for first in range(0, len(writes), WRITES_AT_A_TIME):
-        for outcome in await store.batch(writes[first : first + WRITES_AT_A_TIME]):
+        batch = writes[first : first + WRITES_AT_A_TIME]
+        for outcome in await store.batch(batch):
             if isinstance(outcome, NodeError):
                 raise outcome
+        advance(sum(isinstance(each, Create) for each in batch))
 
 
 def _writes(nodes: Iterable[Node]) -> Iterator[Create | SetData]:

@@ -65,6 +65,14 @@ class LogDirectoryRefused(Exception):
     """A log directory is in use, belongs to another broker, or has unknown files: an administrator must decide."""
 
 
+@dataclass(slots=True)
+class Loading:
+    """How far the start is with the logs of all directories."""
+
+    total: int = 0  # 0 until the directories are read
+    done: int = 0
+
+
 @dataclass(eq=False, slots=True)
 class LogDirectory:
     """The state of one log directory. Only `LogDirectories` and the files of this folder change it."""

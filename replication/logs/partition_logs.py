@@ -28,6 +28,7 @@ from barnabas.replication.logs.delayed_deletion import DelayedDeletion, Deletion
 from barnabas.replication.logs.directories import AllDirectoriesOffline, LogDirectories
 from barnabas.replication.logs.directory import (
     Contents,
+    Loading,
     LogDirectory,
     LogDirectoryRefused,
     StoredIdentity,
@@ -112,6 +113,7 @@ class Logs:
         self.truncation = Truncation(directories, checkpoints, gate, world)
         self._opener = opener = LogOpener(directories, checkpoints, world)
         self.futures = FutureLogs(world, directories, checkpoints, deletion, opener, gate, flusher)
+        self.loading = Loading()
         self._loaded = False
 
     # -- look-up
@@ -176,6 +178,8 @@ class Logs:
             for directory in self.directories.live():
                 swaps = complete_swaps, self._world.disk, contents, directory.path
                 await self.directories.at_start(directory, *swaps)
+
+            self.loading.total = sum(len(found.partitions) for found in contents.values())
 
             # The directories load at the same time: each one is a device, so the start takes as
             # long as the slowest of them.
@@ -267,6 +271,7 @@ class Logs:
             # The directory went offline, with all its logs.
             if log is None:
                 return
+            self.loading.done += 1
             # The directory may have failed while the thread ran; the loop then ends at its next check.
             with suppress(StorageError):
                 self._opener.add(directory, log)

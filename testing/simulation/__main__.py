@@ -14,13 +14,13 @@ import argparse
 import json
 import multiprocessing
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
+from barnabas.progress import print_beside, progress
 from barnabas.testing.simulation.bugs import BUGS, KIND_OF
 from barnabas.testing.simulation.kinds import KINDS, PLAIN, combined
 from barnabas.testing.simulation.run import SECONDS, UNCERTAIN_RULES, Report, run_seed
@@ -138,17 +138,14 @@ def _run_many(arguments: argparse.Namespace) -> int:
     done = {line["seed"] for line in _lines_of(path)}
     seeds = [seed for seed in range(arguments.first, arguments.first + arguments.seeds) if seed not in done]
     print(f"{len(seeds)} seeds to run, {len(done)} in {path}", flush=True)
-    began = time.monotonic()
-    with path.open("a", encoding="utf-8") as results:
-        work = partial(run_seed, seconds=arguments.seconds, bugs=arguments.bug, kind=arguments.kind)
-        for number, report in enumerate(_in_processes(work, seeds, arguments.processes), 1):
+    work = partial(run_seed, seconds=arguments.seconds, bugs=arguments.bug, kind=arguments.kind)
+    with path.open("a", encoding="utf-8") as results, progress("run", len(seeds), " seeds", lines=True) as advance:
+        for report in _in_processes(work, seeds, arguments.processes):
             results.write(json.dumps(report.as_json()) + "\n")
             results.flush()
             if report.violations:
-                print(f"seed {report.seed} ({report.kind}): {report.violations[0]}", flush=True)
-            if number % 20 == 0:
-                rate = number / (time.monotonic() - began) * 60
-                print(f"{number} of {len(seeds)} seeds, {rate:.0f} a minute", flush=True)
+                print_beside(f"seed {report.seed} ({report.kind}): {report.violations[0]}")
+            advance(1)
 
     return _summarize(_lines_of(path), arguments)
 
@@ -196,16 +193,19 @@ def _summarize(lines: Sequence[dict[str, object]], arguments: argparse.Namespace
 
 def _bite(arguments: argparse.Namespace) -> int:
     bites: dict[str, dict[str, object]] = {}
-    for bug in arguments.bug or BUGS:
-        found = _first_bite(bug, arguments)
-        if found is None:
-            print(f"{bug}: not caught by {BITE_SEEDS_MAX} seeds", flush=True)
-        else:
-            bites[bug] = {"seed": found.seed, "rule": found.rules[0], "violation": found.violations[0][:200]}
-            print(f"{bug}: seed {found.seed}: {found.violations[0]}", flush=True)
+    sought = arguments.bug or list(BUGS)
+    with progress("search", len(sought), " bugs") as advance:
+        for bug in sought:
+            found = _first_bite(bug, arguments)
+            if found is None:
+                print_beside(f"{bug}: not caught by {BITE_SEEDS_MAX} seeds")
+            else:
+                bites[bug] = {"seed": found.seed, "rule": found.rules[0], "violation": found.violations[0][:200]}
+                print_beside(f"{bug}: seed {found.seed}: {found.violations[0]}")
+            advance(1)
     before = json.loads(BITES_FILE.read_text(encoding="utf-8")) if BITES_FILE.exists() else {}
     BITES_FILE.write_text(json.dumps(before | bites, indent=1) + "\n", encoding="utf-8")
-    return 0 if bites.keys() >= set(arguments.bug or BUGS) else 1
+    return 0 if bites.keys() >= set(sought) else 1
 
 
 def _first_bite(bug: str, arguments: argparse.Namespace) -> Report | None:

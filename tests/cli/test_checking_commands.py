@@ -141,7 +141,7 @@ def test_completion_knows_the_commands():
 
 SLOW = """
 import time
-from barnabas.cli.progress import progress
+from barnabas.progress import progress
 with progress("work", 3, " steps") as advance:
     for step in range(3):
         time.sleep(0.6)

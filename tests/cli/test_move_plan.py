@@ -2,8 +2,8 @@
 
 import pytest
 
-from barnabas.cli.move import time_left_text
 from barnabas.cli.move_plan import Move, merged, move_away, move_to, throttled_replicas
+from barnabas.progress import time_left_text
 from barnabas.wire.topics import TopicPartition
 
 A, B, C = (TopicPartition("a", index) for index in range(3))

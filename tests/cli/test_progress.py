@@ -1,4 +1,4 @@
-"""How far `produce` and `consume` are, on a terminal of 80 columns, and nowhere else."""
+"""How far a command is, on a terminal of 80 columns, and nowhere else."""
 
 import os
 import pty
@@ -10,6 +10,8 @@ import threading
 
 import pytest
 
+from barnabas.cli.serve import show_loading
+from barnabas.replication.logs.directory import Loading
 from barnabas.testing import LocalBroker
 from tests.cli.running import Commands
 
@@ -17,8 +19,8 @@ COLUMNS = 80
 LINES = b"".join(b"%06d\n" % number for number in range(3_000))
 # What takes less than a second shows nothing, so the test shortens the second.
 AT_ONCE = """
-import barnabas.cli.progress
-barnabas.cli.progress.DELAY_SECONDS = 0
+import barnabas.progress
+barnabas.progress.DELAY_SECONDS = 0
 from barnabas.cli.commands import main
 main()
 """
@@ -39,7 +41,7 @@ def numbers(run, tmp_path_factory):
     return file
 
 
-def drawn(run, *arguments, both=False, **given):
+def drawn(run, *arguments, code=AT_ONCE, both=False, **given):
     """What a command draws on standard error, which is a terminal, and what it prints; `both`: that is one, too."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, COLUMNS))
@@ -56,7 +58,7 @@ def drawn(run, *arguments, both=False, **given):
     reading = threading.Thread(target=read)
     reading.start()
     ended = subprocess.run(
-        [sys.executable, "-c", AT_ONCE, *arguments],
+        [sys.executable, "-c", code, *arguments],
         stdout=theirs if both else subprocess.PIPE,
         stderr=theirs,
         check=True,
@@ -101,3 +103,46 @@ def test_consume_draws_nothing_into_what_it_prints_on_the_same_terminal(run, num
 def test_nothing_is_drawn_where_standard_error_is_no_terminal(run, numbers):
     assert run("consume", "numbers").stderr == b""
     assert run("produce", "numbers", str(numbers)).stderr == b"3000 records written to numbers\n"
+
+
+def test_the_transfer_of_a_store_says_how_many_nodes_there_are(run, tmp_path):
+    nodes = [f'{{"path": "/n{number}", "text": "x"}}' for number in range(2_000)]
+    export = tmp_path / "nodes.json"
+    export.write_text('{"format": 1, "nodes": [' + ",\n".join(nodes) + "]}")
+    text, printed = drawn(run, "store", "import", "--data-dir", str(tmp_path / "data"), str(export))
+    assert (printed, "store import: " in text, "/2.00k" in text) == (b"2000 nodes written\n", True, True)
+    text, printed = drawn(run, "store", "export", "--data-dir", str(tmp_path / "data"))
+    assert ("store export: " in text, printed.count(b"\n")) == (True, 2_002)
+
+
+IN_LINES = """
+import sys
+import barnabas.progress
+barnabas.progress.LINE_SECONDS = 0
+with barnabas.progress.progress("run", 3, " seeds", lines=True) as advance:
+    for seed in range(3):
+        advance(1)
+        barnabas.progress.print_beside(f"seed {seed}")
+print("tqdm" in sys.modules)
+"""
+
+
+def test_work_of_minutes_is_a_line_now_and_then_where_no_terminal_is():
+    ended = subprocess.run([sys.executable, "-c", IN_LINES], capture_output=True, text=True, check=True, timeout=60)
+    assert ended.stdout == "seed 0\nseed 1\nseed 2\nFalse\n"
+    first, *_, last = ended.stderr.splitlines()
+    assert re.fullmatch(r"run: 1 of 3 seeds(, 0:00:00 left)?", first)
+    assert re.fullmatch(r"run: 3 of 3 seeds(, 0:00:00 left)?", last)
+
+
+def test_what_is_printed_beside_a_drawn_line_is_a_line_of_its_own(run):
+    text, _ = drawn(run, code=IN_LINES.replace("LINE_SECONDS", "DELAY_SECONDS"), both=True)
+    lines = [re.sub(r".*\r", "", line) for line in text.replace("\r\n", "\n").split("\n")]
+    assert [line for line in lines if re.fullmatch(r"seed \d|True", line)] == ["seed 0", "seed 1", "seed 2", "True"]
+
+
+def test_the_start_of_a_broker_says_how_many_logs_are_loaded_and_how_long_it_takes():
+    lines = []
+    show_loading(lines.append, Loading(total=1_000, done=0), 1.0)
+    show_loading(lines.append, Loading(total=1_000, done=250), 10.0)
+    assert lines == ["0 of 1,000 logs are loaded", "250 of 1,000 logs are loaded, 0:00:30 left"]

@@ -174,3 +174,27 @@ def test_the_filter_does_not_grow_with_the_number_of_peers(clock):
     for peer in range(5000):
         repeats.filter(record("lost", peer=str(peer)))
     assert len(repeats._said) <= 1000
+
+
+def test_a_line_that_passes_is_replaced_by_the_next_one():
+    output = io.StringIO()
+    with logging_to(output) as handler:
+        handler.show("1 of 3 logs")
+        handler.show("2 of 3 logs")
+        logging.getLogger("barnabas.test").info("loaded")
+        logging.getLogger("barnabas.test").info("served")
+    first, second, _ = output.getvalue().split("\n")
+    assert first.startswith("1 of 3 logs\r\x1b[K2 of 3 logs\r\x1b[K2")
+    assert first.endswith(" loaded")
+    assert "\x1b" not in second
+
+
+def test_a_line_that_passes_waits_for_no_reader():
+    output = HangingOutput()
+    with logging_to(output) as handler:
+        handler.show("0 of 3 logs")
+        assert output.is_hanging.wait(10)
+        handler.show("1 of 3 logs")
+        assert output.getvalue() == ""
+        output.let_go.set()
+    assert output.getvalue() == "0 of 3 logs\r\x1b[K1 of 3 logs"
