@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from barnabas.cli.record_lines import Line
     from barnabas.client.cluster import Cluster
     from barnabas.client.writing import Writer
+    from barnabas.wire import messages as m
 
 LINE_BYTES_MAX = 64 << 20
 HELD_BYTES_MAX = 16 << 20  # of all topics together, before they are sent
@@ -120,12 +121,23 @@ class Topics:
         self._held_bytes = 0
 
     async def writer(self, name: str) -> "Writer":
-        """The writer of a topic. Refused if there is no such topic."""
+        """The writer of a topic. ClientError if there is none; Unreachable."""
         if name not in self._writers:
-            topic = (await self._cluster.topics([name]))[name]
+            topic = await self._topic(name)
             self.partition_counts[name] = len(topic.partitions)
             self._writers[name] = self._writer_of(name, len(topic.partitions))
         return self._writers[name]
+
+    async def _topic(self, name: str) -> "m.MetadataResponse.MetadataResponseTopic":
+        from barnabas.client.errors import ClientError, Refused
+        from barnabas.wire.errors import ErrorCode
+
+        try:
+            return (await self._cluster.topics([name]))[name]
+        except Refused as refused:
+            if refused.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            raise ClientError(f"{refused}; to create it: `barnabas topics create {name}`") from None
 
     async def hold(self, size_bytes: int) -> None:
         """Count what a writer has taken: many topics with a little each are sent before they are too much."""
@@ -143,7 +155,7 @@ class Topics:
 
 async def _add(topics: Topics, topic: str | None, fixed: Fixed, number: int, line: "Line") -> None:
     """Give one record to the writer of its topic."""
-    from barnabas.client.errors import Refused
+    from barnabas.client.errors import ClientError, Unreachable
 
     where = line.partition if fixed.partition is None else fixed.partition
     if fixed.to_header is not None:
@@ -156,7 +168,10 @@ async def _add(topics: Topics, topic: str | None, fixed: Fixed, number: int, lin
     assert topic is not None
     try:
         writer = await topics.writer(topic)
-    except Refused as error:
+    # This line is not to blame.
+    except Unreachable:
+        raise
+    except ClientError as error:
         raise BadLine(f"line {number}: {error}") from None
     count = topics.partition_counts[topic]
     if where is not None and not 0 <= where < count:

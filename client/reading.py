@@ -93,7 +93,8 @@ class Reader:
                 try:
                     taken = next(pieces, None)
                 except CorruptRecords as error:
-                    raise ClientError(f"partition {key}, offset {self.positions[key]}: {error}") from None
+                    step = f"what is behind it: `consume {key.topic} -p {key.partition} --from OFFSET`"
+                    raise ClientError(f"partition {key}, offset {self.positions[key]}: {error}; {step}") from None
                 if taken is not None:
                     self.positions[key] = taken.next_offset
                     return taken
@@ -189,18 +190,27 @@ def _pieces(
     records: list[Record] = []
     size_bytes = 0
     after = offset
+    damage: CorruptRecords | None = None
     # A broker sends whole batches: the first one may begin before the offset that was asked for.
-    for record, is_shown in _walked(row, data, committed=committed):
-        if record.offset < offset:
-            continue
-        after = record.offset + 1
-        if is_shown:
-            records.append(record)
-            size_bytes += len(record.key or b"") + len(record.value or b"")
-        if len(records) >= PIECE_RECORDS_MAX or size_bytes >= PIECE_BYTES:
+    try:
+        for record, is_shown in _walked(row, data, committed=committed):
+            if record.offset < offset:
+                continue
+            after = record.offset + 1
+            if is_shown:
+                records.append(record)
+                size_bytes += len(record.key or b"") + len(record.value or b"")
+            if len(records) >= PIECE_RECORDS_MAX or size_bytes >= PIECE_BYTES:
+                yield Taken(key, records, after)
+                records = []
+                size_bytes = 0
+    # What stands before a damaged batch is given first.
+    except CorruptRecords as error:
+        damage = error
+    if damage is not None:
+        if records:
             yield Taken(key, records, after)
-            records = []
-            size_bytes = 0
+        raise damage
 
     # The position goes on even if no record is shown: there may be nothing but markers, or
     # compaction may have removed the last records of a batch, or all of them.

@@ -1,4 +1,4 @@
-"""What tasks leave behind on a broker, and what they print, in forms that can be compared (`command_tasks.py`)."""
+"""What tasks leave behind on a broker, and what they print, in forms that can be compared (`command_task.py`)."""
 
 import json
 import re
@@ -98,6 +98,14 @@ def first_offset(text):
 def printed_records(text):
     """Without what the tool says about itself."""
     return sorted(line for line in text.splitlines() if not line.startswith("Processed a total of"))
+
+
+def records_of_span(text):
+    """Of two `kafka-get-offsets.sh`, and a consumer that has read what is between the offsets: the records."""
+    first, second, *printed = text.splitlines()
+    found = printed_records("\n".join(printed))
+    assert len(found) == int(first_offset(second)) - int(first_offset(first))
+    return found
 
 
 def broker_ids(text):

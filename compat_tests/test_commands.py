@@ -1,7 +1,7 @@
 """The commands for a cluster on both brokers, beside Apache Kafka's own tools.
 
 What our commands write Kafka's tools read, and the other way round; and what both say about the same thing is the same.
-Each task of the table in docs/commands.md is done by both (`command_tasks.py`).
+Each task of the table in docs/commands.md is done by both (`record_tasks.py`, `admin_tasks.py`).
 """
 
 import json
@@ -14,13 +14,15 @@ import sys
 
 import pytest
 
+from compat_tests.admin_tasks import ADMIN_TASKS, CLUSTER_TASKS
 from compat_tests.brokers import BrokerProcess
-from compat_tests.command_tasks import CLUSTER_TASKS, TASKS
 from compat_tests.kafka import KafkaProcess, run_java_tool
+from compat_tests.record_tasks import RECORD_TASKS
 from compat_tests.small_cluster import KINDS, SmallCluster
 
 pytestmark = pytest.mark.thorough
 
+TASKS = (*RECORD_TASKS, *ADMIN_TASKS)
 TOOLS = "org.apache.kafka.tools"
 CONSUMER = f"{TOOLS}.consumer.ConsoleConsumer"
 MAIN_CLASSES = {
@@ -38,7 +40,7 @@ MAIN_CLASSES = {
     "kafka-topics.sh": f"{TOOLS}.TopicCommand",
 }
 # Names in a task; each run has its own, so that no run sees what another one has left.
-NAMES = re.compile(r"\b(orders|copies|billing|alice|app|10\.0\.0\.1)\b")
+NAMES = re.compile(r"\b(orders|copies|dead|billing|alice|app|10\.0\.0\.1)\b")
 DOCUMENT = pathlib.Path(__file__).parents[1] / "docs" / "commands.md"
 AUTHORIZED = {
     "authorizer_class_name": "kafka.security.authorizer.AclAuthorizer",
@@ -79,11 +81,15 @@ class Both:
         return given
 
     def their_line(self, line, names, given=""):
-        """What a line of Kafka's scripts prints."""
-        for command in line.split(" | "):
-            script, *arguments = shlex.split(names(command))
-            given = self.theirs(MAIN_CLASSES[script], *arguments, stdin=given)
-        return given
+        """What a line of Kafka's scripts prints; `&&` follows one by another."""
+        printed = []
+        for pipe in line.split(" && "):
+            piped = given
+            for command in pipe.split(" | "):
+                script, *arguments = shlex.split(names(command))
+                piped = self.theirs(MAIN_CLASSES[script], *arguments, stdin=piped)
+            printed.append(piped)
+        return "".join(printed)
 
 
 def names_of(side, number):

@@ -1,4 +1,4 @@
-"""`produce` and `consume` with what goes wrong in practice: large lines, odd bytes, several topics, deleted topics."""
+"""`produce` and `consume` with what goes wrong in practice: large lines, odd bytes, several topics, missing topics."""
 
 import base64
 import json
@@ -114,6 +114,33 @@ def test_a_line_for_a_partition_that_there_is_not_is_named(run):
     assert b"line 1: topic 'few' has the partitions 0 to 1, and no partition 2" in ended.stderr
     ended = run("produce", "few", "-p", "7", given=b"a\n", status=1)
     assert b"topic 'few' has the partitions 0 to 1, and no partition 7" in ended.stderr
+
+
+def test_a_topic_that_is_missing_is_said_before_anything_is_read_with_what_creates_it(run):
+    ended = run("produce", "never-made", given=b"a\n", status=1)
+    (line,) = ended.stderr.decode().splitlines()
+    assert line.startswith("barnabas: topic 'never-made': UNKNOWN_TOPIC_OR_PARTITION: there is no such topic")
+    assert line.endswith("; to create it: `barnabas topics create never-made`")
+
+
+def test_records_before_a_damaged_batch_are_printed_and_the_batch_is_named(tmp_path):
+    with LocalBroker(data_dir=tmp_path, topics=["scratched"]) as broker:
+        run = Commands(broker, tmp_path)
+        for value in (b"first\n", b"second\n", b"third\n"):
+            run("produce", "scratched", given=value)
+        broker.stop()
+        (segment,) = tmp_path.glob("scratched-0/*.log")
+        content = segment.read_bytes()
+        segment.write_bytes(content.replace(b"second", b"sec0nd"))
+        broker.restart()
+
+        ended = run("consume", "scratched", status=1)
+        assert ended.stdout == b"first\n"
+        (line,) = ended.stderr.decode().splitlines()
+        assert line.startswith("barnabas: partition scratched-0, offset 1: the checksum of the entry at position ")
+        assert line.endswith("; what is behind it: `consume scratched -p 0 --from OFFSET`")
+        # The batch is passed over by naming an offset behind it.
+        assert run("consume", "scratched", "-p", "0", "--from", "2").stdout == b"third\n"
 
 
 # -- redrive
