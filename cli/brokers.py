@@ -82,7 +82,7 @@ def show_broker(target: Target, broker_id: int, every: bool, apis: bool, as_json
     shown = [_readable(row) for row in properties if every or not row["default"]]
     if shown:
         click.echo()
-        show(shown, ["property", "value", "source"], as_json=False)
+        show(shown, ["property", "source", "value"], as_json=False)
     if apis:
         click.echo()
         show(versions, ["key", "api", "min", "max"], as_json=False)

@@ -38,4 +38,10 @@ def cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
         return ",".join(map(str, value)) or "-"
-    return str(value)
+    text = str(value)
+    # Clients choose names of groups and their own: a control character in one would write on the terminal.
+    return text if text.isprintable() else "".join(map(_printable, text))
+
+
+def _printable(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode()

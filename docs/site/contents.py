@@ -22,6 +22,7 @@ CONTENTS = {
     ],
     "Reference": [
         "docs/commands",
+        "docs/commands-on-screen",
         "docs/reference/commands",
         "docs/configuration",
         "docs/metrics",
