@@ -4,6 +4,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -264,10 +265,13 @@ def install_command(directory, point):
     (info / "entry_points.txt").write_text(f"[barnabas.commands]\ngreet = {point}\n")
 
 
-def test_an_installed_package_may_add_a_command(tmp_path, monkeypatch):
-    (tmp_path / "extra.py").write_text("import click\n\n@click.command()\ndef greet():\n    click.echo('hello')\n")
-    install_command(tmp_path, "extra:greet")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+@pytest.mark.parametrize("is_archive", [False, True])
+def test_an_installed_package_may_add_a_command(tmp_path, monkeypatch, is_archive):
+    folder = tmp_path / "installed"
+    folder.mkdir()
+    (folder / "extra.py").write_text("import click\n\n@click.command()\ndef greet():\n    click.echo('hello')\n")
+    install_command(folder, "extra:greet")
+    monkeypatch.setenv("PYTHONPATH", shutil.make_archive(str(folder), "zip", folder) if is_archive else str(folder))
     assert barnabas("greet").stdout == "hello\n"
     assert "greet" in barnabas("--help").stdout
 
