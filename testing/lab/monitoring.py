@@ -61,6 +61,8 @@ def _asked(url: str, words: Mapping[str, object]) -> _Answer:
     except HTTPError as error:
         raise LocalBrokerError(json.load(error)["error"]) from error
     except (URLError, TimeoutError, ConnectionError) as error:
-        raise LocalBrokerError(f"no laboratory answers at {url}: {getattr(error, 'reason', error)}") from error
+        cause = getattr(error, "reason", error)
+        why = getattr(cause, "strerror", None) or cause
+        raise LocalBrokerError(f"no laboratory answers at {url}: {why}") from error
     rows = [_Request(row["number"], row["outcome"], row["text"], row) for row in found["requests"]]
     return _Answer(rows, found["last"])
