@@ -24,6 +24,8 @@ from barnabas.status import STATUS_FAILED
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from click.shell_completion import CompletionItem
+
 COMMANDS_GROUP = "barnabas.commands"
 
 
@@ -80,11 +82,18 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *COMMANDS, *HIDDEN, *(point.name for point in _added())})
 
+    # Help and completion show summaries only, so no command of the table is imported for them.
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Without an import of those in the table."""
+        self._outline().format_commands(ctx, formatter)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        outline = self._outline()
+        return outline.shell_complete(click.Context(outline, ctx.parent, ctx.info_name), incomplete)
+
+    def _outline(self) -> click.Group:
         listed = [click.Command(name, short_help=row.summary) for name, row in COMMANDS.items()]
-        listed += [load_command(point) for point in _added()]
-        click.Group(commands=listed).format_commands(ctx, formatter)
+        return click.Group(params=self.params, commands=[*listed, *(load_command(point) for point in _added())])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

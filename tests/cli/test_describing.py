@@ -1,6 +1,7 @@
 """`barnabas --help-json`, and names that nearly fit."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -62,6 +63,21 @@ def test_help_imports_no_command_and_nothing_slow():
     imported = set(ran.stderr.split())
     assert {name for name in imported if name.split(".")[0] == "barnabas"} == OF_HELP
     assert SLOW_TO_IMPORT.isdisjoint(imported)
+
+
+def test_the_completion_of_a_command_imports_no_command():
+    environment = {"_BARNABAS_COMPLETE": "bash_complete", "COMP_WORDS": "barnabas topi", "COMP_CWORD": "1"}
+    code = SAY_IMPORTS.replace(', "--help"', "")
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+        timeout=60,
+    )
+    assert ran.stdout == "plain,topics\n"
+    assert {name for name in ran.stderr.split() if name.split(".")[0] == "barnabas"} == OF_HELP
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -86,7 +86,10 @@ def test_a_kafka_is_monitored_through_a_proxy(tmp_path):
     [
         (["lab", "--upstream", "127.0.0.1:1"], "barnabas: upstream 127.0.0.1:1: it cannot be reached"),
         (["lab", "--upstream", "castle:9092", "--topic", "t"], "barnabas: --upstream: the brokers are others'"),
-        (["monitor", "--lab", "http://127.0.0.1:1/"], "barnabas: no laboratory answers at http://127.0.0.1:1/: Connection refused\n"),
+        (
+            ["monitor", "--lab", "http://127.0.0.1:1/"],
+            "no laboratory answers at http://127.0.0.1:1/: Connection refused\n",
+        ),
         (["monitor", "--lab", "ftp://castle"], "barnabas: 'ftp://castle' is no http://HOST:PORT/"),
     ],
 )
