@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from barnabas.broker.process.run import Beside
     from barnabas.config.live import BrokerConfig
     from barnabas.console.console import OpenConsole
-    from barnabas.replication.logs.directory import Loading
     from barnabas.world.world import World
 
 # A broker that is just tried has no login for its page, so the page is bound to the loopback
@@ -88,10 +87,9 @@ def run_until_stopped(
         fail(failure.message, STATUS_MISUSED if failure.misconfigured else STATUS_FAILED)
 
 
-def show_loading(show_line: Callable[[str], None], loading: "Loading", seconds: float) -> None:
+def show_loading(show_line: Callable[[str], None], done: int, total: int, seconds: float) -> None:
     """Write how many logs are loaded, and how long it takes still."""
-    time_left = time_left_text(loading.done, loading.total - loading.done, seconds)
-    show_line(f"{loading.done:,} of {loading.total:,} logs are loaded{time_left}")
+    show_line(f"{done:,} of {total:,} logs are loaded{time_left_text(done, total - done, seconds)}")
 
 
 def beside(config: "BrokerConfig", default_address: str) -> "Beside | None":

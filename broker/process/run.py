@@ -21,7 +21,6 @@ from barnabas.broker.logins import zookeeper_access
 from barnabas.broker.process.heap import freeze_heap, keep_small, share_one_heap
 from barnabas.broker.serve import MISCONFIGURED, UNFIT_ENVIRONMENT, Serving, serve
 from barnabas.config.live import BrokerConfig
-from barnabas.replication.logs.directory import Loading
 from barnabas.world.containment import contained
 from barnabas.world.net import OsNet, SocketBuffers
 from barnabas.world.world import World, in_worker_thread, real_world
@@ -58,7 +57,7 @@ class Beside(NamedTuple):
     is_required: bool
 
 
-ShowLoading = Callable[[Loading, float], None]  # given how many seconds it has taken
+ShowLoading = Callable[[int, int, float], None]  # so many logs, of so many, in so many seconds
 
 
 class ReadyReport:
@@ -178,7 +177,7 @@ async def tell_loading(life: Life, show: ShowLoading | None) -> None:
 
             seconds = trio.current_time() - began
             if show is not None:
-                show(loading, seconds)
+                show(loading.done, loading.total, seconds)
             elif seconds >= line_due:
                 line_due += LOADING_LINE_SECONDS
                 logger.info("%d of %d logs are loaded", loading.done, loading.total)

@@ -14,7 +14,6 @@ import shlex
 import subprocess
 import sys
 import tempfile
-import time
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,13 +21,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from barnabas.testing import LocalBroker, LocalCluster
+from barnabas.testing.looking.live import wait_until
 from tests.rooms import ROOT
 
 PAGE = ROOT / "docs" / "commands-on-screen.md"
 COLUMNS = 80
 ROWS = 60
 SECONDS_MAX = 60
-LOOK_SECONDS = 0.1
 FIRST_PORT = 19092  # as many digits as those that the system picks
 CLUSTER_ID = "Qm9ybmFiYXNDYXN0bGUxOQ"
 # The records are old, and a broker deletes what is older than a week.
@@ -237,7 +236,7 @@ class Terminal:
         self._tmux("new-session", "-d", *size, "-s", "screen", f"sh -c {shlex.quote(script)}")
         try:
             if screen.until:
-                self._await(screen.until)
+                wait_until(lambda: screen.until in self._captured(), SECONDS_MAX, f"{screen.until!r} does not come")
                 self._tmux("send-keys", "-t", "screen", "C-c")
             self._tmux("wait-for", "ended")
             return self._captured()
@@ -248,13 +247,6 @@ class Terminal:
         # A line that is broken at the edge of the screen comes whole (-J).
         lines = self._tmux("capture-pane", "-p", "-J", "-t", "screen", "-S", "-").splitlines()
         return "\n".join(line.rstrip() for line in lines).rstrip()
-
-    def _await(self, text: str) -> None:
-        deadline = time.monotonic() + SECONDS_MAX
-        while text not in self._captured():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{text!r} does not come:\n{self._captured()}")
-            time.sleep(LOOK_SECONDS)
 
 
 def cut(screen: Screen, text: str) -> str:

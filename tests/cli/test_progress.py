@@ -11,7 +11,6 @@ import threading
 import pytest
 
 from barnabas.cli.serve import show_loading
-from barnabas.replication.logs.directory import Loading
 from barnabas.testing import LocalBroker
 from tests.cli.running import Commands
 
@@ -143,6 +142,6 @@ def test_what_is_printed_beside_a_drawn_line_is_a_line_of_its_own(run):
 
 def test_the_start_of_a_broker_says_how_many_logs_are_loaded_and_how_long_it_takes():
     lines = []
-    show_loading(lines.append, Loading(total=1_000, done=0), 1.0)
-    show_loading(lines.append, Loading(total=1_000, done=250), 10.0)
+    show_loading(lines.append, 0, 1_000, 1.0)
+    show_loading(lines.append, 250, 1_000, 10.0)
     assert lines == ["0 of 1,000 logs are loaded", "250 of 1,000 logs are loaded, 0:00:30 left"]

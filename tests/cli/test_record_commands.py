@@ -116,7 +116,7 @@ def test_a_line_for_a_partition_that_there_is_not_is_named(run):
     assert b"topic 'few' has the partitions 0 to 1, and no partition 7" in ended.stderr
 
 
-def test_a_topic_that_is_missing_is_said_before_anything_is_read_with_what_creates_it(run):
+def test_a_missing_topic_is_named_with_the_command_that_creates_it(run):
     ended = run("produce", "never-made", given=b"a\n", status=1)
     (line,) = ended.stderr.decode().splitlines()
     assert line.startswith("barnabas: topic 'never-made': UNKNOWN_TOPIC_OR_PARTITION: there is no such topic")

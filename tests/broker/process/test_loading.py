@@ -34,7 +34,7 @@ async def test_a_person_sees_each_second_how_many_logs_are_loaded(autojump_clock
     seen = []
     nursery.start_soon(start.run)
     with trio.fail_after(60):
-        await tell_loading(start.life, lambda loading, seconds: seen.append((round(seconds), loading.done)))
+        await tell_loading(start.life, lambda done, total, seconds: seen.append((round(seconds), done)))
     # When all are loaded, nothing is left to say.
     assert seen == [(4, 0), (5, 0), (6, 1), (7, 1), (8, 2), (9, 2)]
 
