@@ -198,10 +198,8 @@ class PartitionLog:
             self._epochs_version += 1
 
         # `batch.header` has the stamped base offset; the older `header` has not.
-        if header.producer_id >= 0:
-            completed = self.producers.update(batch.header, control=control)
-            if completed is not None:
-                self._note_transaction(completed)
+        if header.producer_id >= 0 and (completed := self.producers.update(batch.header, control=control)):
+            self._note_transaction(completed)
         self._advance_log_end(last_offset + 1)
         append_time_ms = timestamp if header.attributes & LOG_APPEND_TIME else -1
         return Appended(base_offset, last_offset, append_time_ms, self.log_start_offset, False)

@@ -141,9 +141,7 @@ class FetchShape:
         if isinstance(records, (bytes, bytearray, memoryview)):
             return [_joined(parts, correlation_id, offsets, length + records)]
         assert isinstance(records, FileSlice)
-        *before, after = parts
-        head = _joined([*before, b""], correlation_id, offsets, length, more_bytes=records.size_bytes + len(after))
-        return [head, records, after] if after else [head, records]
+        return _joined_around(records, parts, correlation_id, offsets, length)
 
     def _parts_of(self, topic: Topic, row: Row) -> list[bytes] | None:
         """The bytes of a response around what changes, if its row is of this partition."""
@@ -212,6 +210,13 @@ def _marked(response: m.FetchResponse, version: int) -> bytes:
 
 def _length_of(size_bytes: int, version: int) -> bytes:
     return varint(size_bytes + 1) if version >= FLEXIBLE_VERSION else _INT32.pack(size_bytes)
+
+
+def _joined_around(records: FileSlice, parts: list[bytes], *between: bytes) -> Pieces:
+    """The same with records that are sent from their file, before the last part."""
+    *before, after = parts
+    head = _joined([*before, b""], *between, more_bytes=records.size_bytes + len(after))
+    return [head, records, after] if after else [head, records]
 
 
 def _joined(parts: list[bytes], *between: bytes, more_bytes: int = 0) -> bytes:

@@ -81,20 +81,17 @@ class ProduceShape:
         self._parts = parts
 
     def answer(self, broker: Broker, frame: memoryview, began: float) -> Pieces | PendingResponse | BegunRows | None:
-        """The response; `BegunRows` if the batch needs more than one step; None, before any change, if the request has
-        another shape."""
+        """As `Shapes.answer`; `BegunRows` if the batch is refused, or needs more than one step."""
         layout = self._layout
         if len(frame) < layout.size + BATCH_OVERHEAD_BYTES:
             return None
         start, correlation_id, common, index = layout.unpack_from(frame)
         if start != self._start or common != self._common:
             return None
-        records = self._records_of(frame)
-        if records is None:
-            return None
-        # The handler refuses it, and logs that.
         call = self.call
-        if call.authorizer is not None and not call.authorize("Write", "Topic", self._topic, is_filter=True):
+        may_write = call.authorizer is None or call.authorize("Write", "Topic", self._topic, is_filter=True)
+        records = self._records_of(frame) if may_write else None  # otherwise the handler refuses it, and logs that
+        if records is None:
             return None
         partition = broker.replicas.get(self._topic, index)
         if isinstance(partition, ErrorCode):

@@ -95,13 +95,10 @@ class Shapes:
         interception = broker.interception
         is_shown = interception is not None and interception.is_active
         for shape in self._shapes:
-            if not is_usual(broker, shape.api_key):
-                return None
-            if is_shown and not shape.shown_bytes:
+            if not is_usual(broker, shape.api_key) or (is_shown and not shape.shown_bytes):
                 return None
             # The leader writes into the records, so what is shown of a frame is copied before.
             copied = bytes(frame[: shape.shown_bytes]) if is_shown else b""
-            answer: Answer
             try:
                 answer = shape.answer(broker, frame, began)
             except Exception as failure:

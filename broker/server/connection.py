@@ -97,7 +97,6 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
     pace = pace_of_run()
     while not connections.finishing:
         frame = reader.next_frame()
-        is_counted = True  # after the latest request
         while frame is None:
             connection.progress_at = trio.current_time()
 
@@ -106,18 +105,12 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
             is_my_turn = not pace.is_over(rows=0) and not delayed
             received_bytes = _take_arrived(connection.stream, reader) if is_my_turn else None
             if received_bytes is None:
-                # What is received without a wait is counted once.
-                if not is_counted:
-                    connections.hold_frame(connection, reader.pending_bytes)
                 if connection.unsent:
                     await send(connections, connection, [])
-                data = await _receive(connections, connection, RECEIVE_BYTES)
+                received_bytes = await _receive(connections, connection, reader)
                 connection.progress_at = trio.current_time()
-                reader.feed(data)
-                received_bytes = len(data)
             if not received_bytes:
                 return await _send_pipelined(connections, connection)
-            is_counted = False
             frame = reader.next_frame()
 
         # Requests are handled in order; only a Produce may begin while an earlier one waits for its acknowledgement.
@@ -245,25 +238,33 @@ def _take_arrived(stream: Stream, reader: FrameReader) -> int | None:
     return received_bytes
 
 
-async def _receive(connections: Connections, connection: Connection, max_bytes: int) -> bytes:
-    """The next bytes of the client; b"" at the end of the stream, and when the broker stops.
+async def _receive(connections: Connections, connection: Connection, reader: FrameReader) -> int:
+    """Wait for bytes of the client, and give them to the reader: how many; 0 at the end, and when the broker stops.
 
     Delayed responses are sent meanwhile, as they become ready.
     """
+    # What was received without a wait is counted once.
+    pending_bytes = reader.pending_bytes
+    if pending_bytes != connection.frame_bytes:
+        connections.hold_frame(connection, pending_bytes)
+
     while connection.pipelined.responses:
         ready = await connection.pipelined.take_ready()
         if ready:
             await send(connections, connection, ready)
         else:
-            data = await connection.pipelined.receive(max_bytes)
+            data = await connection.pipelined.receive(RECEIVE_BYTES)
             if data is not None:
-                return data
+                reader.feed(data)
+                return len(data)
     # `finish` cancels connections that are not busy. Between this check and `busy = False` no other task runs, so a
     # stop either is seen here or cancels the receive.
     if connections.finishing:
-        return b""
+        return 0
     connection.busy = False
-    return await connection.stream.receive_some(max_bytes)
+    data = await connection.stream.receive_some(RECEIVE_BYTES)
+    reader.feed(data)
+    return len(data)
 
 
 async def _send_pipelined(connections: Connections, connection: Connection) -> None:
