@@ -102,7 +102,7 @@ class ProduceRowsShape:
         if not are_done:
             return begun
         if self.tally is not None:
-            self.tally.errors[ErrorCode.NONE] += len(rows)
+            self.tally.successes += len(rows)
         body = (correlation_id, self._between, _count(len(rows), self.version), *_each_before(rows, self._tail))
         response = b"".join((*body, self._after))
         return [_INT32.pack(len(response)) + response]
