@@ -114,8 +114,10 @@ def test_each_number_of_topics_is_the_one_that_the_admin_client_says(page, clust
             assert numbers(place.locator(".leader").inner_text()) == [partition["leader_id"]], name
             assert numbers(place.locator(".epoch").inner_text()) == [partition["leader_epoch"]], name
             assert numbers(place.locator(".isr").inner_text()) == list(partition["isr_nodes"]), name
-        shown = page.locator("section.partition .offsets").all_inner_texts()
-        assert [tuple(numbers(each)) for each in shown] == ends_of(admin, name, len(described[name]["partitions"]))
+        # The ends of a partition that has no replica at this broker are asked for.
+        for index, (first, last) in enumerate(ends_of(admin, name, len(described[name]["partitions"]))):
+            place = page.locator(f'section[aria-label="partition {index}"]')
+            playwright.expect(place.locator(".offsets")).to_have_text(f"{first} … {last}")
 
 
 def ends_of(admin: KafkaAdminClient, topic: str, partitions: int) -> list[tuple[int, int]]:

@@ -78,6 +78,7 @@ class ClusterMetadata:
         for name, topic_id, state in partition_states(request):
             # The controller is deleting the topic: clients must not see the partition any more.
             if state.leader == LEADER_DURING_DELETE:
+                deleted += self._forget_overtaken(name, topic_id)
                 self._forget(name, state.partition_index)
                 deleted.append(TopicPartition(name, state.partition_index))
             else:
@@ -197,6 +198,19 @@ class ClusterMetadata:
     def _count_led(self, partition: PartitionInfo, change: int) -> None:
         if len(partition.replicas) > 1:
             self._led[partition.leader_id] += change
+
+    def _forget_overtaken(self, name: str, topic_id: bytes) -> list[TopicPartition]:
+        """Drop a topic whose name another one has had since; returns its partitions.
+
+        Its deletion did not arrive here. Partitions that the later one lacks would stay, and the name with them.
+        """
+        topic = self.topics.get(name)
+        if topic is None or topic.topic_id == topic_id or ZERO_TOPIC_ID in (topic.topic_id, topic_id):
+            return []
+        dropped = [TopicPartition(name, index) for index in topic.partitions]
+        for each in dropped:
+            self._forget(*each)
+        return dropped
 
     def _forget(self, name: str, partition: int) -> None:
         topic = self.topics.get(name)

@@ -182,7 +182,14 @@ class Admin:
 
     async def reassign(self) -> bool:
         """Give a partition other replicas."""
-        topic, partition = await self._any_partition()
+        return await self._reassign_at_random(*await self._any_partition())
+
+    async def reassign_volatile(self) -> bool:
+        """Give a partition of a volatile topic other replicas: those before keep its log if they are not reached."""
+        topic = self._any_volatile()
+        return await self._reassign_at_random(topic, await self._partition_of(topic))
+
+    async def _reassign_at_random(self, topic: str, partition: int) -> bool:
         place = self.party.view.places[topic, partition]
         brokers = sorted(self.party.view.brokers)
         count = min(len(place.replicas), len(brokers))
@@ -279,11 +286,14 @@ class Admin:
 
     async def _any_partition(self) -> tuple[str, int]:
         topic = self.party.rng.choice(list(self._plans))
+        return topic, await self._partition_of(topic)
+
+    async def _partition_of(self, topic: str) -> int:
         await self.party.refresh(topic)
         partitions = self.party.view.partitions_of(topic)
         if not partitions:
             raise Lost(f"{topic} is not known")
-        return topic, self.party.rng.choice(partitions)
+        return self.party.rng.choice(partitions)
 
     def _any_volatile(self) -> str:
         volatile = [plan.name for plan in self._plans.values() if plan.is_volatile]

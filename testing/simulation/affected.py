@@ -37,6 +37,7 @@ AFFECTED: Mapping[str, tuple[str, ...]] = {
     "pause-long": (TARGET,),
     "error-in-a-cut": (TARGET,),
     "crash-unseen": (DOWNED,),
+    "left-behind": (TARGET,),
     "hold-connections": (TARGET,),
     "pause-decider": (),
     "isolate-decider": (),

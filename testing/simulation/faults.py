@@ -342,6 +342,33 @@ def _crash_unseen(harm: Harm, fault: Fault) -> Undo | None:
     return None if crash is None else _all_of([crash, harm.take_down(controller, controller.crash_process)])
 
 
+def _left_behind(harm: Harm, fault: Fault) -> Undo | None:
+    """No other broker reaches this one, which stays registered, while topics are made and moved: so it may be given
+    a replica of another topic. Before it is reached again the controller dies, and with it what it had to send."""
+    node = harm.node(fault.target)
+    if not node.is_ready:
+        return None
+    others = other_brokers(harm, node)
+    mend = cut_off(harm.cluster.net, node.name, others)
+    starts = []  # of the controller, which the others replace meanwhile
+
+    def succeed() -> None:
+        controller = harm.cluster.controller
+        if is_waiting and controller is not None and controller is not node:
+            start = harm.take_down(controller, controller.crash_process)
+            starts.extend([] if start is None else [start])
+
+    def undo() -> None:
+        is_waiting.clear()
+        mend()
+        for start in starts:
+            start()
+
+    is_waiting = [True]
+    harm.cluster.simulation.clock.call_in(fault.lasts_seconds * 2 / 3, succeed)
+    return undo
+
+
 def _expire_all(harm: Harm, fault: Fault) -> Undo | None:
     sessions = [session_id for node in harm.cluster.nodes.values() for session_id in node.session_ids]
     for session_id in sessions:
@@ -433,6 +460,7 @@ KINDS: Mapping[str, Kind] = {
     "pause-long": Kind(25.0, 1.2, _pause),
     "error-in-a-cut": Kind(15.0, 3.0, _error_in_a_cut),
     "crash-unseen": Kind(4.0, 3.0, _crash_unseen),
+    "left-behind": Kind(20.0, 3.0, _left_behind),
     "hold-connections": Kind(0.0, 2.0, _hold_connections),
     "pause-decider": Kind(18.0, 1.0, pause_decider),
     "isolate-decider": Kind(12.0, 1.0, isolate_decider),
@@ -451,6 +479,7 @@ EXTRAORDINARY = (  # see kinds.py
     "pause-long",
     "error-in-a-cut",
     "crash-unseen",
+    "left-behind",
     "hold-connections",
     "pause-decider",
     "isolate-decider",

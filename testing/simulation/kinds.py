@@ -189,8 +189,8 @@ KINDS: Mapping[str, Kind] = {
     "crowds": Kind(_crowded, faults=("expire-all", "pause-long", "crash-all", "restart-two")),
     "twice": Kind(
         _given_twice,
-        faults=("pause-long", "isolate", "crash-process"),
-        operations={"recreate": 12, "reassign": 20},
+        faults=("left-behind", "pause-long", "isolate", "crash-process"),
+        operations={"recreate": 12, "reassign": 5, "reassign_volatile": 20},
     ),
     "settings": Kind(_plain, faults=("slow-syncs", "late-watches"), operations={"alter_guarantees": 12}),
     "hostile": Kind(_hostile, faults=("delay", "kill-controller")),

@@ -62,6 +62,19 @@ def test_a_topic_under_deletion_leaves_the_picture() -> None:
     assert metadata.topic_name(TOPIC_ID) is None
 
 
+def test_a_topic_is_gone_when_a_later_one_of_its_name_is_deleted() -> None:
+    metadata = ClusterMetadata()
+    earlier = update()
+    (state,) = earlier.topic_states[0].partition_states
+    second = m.UpdateMetadataRequest.UpdateMetadataPartitionState(partition_index=1, leader=1, isr=[1], replicas=[1])
+    earlier.topic_states[0].partition_states = [state, second]
+    metadata.apply(earlier)
+    # What was between did not arrive: the deletion of the topic, and a topic of the same name with one partition.
+    gone = metadata.apply(update(leader=LEADER_DURING_DELETE, topic_id=bytes(16 * [7])))
+    assert {*gone} == {TopicPartition("orders", 0), TopicPartition("orders", 1)}
+    assert (metadata.topics, metadata.partition_count, metadata.topic_name(TOPIC_ID)) == ({}, 0, None)
+
+
 def test_partitions_are_counted_however_they_come_and_go() -> None:
     metadata, counts = ClusterMetadata(), []
     other_id = bytes(16)[:15] + b"1"
