@@ -4,6 +4,7 @@ Where a message has its codes is in its schema, so a function for each API is pu
 """
 
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -31,28 +32,56 @@ class _Places(NamedTuple):
     rows: tuple[_Rows, ...]
 
 
-_PLACES: dict[str, _Places] = {}  # by the name of the message: what is made of its schema never changes
+ONE_CODE = _Places(has_code=True, rows=())
+_COUNTS: dict[type[Message], Callable[..., None]] = {}  # what is made of a schema never changes
 
 
 def count_errors(response: Message, errors: Errors) -> None:
     """Add each error code of the response, NONE included. Rows that are made while they are encoded are left out."""
-    # Most responses are of these two, which have arrays in arrays. Produce comes first, because its requests are
-    # smaller.
-    if type(response) is m.ProduceResponse:
-        for each in response.responses:
-            for result in each.partition_responses:
-                errors[result.error_code] += 1
-    elif type(response) is m.FetchResponse:
-        errors[response.error_code] += 1
-        for topic in response.responses:
-            for row in topic.partitions:
-                errors[row.error_code] += 1
-    else:
-        _count_all(response, errors)
+    cls = type(response)
+    count = _COUNTS.get(cls)
+    if count is None:
+        count = _COUNTS[cls] = _count_of(cls)
+    count(response, errors)
 
 
-def _count_all(response: Message, errors: Errors) -> None:
-    places = _places_of(type(response))
+def _count_of(cls: type[Message]) -> Callable[..., None]:
+    # Most responses are of these three, which have arrays in arrays, or have one code.
+    if cls is m.ProduceResponse:
+        return _count_produce
+    if cls is m.FetchResponse:
+        return _count_fetch
+    if cls is m.MetadataResponse:
+        return _count_metadata
+    places = _Places(_have_code(cls.SCHEMA.fields), _rows_in(cls.SCHEMA, cls.SCHEMA.fields))
+    return _count_one if places == ONE_CODE else partial(_count_all, places)
+
+
+def _count_produce(response: m.ProduceResponse, errors: Errors) -> None:
+    for each in response.responses:
+        for result in each.partition_responses:
+            errors[result.error_code] += 1
+
+
+def _count_fetch(response: m.FetchResponse, errors: Errors) -> None:
+    errors[response.error_code] += 1
+    for topic in response.responses:
+        for row in topic.partitions:
+            errors[row.error_code] += 1
+
+
+def _count_metadata(response: m.MetadataResponse, errors: Errors) -> None:
+    for topic in response.topics if isinstance(response.topics, list | tuple) else ():
+        errors[topic.error_code] += 1
+        for row in topic.partitions if isinstance(topic.partitions, list | tuple) else ():
+            errors[row.error_code] += 1
+
+
+def _count_one(response: m.HeartbeatResponse, errors: Errors) -> None:
+    errors[response.error_code] += 1
+
+
+def _count_all(places: _Places, response: Message, errors: Errors) -> None:
     if places.has_code:
         code = response.error_code  # type: ignore[attr-defined]  # its schema says so
         errors[code] += 1
@@ -72,14 +101,6 @@ def _count_rows(holder: Struct, rows: _Rows, errors: Errors) -> None:
             errors[code] += 1
         for inner in rows.inner:
             _count_rows(each, inner, errors)
-
-
-def _places_of(cls: type[Message]) -> _Places:
-    places = _PLACES.get(cls.__name__)
-    if places is None:
-        schema = cls.SCHEMA
-        places = _PLACES[cls.__name__] = _Places(_have_code(schema.fields), _rows_in(schema, schema.fields))
-    return places
 
 
 # A field counts whatever the version is: one that a version lacks is 0, and Kafka counts it so.

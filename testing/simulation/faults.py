@@ -350,7 +350,7 @@ def _left_behind(harm: Harm, fault: Fault) -> Undo | None:
         return None
     others = other_brokers(harm, node)
     mend = cut_off(harm.cluster.net, node.name, others)
-    starts = []  # of the controller, which the others replace meanwhile
+    starts: list[Undo] = []  # of the controller, which the others replace meanwhile
 
     def succeed() -> None:
         controller = harm.cluster.controller
