@@ -6,7 +6,18 @@ bytes and of secrets.
 
 from typing import Any
 
-from barnabas.testing.faults.noted import Head, Noted, shown_request, shown_response
+from barnabas.testing.faults.noted import (
+    ENTRY_BYTES,
+    FRAME_BYTES,
+    HEAD,
+    REQUEST,
+    SMALL_BYTES,
+    TIME_MS,
+    Head,
+    Noted,
+    shown_request,
+    shown_response,
+)
 from barnabas.testing.faults.row_cuts import FIELDS
 from barnabas.testing.faults.rows import LAYOUTS
 from barnabas.testing.faults.shortened import Left
@@ -35,7 +46,7 @@ class Entry:
     @property
     def head(self) -> Head:
         """What is known without decoding."""
-        return Head(*self._noted.head)
+        return Head(*self._noted[HEAD])
 
     @property
     def number(self) -> int:
@@ -45,7 +56,7 @@ class Entry:
     @property
     def time_ms(self) -> int:
         """When it came: since 1970, by the broker's clock."""
-        return self._noted.time_ms
+        return int(self._noted[TIME_MS])
 
     @property
     def outcome(self) -> str:
@@ -59,8 +70,8 @@ class Entry:
 
     @property
     def size_bytes(self) -> int:
-        """The memory that it takes, about."""
-        return self._noted.size_bytes
+        """The memory that it takes, about, at most."""
+        return ENTRY_BYTES + 2 * SMALL_BYTES + self._noted.long_bytes
 
     @property
     def api_key(self) -> int:
@@ -96,17 +107,20 @@ class Entry:
     def request(self) -> Any:
         """The request, with sizes in place of records and of long bytes."""
         noted = self._noted
-        kept = noted.request
+        kept = noted[REQUEST]
         # The rest is records, of which the size is shown.
         if isinstance(kept, bytes):
-            kept = kept.ljust(noted.frame_bytes, b"\0")
+            kept = kept.ljust(noted[FRAME_BYTES], b"\0")
         return shown_request(kept, self.api_key, self.version, self.head.body_start)
 
     @property
     def response(self) -> Any:
         """The response in the same way; None if there is none, or not yet, or if it is longer than 8 MiB."""
         noted = self._noted
-        return None if noted.response is None else shown_response(noted.response, self.api_key, noted.response_version)
+        if noted.response is None:
+            return None
+        version = self.version if noted.response_version is None else noted.response_version
+        return shown_response(noted.response, self.api_key, version)
 
     @property
     def software_name(self) -> str:

@@ -5,7 +5,7 @@ requests a copy without their records is kept, or one of their first rows. Secre
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from barnabas.storage.disk import FileSlice
 from barnabas.testing.faults.shortened import memory_of, without_records
@@ -15,6 +15,7 @@ from barnabas.world.waiting import Pieces
 
 PRODUCE = 0
 ENTRY_BYTES = 700  # of a request without its messages, about
+SMALL_BYTES = 400  # a frame that is no longer is kept as it is, and not counted
 REQUEST_BYTES_MAX = 1 << 20  # of a request that is kept as it came
 RECORDS_BYTES_MAX = 1 << 15  # of one with records
 RESPONSE_BYTES_MAX = 8 << 20  # of one in several pieces; one piece is shorter
@@ -31,7 +32,6 @@ Kept = bytes | tuple[bytes | int, ...] | m.Message
 class Log(Protocol):
     """The request log."""
 
-    taken_bytes: int  # rises with each request and response
     waiting: int  # threads that wait for a change
 
     @property
@@ -39,8 +39,11 @@ class Log(Protocol):
         """Broker and connection -> the name and version of the client's software."""
         ...
 
+    def take(self, size_bytes: int) -> None:
+        """A long message is kept, of about this size."""
+
     def wake(self) -> None:
-        """Have them look again."""
+        """Have the threads look again."""
 
 
 # The fields of a `Head`. To make one takes as long as the rest of a log's work.
@@ -60,65 +63,72 @@ class Head(NamedTuple):
     log: Log  # or the one that would have it, if a fault alone has
 
 
-class Noted:
-    """A request and its response."""
+# Places in a `Noted`.
+HEAD, REQUEST, FRAME_BYTES, NUMBER, TIME_MS, RESPONSE = range(6)
+WAITS = object()  # in the place of a response
 
-    # Each request makes one, so it has the form that costs the least: it has no dictionary, and the log sets its
-    # attributes, because a call of `__init__` takes as long as all else. An `Entry` has a `__getattr__`, which slows
-    # down every access to its attributes.
-    __slots__ = (
-        *("fault", "frame_bytes", "head", "number", "outcome", "request"),
-        *("response", "response_version", "size_bytes", "time_ms"),
-    )
-    head: AnyHead
-    number: int
-    time_ms: int
-    frame_bytes: int
-    size_bytes: int  # the memory that it takes, about
-    outcome: str
-    fault: str | None
-    request: Kept
-    response: Kept | None
-    response_version: int
+
+class Noted(list[Any]):
+    """A request and its response: what is at the places above, and what few of them have, as attributes.
+
+    Each request makes one, so it has the form that costs the least: it is filled by the interpreter, in one step.
+    """
+
+    fault: str | None = None  # the fault that hit it
+    long_bytes = 0  # of its long messages, as they are kept
+    response_version: int | None = None  # if it is not that of the request
+    _ending: str | None = None
 
     def answered(self, version: int, pieces: Pieces) -> None:
         """Its response is about to be sent: the pieces of the frame, in this version of the API."""
         kept = pieces[0] if len(pieces) == 1 else None
-        head = self.head
+        head = self[0]
         # The usual response is one piece that does not change: it is kept without a copy.
-        if type(kept) is bytes and version == head[1] and head[0] not in SECRET_KEYS:
-            self.response = kept
-            response_bytes = len(kept)
+        if type(kept) is bytes and len(kept) <= SMALL_BYTES and version == head[1] and head[0] not in SECRET_KEYS:
+            self[5] = kept
         else:
-            response_bytes = self._keep(version, pieces)
-        # Another thread that sees this may read the response.
-        self.outcome = "answered"
-        self.size_bytes += response_bytes
-        log = head[7]
-        # What is too much is forgotten when the next request comes.
-        log.taken_bytes += response_bytes
-        if log.waiting:
-            log.wake()
+            self._keep(version, pieces)
+        if head[7].waiting:
+            head[7].wake()
 
-    def _keep(self, version: int, pieces: Pieces) -> int:
-        """Keep what may be kept of an unusual response; how much memory it takes."""
-        self.response_version = version
-        kept = _kept_pieces(pieces)
-        if kept is None:
-            return 0
-        api_key = self.head[0]
-        if api_key not in SECRET_KEYS:
-            self.response = kept
-            return sum(len(piece) for piece in kept if isinstance(piece, bytes))
-        self.response = message = shown_response(kept, api_key, version)
-        return memory_of(message)
+    def _keep(self, version: int, pieces: Pieces) -> None:
+        """Keep what may be kept of an unusual response."""
+        head = Head(*self[HEAD])
+        if version != head.version:
+            self.response_version = version
+        kept: Kept | None = _kept_pieces(pieces)
+        size_bytes = 0
+        if isinstance(kept, tuple):
+            size_bytes = sum(len(piece) for piece in kept if isinstance(piece, bytes))
+        if kept is not None and head.api_key in SECRET_KEYS:
+            kept = message = shown_response(kept, head.api_key, version)
+            size_bytes = memory_of(message)
+        self.long_bytes += size_bytes
+        head.log.take(size_bytes)
+        # Another thread may read it now.
+        self[RESPONSE] = kept
 
     def ended(self, outcome: str) -> None:
         """It has no response, or only a part of that is sent."""
-        self.outcome = outcome
-        log = self.head[7]
+        self._ending = outcome
+        log = self[HEAD][7]
         if log.waiting:
             log.wake()
+
+    @property
+    def outcome(self) -> str:
+        """How it ended, or "waits"."""
+        return self._ending or ("waits" if self[RESPONSE] is WAITS else "answered")
+
+    @property
+    def response(self) -> Kept | None:
+        """What is kept of the response; None if there is none, or not yet, or nothing was kept."""
+        return None if self[RESPONSE] is WAITS else self[RESPONSE]
+
+    @property
+    def number(self) -> int:
+        """Rises by one with each request that the log sees."""
+        return int(self[NUMBER])
 
 
 def shown_request(kept: Kept, api_key: int, version: int, body_start: int) -> m.Message:

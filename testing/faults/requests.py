@@ -16,12 +16,25 @@ from barnabas.testing.errors import FaultMissed
 from barnabas.testing.faults.entries import Entry
 from barnabas.testing.faults.matching import MAY_BE_OF_BROKERS, api_key_of, is_of_broker
 from barnabas.testing.faults.names import ApiName
-from barnabas.testing.faults.noted import ENTRY_BYTES, KEPT_BYTES_MAX, REQUEST_BYTES_MAX, AnyHead, Head, Noted
+from barnabas.testing.faults.noted import (
+    ENTRY_BYTES,
+    HEAD,
+    KEPT_BYTES_MAX,
+    REQUEST,
+    REQUEST_BYTES_MAX,
+    SECRET_KEYS,
+    SMALL_BYTES,
+    WAITS,
+    AnyHead,
+    Head,
+    Noted,
+)
 from barnabas.testing.faults.shortened import memory_of, without_records
 from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS, Api
 
 API_VERSIONS = 18
+UNUSUAL_KEYS = SECRET_KEYS | {API_VERSIONS}
 ENTRIES_MAX = 10_000
 BYTES_MAX = 60 << 20
 CONNECTIONS_MAX = 10_000  # whose software is remembered
@@ -48,15 +61,16 @@ class RequestLog:
     """The requests of all APIs; called with an API it gives those of this one: `broker.requests("Produce")`."""
 
     def __init__(self, entries_max: int = ENTRIES_MAX, bytes_max: int = BYTES_MAX) -> None:
-        self._entries_max = entries_max
-        self._bytes_max = bytes_max
+        # A quarter of the memory is for small requests, which are not counted, as there are not too many.
+        self._entries_max = min(entries_max, bytes_max // 4 // (ENTRY_BYTES + 2 * SMALL_BYTES))
+        self._long_bytes_max = bytes_max * 3 // 4
         self.on_change: list[Callable[[], None]] = []  # called when `is_on` has changed
         self._is_on = False
         self._changed = threading.Condition()
         # The broker's thread appends, and others copy or replace it. That takes no lock, which would cost a request as
         # much as the rest: each is one step of the interpreter.
-        self._noted = deque[Noted](maxlen=entries_max)
-        self.taken_bytes = 0  # at least what these take: what was forgotten is in it until it is counted again
+        self._noted = deque[Noted](maxlen=self._entries_max)
+        self._taken_bytes = 0  # by long messages at most: what was forgotten is in it until it is counted again
         self._seen = 0
         self.waiting = 0  # threads of tests
         # Broker and number of a connection -> the name and version of the client's software.
@@ -144,59 +158,56 @@ class RequestLog:
         ) -> Noted | None:
             # The call of a shape has what was made of its first request.
             first = call.seen
-            head = first.head if type(first) is Noted else _head_of(self, call, request, broker_id, body_start)
-            api_key = head[0]
+            head = first[0] if type(first) is Noted else _head_of(self, call, request, broker_id, body_start)
             is_of_client = head[2]
             if not is_of_client and not is_hit:
                 return None
-            noted = Noted()
-            noted.head = head
-            self._seen = noted.number = self._seen + 1
-            noted.time_ms = now_ms()
-            noted.frame_bytes = frame_bytes
-            noted.outcome = "waits"
-            noted.fault = None
-            noted.response = None
-            noted.response_version = head[1]
-
-            kept_bytes = len(frame)
+            self._seen = number = self._seen + 1
             # The leader writes into the records, so a frame that is no copy yet is copied.
-            if kept_bytes <= KEPT_BYTES_MAX.get(api_key, REQUEST_BYTES_MAX):
-                noted.request = frame if type(frame) is bytes else bytes(frame)
-                size_bytes = ENTRY_BYTES + kept_bytes
+            if len(frame) <= SMALL_BYTES and head[0] not in UNUSUAL_KEYS:
+                kept = frame if type(frame) is bytes else bytes(frame)
+                noted = Noted((head, kept, frame_bytes, number, now_ms(), WAITS))
             else:
-                assert request is not None, "what was not decoded is short"
-                noted.request = shortened = without_records(request)
-                size_bytes = ENTRY_BYTES + memory_of(shortened)
-            noted.size_bytes = size_bytes
-            if api_key == API_VERSIONS:
-                self._note_software(request, head)
-
+                noted = Noted((head, b"", frame_bytes, number, now_ms(), WAITS))
+                self._keep(noted, request, frame)
             if is_of_client and self._is_on:
                 self._noted.append(noted)
-                # Requests that wait count as well: a broker that hangs must not fill the memory.
-                self.taken_bytes += size_bytes
-                if self.taken_bytes > self._bytes_max:
-                    self._forget_oldest()
             return noted
 
         return note
 
-    def _forget_oldest(self) -> None:
-        """Forget the oldest until the others take at most seven eighths of what they may."""
-        those = self._noted
-        # To count costs something for each of them, so the eighth is room for many requests until the next time.
-        size_bytes = sum(each.size_bytes for each in those)
-        while size_bytes > self._bytes_max * 7 // 8:
-            size_bytes -= those.popleft().size_bytes
-        self.taken_bytes = size_bytes
+    def _keep(self, noted: Noted, request: m.Message | None, frame: bytes | memoryview) -> None:
+        """Keep what may be kept of an unusual request."""
+        head = Head(*noted[HEAD])
+        if len(frame) <= KEPT_BYTES_MAX.get(head.api_key, REQUEST_BYTES_MAX):
+            noted[REQUEST] = bytes(frame)
+            noted.long_bytes = len(frame)
+        else:
+            assert request is not None, "what was not decoded is short"
+            noted[REQUEST] = shortened = without_records(request)
+            noted.long_bytes = memory_of(shortened)
+        # Requests that wait count as well: a broker that hangs must not fill the memory.
+        self.take(noted.long_bytes)
+        if head.api_key == API_VERSIONS:
+            self._note_software(request, head)
 
-    def _note_software(self, request: m.Message | None, head: AnyHead) -> None:
+    def take(self, size_bytes: int) -> None:
+        """A long message is kept, of about this size."""
+        self._taken_bytes += size_bytes
+        if self._taken_bytes <= self._long_bytes_max:
+            return
+        # To count costs something for each of them, so they get an eighth less: room until the next time.
+        those = self._noted
+        taken_bytes = sum(each.long_bytes for each in those)
+        while taken_bytes > self._long_bytes_max * 7 // 8 and those:
+            taken_bytes -= those.popleft().long_bytes
+        self._taken_bytes = taken_bytes
+
+    def _note_software(self, request: m.Message | None, head: Head) -> None:
         assert isinstance(request, m.ApiVersionsRequest)
         if request.client_software_name:
-            about = Head(*head)
             named = request.client_software_name, request.client_software_version
-            self.software[about.broker_id, about.connection] = named
+            self.software[head.broker_id, head.connection] = named
             if len(self.software) > CONNECTIONS_MAX:
                 self.software.popitem(last=False)
 

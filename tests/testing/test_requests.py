@@ -124,7 +124,7 @@ async def test_nothing_is_kept_before_the_log_is_used_and_after_it_was_stopped(s
     assert not stage.interceptor.is_active
 
 
-@pytest.mark.parametrize("limits", [{"entries_max": 5}, {"bytes_max": 10_000}])
+@pytest.mark.parametrize("limits", [{"entries_max": 5}, {"bytes_max": 60_000}])
 async def test_the_oldest_entries_are_forgotten(stage, limits):
     log = stage.interceptor._make(stage.faults, RequestLog(**limits)).log
     log.is_on = True
