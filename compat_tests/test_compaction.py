@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -22,6 +21,7 @@ from barnabas.wire import messages as m
 from barnabas.wire.compression import Codec
 from barnabas.wire.records import DELETE_HORIZON, Record, build_batch, read_batch_header, read_records, walk_entries
 from barnabas.wire.topics import TopicPartition
+from compat_tests.beside import Beside
 from compat_tests.brokers import BrokerProcess
 from compat_tests.kafka import KafkaProcess
 from compat_tests.log_dump import complaints, dump
@@ -160,24 +160,18 @@ def test_kafkas_dump_tool_reads_cleaned_segments_and_their_indexes(barnabas, top
 # -- under load, and killed
 
 
-class Upserts:
+class Upserts(Beside):
     """Writes the same few keys over and over, each value larger than the last; remembers what was acknowledged."""
 
     def __init__(self, port: int, topic: str) -> None:
+        super().__init__()
         self.acknowledged: dict[bytes, int] = {}
         self.slowest_seconds = 0.0
         self._client = RawClient(port)
         self._topic = topic
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> "Upserts":
-        self._thread.start()
-        return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
+        super().__exit__()
         self._client.socket.close()
 
     def _run(self) -> None:

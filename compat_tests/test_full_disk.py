@@ -8,7 +8,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -18,6 +17,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import build_batch
+from compat_tests.beside import Beside
 from compat_tests.brokers import BrokerProcess, run_barnabas
 from compat_tests.raw import RawClient, create_topic, produce_request
 
@@ -52,11 +52,12 @@ def mount_disk(tmp_path: pathlib.Path) -> Iterator[MountDisk]:
             subprocess.run(["umount", "--lazy", str(path)], check=True)
 
 
-class Load:
+class Load(Beside):
     """An idempotent producer with acks=all that never stops; it notes what was acknowledged, by partition."""
 
     def __init__(self, broker: BrokerProcess, topic: str, partitions: list[int]) -> None:
         self.sent = 0
+        super().__init__()
         self.acknowledged: dict[int, list[tuple[int, int]]] = {partition: [] for partition in partitions}
         self.failures: list[str] = []
         self._topic = topic
@@ -73,16 +74,6 @@ class Load:
                 "log_level": 0,  # that brokers die is the point
             }
         )
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> "Load":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
 
     @property
     def acknowledged_count(self) -> int:
@@ -121,10 +112,11 @@ class Load:
         self.acknowledged[message.partition()].append((message.offset(), number_of(message.value())))  # type: ignore[attr-defined]
 
 
-class Reader:
+class Reader(Beside):
     """A consumer that reads along, checksums and all, from the first record on, through every failure."""
 
     def __init__(self, broker: BrokerProcess, topic: str, partitions: list[int]) -> None:
+        super().__init__()
         self.seen: dict[int, list[tuple[int, int]]] = {partition: [] for partition in partitions}
         self._consumer = Consumer(
             {
@@ -137,16 +129,9 @@ class Reader:
             }
         )
         self._consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> "Reader":
-        self._thread.start()
-        return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
+        super().__exit__()
         self._consumer.close()
 
     def await_all_of(self, load: Load) -> None:

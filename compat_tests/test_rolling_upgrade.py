@@ -1,6 +1,5 @@
 """A rolling upgrade on a running ZooKeeper, under load: `inter.broker.protocol.version` is raised broker by broker."""
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
+from compat_tests.beside import Beside
 from compat_tests.brokers import BrokerProcess
 from compat_tests.kafka import ZooKeeperProcess
 from compat_tests.raw import eventually
@@ -21,10 +21,11 @@ DELIVERY_TIMEOUT_MS = 30_000
 SECONDS_AFTER_RESTART_MAX = 10.0  # in which acks=all works again: for a follower that rejoins, on a busy machine
 
 
-class Load:
+class Load(Beside):
     """Writes to every topic with acks=all, and notes when each was acknowledged last, and what failed for good."""
 
     def __init__(self, bootstrap: str, **settings: str) -> None:
+        super().__init__()
         self.failures: list[KafkaError] = []
         self.acknowledged = dict.fromkeys(TOPICS, 0)
         self._producer = Producer(
@@ -36,16 +37,6 @@ class Load:
                 "message.timeout.ms": DELIVERY_TIMEOUT_MS,
             }
         )
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> "Load":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
 
     def await_progress(self) -> float:
         """How long it takes until a record that is written from now on is acknowledged in every topic."""

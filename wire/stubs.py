@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from barnabas.wire import messages, runtime
 from barnabas.wire.schema import Field, Schema
 
 _STUB_HEAD = '''"""Types of the generated messages. Written by `make generated`; do not edit."""
@@ -10,36 +11,12 @@ from collections.abc import Sequence
 
 from barnabas.wire.apis import Api
 from barnabas.wire.runtime import (
-    Buffer,
-    Message,
-    Payload,
-    Records,
-    Struct,
-    decode,
-    decode_from,
-    decode_steps,
-    encode,
-    encode_into,
-    encode_steps,
+    {of_runtime},
 )
 from barnabas.wire.schema import Schema
 
 __all__ = [
-    "Buffer",
-    "Message",
-    "Payload",
-    "Records",
-    "Struct",
-    "decode",
-    "decode_from",
-    "decode_steps",
-    "encode",
-    "encode_into",
-    "encode_steps",
-    "message_class",
-    "request_class",
-    "response_class",
-    "schemas",
+    {names},
 ]
 
 def message_class(name: str) -> type[Message]: ...
@@ -59,7 +36,10 @@ _STUB_TYPES = {
 
 def stubs(schemas: Iterable[Schema]) -> str:
     """The text of `messages.pyi`: the classes of these schemas with the types of their fields."""
-    lines = [_STUB_HEAD]
+    names = messages.__all__
+    of_runtime = [name for name in names if hasattr(runtime, name)]
+    quoted = [f'"{name}"' for name in names]
+    lines = [_STUB_HEAD.format(of_runtime=",\n    ".join(of_runtime), names=",\n    ".join(quoted))]
     for schema in sorted(schemas, key=lambda schema: schema.name):
         lines.append(f"class {schema.name}(Message):")
         for name, fields in schema.all_structs().items():

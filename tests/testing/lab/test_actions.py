@@ -20,18 +20,6 @@ def cluster():
         yield cluster
 
 
-@pytest.fixture(scope="module")
-def laboratory(cluster):
-    with Laboratory(cluster) as laboratory:
-        yield laboratory
-
-
-@pytest.fixture
-def lab(laboratory):
-    yield laboratory
-    done(laboratory, "POST", "/v1/reset")
-
-
 def leader_client(cluster, topic="t", partition=0):
     return Client(cluster.brokers[cluster.leader(topic, partition)].bootstrap_servers)
 

@@ -37,18 +37,6 @@ def cluster():
         yield cluster
 
 
-@pytest.fixture(scope="module")
-def laboratory(cluster):
-    with Laboratory(cluster) as laboratory:
-        yield laboratory
-
-
-@pytest.fixture
-def lab(laboratory):
-    yield laboratory
-    done(laboratory, "POST", "/v1/reset")
-
-
 def in_python(faults, kind, body):
     """The same fault by the call in Python."""
     arguments = {word: value for word, value in body.items() if word != kind}

@@ -15,8 +15,7 @@ from barnabas.testing.simulation.session import StoreSession
 from barnabas.testing.simulation.store import STORE, StoreServer
 from barnabas.wire import messages as m
 from barnabas.wire.asking import request_frame
-
-PORT = 9092
+from tests.testing.simulation.connections import between
 
 
 def frame(correlation_id=0):
@@ -29,28 +28,15 @@ def response(correlation_id=0):
 
 
 def recorded(scenario, seed=1):
-    """Run `scenario(net, a's end, b's end)` on one connection from a to b; what was heard."""
+    """Run the scenario; what was heard."""
     recorder = Recorder()
 
-    async def main(simulation):
-        net = SimNet(simulation)
+    def begin(simulation, net):
         recorder.begin(lambda: simulation.clock.now - START_SECONDS, [])
         net.recorder = recorder
-        listener, accepted = await net.party("b").listen("b", PORT, backlog=5), []
 
-        async def accept(stream):
-            accepted.append(stream)
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(listener.serve, accept, nursery)
-            near = await net.party("a").connect("b", PORT)
-            await trio.sleep(0.1)
-            with trio.fail_after(600):
-                await scenario(net, near, accepted[0])
-            nursery.cancel_scope.cancel()
-        recorder.finish()
-
-    simulate(seed, main)
+    between(scenario, seed, begin=begin)
+    recorder.finish()
     return recorder.recording
 
 

@@ -7,29 +7,7 @@ from barnabas.testing.simulation.links import GIVE_UP_SECONDS_MAX, GIVE_UP_SECON
 from barnabas.testing.simulation.net import BUFFER_BYTES, LATE_SECONDS_MAX, SimNet
 from barnabas.testing.simulation.schedule import simulate
 from barnabas.world.net import ConnectionLost
-
-PORT = 9092
-
-
-def between(scenario, seed=1):
-    """Run `scenario(net, a's end, b's end)` on one connection from a to b."""
-
-    async def main(simulation):
-        net = SimNet(simulation)
-        listener, accepted = await net.party("b").listen("b", PORT, backlog=5), []
-
-        async def accept(stream):
-            accepted.append(stream)
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(listener.serve, accept, nursery)
-            near = await net.party("a").connect("b", PORT)
-            await trio.sleep(0.1)
-            with trio.fail_after(600):
-                await scenario(net, near, accepted[0])
-            nursery.cancel_scope.cancel()
-
-    simulate(seed, main)
+from tests.testing.simulation.connections import PORT, between
 
 
 async def seconds_until_lost(stream):
