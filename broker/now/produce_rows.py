@@ -11,6 +11,7 @@ from barnabas.broker.now.produce import (
     CORRELATION_AT,
     FLEXIBLE_VERSION,
     INT32_BYTES,
+    PRODUCE,
     ROW,
     ROW_MARKS,
     Row,
@@ -44,10 +45,10 @@ class ProduceRowsShape:
     """What the requests of one producer for one topic have in common: all that comes before the count of partitions."""
 
     __slots__ = (
-        *("_before", "_between", "_common", "_layout", "_rules", "_start", "_tail", "_topic", "_after"),
+        *("_after", "_between", "_common", "_layout", "_rules", "_start", "_tail", "_topic"),
         *("body_at", "call", "tally", "version"),
     )
-    api_key = 0
+    api_key = PRODUCE
     request = None
     shown_bytes = 0  # its records lie between other fields
 
@@ -96,15 +97,16 @@ class ProduceRowsShape:
                 return begun
             outcome = partition.outcome(appended.last_offset + 1, row.leading_since, rules.acks)
             are_done = are_done and outcome is ErrorCode.NONE
-            rows.append(ROW.pack(index, 0, appended.base_offset, appended.append_time_ms, appended.log_start_offset))
+            offsets = (appended.base_offset, appended.append_time_ms, appended.log_start_offset)
+            rows.append(ROW.pack(index, 0, *offsets) + self._tail)
 
         # The handler waits for the acknowledgements.
         if not are_done:
             return begun
         if self.tally is not None:
             self.tally.successes += len(rows)
-        body = (correlation_id, self._between, _count(len(rows), self.version), *_each_before(rows, self._tail))
-        response = b"".join((*body, self._after))
+        count = _count(len(rows), self.version)
+        response = b"".join((correlation_id, self._between, count, *rows, self._after))
         return [_INT32.pack(len(response)) + response]
 
     def _asked(self, broker: Broker, frame: memoryview) -> list[Asked] | None:
@@ -190,7 +192,3 @@ def _read_count(frame: memoryview, position: int, *, is_flexible: bool) -> tuple
         count, position = read_varint(frame, position)
         return count - 1, position
     return _INT32.unpack_from(frame, position)[0], position + INT32_BYTES
-
-
-def _each_before(rows: list[bytes], tail: bytes) -> list[bytes]:
-    return [piece for row in rows for piece in (row, tail)]
