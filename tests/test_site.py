@@ -4,6 +4,7 @@ import ast
 import hashlib
 import importlib.util
 import os
+import shutil
 import subprocess
 
 import pytest
@@ -13,6 +14,8 @@ from tests.rooms import ROOT
 SITE_SOURCES = ROOT / "docs" / "site"
 BUILD_SECONDS_MAX = 900  # a quarter of a minute of processor time, and the environment if it is not there
 PAGES_MIN = 100
+DRAWN_MS_MAX = 60_000
+ALL_DRAWN = "[...document.querySelectorAll('pre.mermaid')].every(each => each.querySelector('svg'))"
 # What draws the diagrams, as it is in the package @mermaid-js/tiny of npm, version 11.17.2: file -> SHA-256.
 VENDORED = {"mermaid.tiny.js": "7a644017d37f93c8359790884e6b67fb1f747c78eb20475952404bd87190a3f8"}
 
@@ -88,11 +91,12 @@ def test_what_others_wrote_for_the_site_is_unchanged_and_has_its_licence(name):
     assert "The MIT License" in (static / "licences" / "mermaid.txt").read_text(encoding="utf-8")
 
 
-@pytest.mark.thorough
-def test_the_site_builds_without_a_warning_and_its_links_lead_somewhere(tmp_path):
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The folder of the site, which was built without a warning and without a broken link."""
     if not (ROOT / ".venv-site" / "made").exists() and "CI" not in os.environ:
         pytest.skip("the environment of the site is not made (`make site`)")
-    folder = tmp_path / "site"
+    folder = tmp_path_factory.mktemp("built") / "site"
     built = subprocess.run(
         ["make", "site", f"SITE={folder}"],
         cwd=ROOT,
@@ -103,14 +107,40 @@ def test_the_site_builds_without_a_warning_and_its_links_lead_somewhere(tmp_path
     )
     assert built.returncode == 0, built.stdout[-3000:] + built.stderr[-3000:]
     assert built.stderr.endswith(" pages, 0 broken links\n")
-    assert len(list(folder.rglob("*.html"))) >= PAGES_MIN
+    return folder
+
+
+@pytest.mark.thorough
+def test_the_site_builds_without_a_warning_and_its_links_lead_somewhere(built):
+    assert len(list(built.rglob("*.html"))) >= PAGES_MIN
 
     # What stands behind the links: figures, text of sources, and the front page.
-    assert (folder / "index.html").read_text().count("README.html") == 2
-    assert list((folder / "_images").glob("performance*.svg"))
-    assert "PartitionLog" in (folder / "code" / "storage" / "log.py.html").read_text()
-    assert 'href="../code/storage/log.py.html"' in (folder / "docs" / "architecture.html").read_text()
+    assert (built / "index.html").read_text().count("README.html") == 2
+    assert list((built / "_images").glob("performance*.svg"))
+    assert "PartitionLog" in (built / "code" / "storage" / "log.py.html").read_text()
+    assert 'href="../code/storage/log.py.html"' in (built / "docs" / "architecture.html").read_text()
     # A page loads what draws diagrams if it has one.
-    for page in folder.rglob("*.html"):
+    for page in built.rglob("*.html"):
         text = page.read_text()
         assert ('<pre class="mermaid">' in text) == ("mermaid.tiny.js" in text), page
+
+
+@pytest.mark.thorough
+def test_a_browser_without_a_network_draws_every_diagram(built):
+    browsers = pytest.importorskip("playwright.sync_api", reason="the extra `dev` installs it")
+    chromium = shutil.which("chromium")
+    if chromium is None and "CI" not in os.environ:
+        pytest.skip("chromium is not installed")
+    pages = [path for path in built.rglob("*.html") if '<pre class="mermaid">' in path.read_text()]
+    assert built / "docs" / "architecture.html" in pages
+    with browsers.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        for path in pages:
+            complaints = []
+            page = browser.new_context(offline=True).new_page()
+            page.on("pageerror", lambda error, to=complaints: to.append(str(error)))
+            page.on("console", lambda message, to=complaints: to.append(message.text))
+            page.goto(path.as_uri())
+            page.wait_for_function(ALL_DRAWN, timeout=DRAWN_MS_MAX)
+            assert complaints == [], path
+        browser.close()
