@@ -110,7 +110,7 @@ def both(request, tmp_path_factory):
         yield Both(f"127.0.0.1:{broker.port}")
 
 
-@pytest.mark.parametrize(("number", "task"), enumerate(TASKS), ids=[task.title for task in TASKS])
+@pytest.mark.parametrize(("number", "task"), list(enumerate(TASKS)), ids=[task.title for task in TASKS])
 def test_a_task_has_the_same_result_by_kafkas_script_and_by_our_command(both, number, task):
     compare(both, number, task)
 
@@ -206,7 +206,7 @@ def several(request, tmp_path_factory):
         yield Both(cluster.bootstrap)
 
 
-@pytest.mark.parametrize(("number", "task"), enumerate(CLUSTER_TASKS), ids=[task.title for task in CLUSTER_TASKS])
+@pytest.mark.parametrize(("number", "task"), list(enumerate(CLUSTER_TASKS)), ids=[task.title for task in CLUSTER_TASKS])
 def test_a_task_of_several_brokers_has_the_same_result_by_both(several, number, task, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for side in ("theirs", "ours"):

@@ -8,7 +8,9 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from compat_tests.secured import Certificates
 EXAMPLES = ROOT / "examples"
 SITE_PACKAGES = Path(sysconfig.get_path("purelib"))
 PROGRAMS = ["first_steps.py", "roundtrip.py", "secured/allow.py", "secured/letters.py"]
+CLIENTS = ["kafka-python", "confluent-kafka", "aiokafka"]
 TESTS = ["test_orders.py", "test_exactly_once.py"]
 HOW_TO_INSTALL = "`make examples`, then .venv/bin/python"
 END_SECONDS = 60
@@ -73,18 +76,20 @@ def test_the_roundtrip_without_codecs_ends_with_one_line(
     assert HOW_TO_INSTALL in line
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_an_example_without_a_broker_ends_with_one_line(
-    program: str, certificates: Certificates, tmp_path: Path
-) -> None:
+def test_an_example_without_a_broker_ends_with_one_line(certificates: Certificates, tmp_path: Path) -> None:
     (tmp_path / "broker.crt").symlink_to(certificates.trusted)
     nowhere = f"127.0.0.1:{free_port()}"
     passwords = {"ADMIN_PASSWORD": "castle", "ALICE_PASSWORD": "village"}
-    ran = run(tmp_path, str(EXAMPLES / program), "--bootstrap-server", nowhere, **passwords)
-    assert ran.returncode == 1
-    said = [line for line in ran.stderr.splitlines() if not line.startswith("%")]  # librdkafka's log
-    assert len(said) == 1, ran.stderr
-    assert nowhere in said[0]
+
+    def run_it(program: str) -> subprocess.CompletedProcess[str]:
+        return run(tmp_path, str(EXAMPLES / program), "--bootstrap-server", nowhere, **passwords)
+
+    # Their clients wait for some seconds, so they run at the same time.
+    with ThreadPoolExecutor() as pool:
+        for program, ran in zip(PROGRAMS, pool.map(run_it, PROGRAMS), strict=True):
+            said = [line for line in ran.stderr.splitlines() if not line.startswith("%")]  # librdkafka's log
+            assert (program, ran.returncode, len(said)) == (program, 1, 1), ran.stderr
+            assert nowhere in said[0], program
 
 
 @pytest.mark.parametrize("program", ["secured/allow.py", "secured/letters.py"])
@@ -116,20 +121,31 @@ def test_tests_that_need_a_further_package_are_skipped(tmp_path: Path) -> None:
     assert "1 passed, 1 skipped" in ran.stdout
 
 
-@pytest.mark.parametrize("client", ["kafka-python", "confluent-kafka", "aiokafka"])
 def test_the_roundtrip_ends_although_the_broker_died(
-    client: str, start_broker: Callable[..., BrokerProcess], tmp_path: Path
+    start_broker: Callable[..., BrokerProcess], tmp_path: Path
 ) -> None:
-    broker = start_broker()
-    options = ["--client", client, "--bootstrap-server", broker.bootstrap, "--timeout", "15"]
+    brokers = [start_broker() for _ in CLIENTS]
+    # They wait for up to 16 s, so they run at the same time, each with a broker of its own.
+    with ThreadPoolExecutor() as pool:
+        for client, broker, ended in zip(CLIENTS, brokers, pool.map(end_of, CLIENTS, brokers), strict=True):
+            status, said = ended
+            assert status == 1, client
+            assert broker.bootstrap in said, client  # in the words of the client, or of the script after 6 s
+
+
+def end_of(client: str, broker: BrokerProcess) -> tuple[int, str]:
+    """The status of the round trip, and what it says, when the broker is killed after the first codec."""
+    options = ["--client", client, "--bootstrap-server", broker.bootstrap, "--records", "20000", "--timeout", "6"]
     command = [sys.executable, str(EXAMPLES / "roundtrip.py"), *options]
     with (
-        (tmp_path / "stderr.log").open("w+") as log,
+        tempfile.TemporaryFile("w+") as log,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as running,
     ):
         assert running.stdout is not None
-        running.stdout.readline()  # the first codec is done
+        first = running.stdout.readline()
         broker.kill()
-        assert running.wait(END_SECONDS) == 1
+        status = running.wait(END_SECONDS)
         log.seek(0)
-        assert broker.bootstrap in log.read()  # in the words of the client, or of the script after 15 s
+        said = log.read()
+    assert first.startswith("none: 20000 records"), said
+    return status, said
