@@ -30,6 +30,9 @@ class Measured:
         )
         assert self.process.stdout is not None
         self.ready_line = self.process.stdout.readline().strip()
+        # The page is there before the broker is ready, if its address is given.
+        if self.ready_line.startswith("page "):
+            self.ready_line = self.process.stdout.readline().strip()
         if not self.ready_line:
             assert self.process.stderr is not None
             raise RuntimeError(f"{command} did not become ready:\n{self.process.stderr.read()}")
