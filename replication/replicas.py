@@ -12,6 +12,7 @@ KAFKA_STORAGE_ERROR; partitions in other directories go on.
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import trio
@@ -242,8 +243,11 @@ class Replicas:
         # leader must stop, or clients go on writing to it. The log stays on disk.
         await self._in_their_turns(self._given_away(request), self._dismiss)
         named = ((TopicPartition(name, each.partition_index), id_) for name, id_, each in partition_states(request))
+        # Of a topic whose name another one has had since, the request does not name all partitions.
+        ids = {each.topic_name: each.topic_id for each in request.topic_states} if deleted else {}
+        overtaken = ((key, ids[key.topic]) for key in deleted if key.topic in ids)
         try:
-            await self._in_their_turns(await self._deleted_before(named), self._dismiss_deleted)
+            await self._in_their_turns(await self._deleted_before(chain(named, overtaken)), self._dismiss_deleted)
         except StoreError as error:  # the next request that names the topic finds the old partition again
             logger.warning("it is not known which topics were deleted: %s", error, extra={"peer": "metadata store"})
         return ErrorCode.NONE

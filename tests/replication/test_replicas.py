@@ -6,6 +6,7 @@ import trio
 from barnabas.storage.checkpoint import HIGH_WATERMARK_CHECKPOINT, read_checkpoint
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
+from barnabas.wire.sentinels import LEADER_DURING_DELETE
 from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC, TopicPartition
 from tests.broker.clusters import until
 from tests.broker.harness import Machine
@@ -164,6 +165,26 @@ async def test_a_topic_that_took_the_name_of_a_deleted_one_is_hosted_in_its_plac
     assert codes_of(await client.ask(roles(machine, "t", [1], topic_id=topic_id))) == [0]
     assert (await client.list_offset("t", -1, 1)).offset == 0
     assert any(name.endswith("-stray") for name in machine.disk.list("/data"))
+
+
+async def test_a_deletion_ends_an_earlier_topic_of_that_name_with_all_its_partitions(nursery, autojump_clock):
+    """The deletion of the earlier topic, and the later one, did not arrive while the broker was cut off."""
+    machine, client, topic_id = await with_topic(nursery)
+    replicas, metadata = machine.broker.replicas, machine.broker.metadata
+    assert codes_of(await client.ask(roles(machine, "t", [5], topic_id=OTHER_ID, leader_epoch=3))) == [0]
+    epochs = {"controller_id": 1001, "controller_epoch": 1, "broker_epoch": replicas.broker_epoch}
+    update = m.UpdateMetadataRequest
+
+    async def tell(topic_id, partition, leader):
+        state = update.UpdateMetadataPartitionState(partition_index=partition, leader=leader, replicas=[1001])
+        topic = update.UpdateMetadataTopicState(topic_name="t", topic_id=topic_id, partition_states=[state])
+        assert (await client.ask(update(**epochs, topic_states=[topic]))).error_code == 0
+
+    await tell(OTHER_ID, 5, 1001)
+    assert metadata.topics["t"].partitions.keys() == {5}
+    await tell(topic_id, 0, LEADER_DURING_DELETE)
+    assert "t" not in metadata.topics
+    assert replicas.get("t", 5) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @pytest.mark.parametrize("topic", [GROUP_TOPIC, TRANSACTION_TOPIC])
