@@ -7,11 +7,12 @@ Kafka's brokers log in to each other as a super user; the client is User:ANONYMO
 import random
 import re
 import time
+from contextlib import AsyncExitStack
 
 import pytest
 import trio
 
-from barnabas.controller.store.zkstore import ZooKeeperConfig, open_zookeeper_store
+from barnabas.controller.store.zkstore import ZooKeeperConfig
 from barnabas.security.acls.authorization import Authorization
 from barnabas.security.acls.authorizer import Authorizer
 from barnabas.wire import messages as m
@@ -19,6 +20,7 @@ from barnabas.wire.apis import APIS
 from compat_tests.brokers import BrokerProcess
 from compat_tests.kafka import KafkaProcess, free_port
 from compat_tests.raw import RawClient
+from compat_tests.zookeeper_sessions import opened
 from tests.broker.handlers.authorized import (
     ANY_RULE,
     BATCH,
@@ -154,11 +156,11 @@ def comparable(answer):
 
 async def with_both(zookeeper, ports, judge):
     """Run `judge` with both brokers."""
-    async with trio.open_nursery() as nursery:
+    async with AsyncExitStack() as stack, trio.open_nursery() as nursery:
         judged = []
         for chroot, port in ports:
             config = ZooKeeperConfig(f"{zookeeper.bootstrap}{chroot}")
-            store = await open_zookeeper_store(config, trio.to_thread.run_sync)
+            store = await stack.enter_async_context(opened(config))
             authorization = Authorization(
                 store, Authorizer(), now_ms=lambda: int(time.time() * 1000), rng=random.Random(1)
             )
