@@ -11,7 +11,8 @@ where two parts of a broker meet.
     moments       faults at bad moments: power fails while there is no controller, a directory during a truncation
     transactions  writers with transactional ids, some of them two at once, and readers of committed records
     stranded      the same; a coordinator hears clients only, and another one takes its place
-    twice         names and ids are used twice: topics are recreated all the time; producers have the ids of others
+    twice         names and ids are used twice: topics are recreated and moved all the time, also while brokers cannot
+                  be reached; producers have the ids of others
     hostile       a client uses up every limit in the cheapest way; the others do not notice
     settings      min.insync.replicas and retention of topics change while they are used; syncs are slow
     secured       all clients log in, sessions end, ACLs and credentials change; some have no right, or a wrong password
