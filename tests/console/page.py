@@ -19,7 +19,7 @@ class Page:
 
     def __init__(self, machine: Machine, port: int = PORT) -> None:
         self.machine = machine
-        self.life = Life(BrokerState.RUNNING, machine.broker)
+        self.life = Life(BrokerState.RUNNING, broker=machine.broker)
         self.console = Console(machine.net, f"127.0.0.1:{port}", self.life)
 
     async def open(self, nursery) -> "Page":
