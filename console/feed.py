@@ -43,6 +43,7 @@ PARTITIONS_MAX = 1000  # of one feed
 TOPICS_MAX = 200
 GROUPS_MAX = 10
 TICK_SECONDS = 0.1
+MOVES_SECONDS = 0.2  # between two events about offsets: of a hundred busy partitions each costs a millisecond
 SWEEP_SECONDS = 1.0
 STORY_MAX = 200  # lines in one event
 EVENT_STREAM = "text/event-stream"
@@ -120,7 +121,7 @@ class _Feed:
             self._waiter.unregister(self._hosted.values())
 
     async def _follow(self, send: Send) -> None:
-        sweep_at = sent_at = trio.current_time() - SWEEP_SECONDS
+        sweep_at = sent_at = moved_at = trio.current_time() - SWEEP_SECONDS
         while self._life.broker is self._broker:
             now = trio.current_time()
             events = []
@@ -134,7 +135,10 @@ class _Feed:
                 gone = self._find_partitions()
             else:
                 gone = []
-            events += await self._partition_events(gone, everything=is_sweep)
+            # A new leader is shown in each tick, offsets in every other one.
+            with_moves = is_sweep or now - moved_at >= MOVES_SECONDS
+            moved_at = now if with_moves else moved_at
+            events += await self._partition_events(gone, everything=is_sweep, with_moves=with_moves)
             events += self._pending
             self._pending = []
             events += self._story_event()
@@ -205,12 +209,12 @@ class _Feed:
             self._rows.setdefault(key, {})
         return gone
 
-    async def _partition_events(self, gone: list[TopicPartition], *, everything: bool) -> list[bytes]:
-        """What changed since the last event; with `everything` each partition is looked at."""
+    async def _partition_events(self, gone: list[TopicPartition], *, everything: bool, with_moves: bool) -> list[bytes]:
+        """What changed since the last event: leaders, and `with_moves` offsets; with `everything` all is looked at."""
         metadata = self._broker.metadata
         # A follower's progress wakes no waiter, so a partition whose followers are behind is looked at in each tick.
-        due = dict(self._unsettled)
-        for changed in self._waiter.take_dirty():
+        due = dict(self._unsettled) if with_moves else {}
+        for changed in self._waiter.take_dirty() if with_moves else ():
             key = self._keys.get(changed)  # type: ignore[call-overload]  # a Waiter knows less of what it waits for
             if key is not None:
                 due[key] = None
