@@ -57,7 +57,7 @@ def outcome(directory: Path, *modules: str) -> str:
 def test_a_module_that_leaves_a_broker_or_a_session_behind_fails(tmp_path):
     said = outcome(tmp_path, LEAVES_A_BROKER, LOOKS_FOR_ZOOKEEPER, CLOSES_IT)
     assert "3 passed, 2 errors" in said
-    assert said.count("AssertionError: threads of brokers are left behind") == 2
+    assert "AssertionError: threads of brokers are left behind" in said
 
 
 def test_brokers_that_are_closed_or_for_the_whole_run_are_no_fault(tmp_path):

@@ -45,7 +45,8 @@ async def test_a_task_that_has_waited_begins_a_new_turn(watchdog):
                 pass
             await trio.lowlevel.checkpoint()
 
-    assert await pauses_of(work) == 10
+    # One for each checkpoint, and one where the machine was slow; in one turn there would be as many again.
+    assert 10 <= await pauses_of(work) < 15
 
 
 async def test_a_long_step_is_counted_and_its_task_is_named(watchdog, caplog):
