@@ -4,7 +4,17 @@ Nothing here writes Kafka's formats. The codec encodes a message with marks in t
 the marks are the same in all messages of the kind.
 """
 
+import struct
 from collections.abc import Sequence
+
+from barnabas.wire.runtime import varint
+
+_INT32 = struct.Struct(">i")
+
+
+def count_prefix(count: int, *, is_flexible: bool) -> bytes:
+    """How many elements of an array, or bytes of a field, follow: compact in flexible versions (KIP-482)."""
+    return varint(count + 1) if is_flexible else _INT32.pack(count)
 
 
 def parts_around(encoded: bytes, marks: Sequence[bytes]) -> list[bytes] | None:

@@ -19,9 +19,8 @@ from barnabas.wire import messages as m
 from barnabas.wire.apis import response_header_version
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.frame import LENGTH_BYTES, response_prefix
-from barnabas.wire.runtime import varint
 from barnabas.wire.sentinels import FETCH_TOPIC_ID_VERSION, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID
-from barnabas.wire.templates import parts_around
+from barnabas.wire.templates import count_prefix, parts_around
 from barnabas.world.waiting import Pieces
 
 FETCH = 1  # API key
@@ -137,7 +136,7 @@ class FetchShape:
         """The response with this row."""
         records = row.records
         offsets = _OFFSETS.pack(row.high_watermark, row.last_stable_offset, row.log_start_offset)
-        length = _length_of(records_bytes(row), self.version)
+        length = count_prefix(records_bytes(row), is_flexible=self.version >= FLEXIBLE_VERSION)
         if isinstance(records, (bytes, bytearray, memoryview)):
             return [_joined(parts, correlation_id, offsets, length + records)]
         assert isinstance(records, FileSlice)
@@ -155,7 +154,7 @@ class FetchShape:
         else:
             of_topic.topic = topic
         response = m.FetchResponse(session_id=self.request.session_id, responses=[of_topic])
-        records = _length_of(len(_RECORDS_MARK), self.version) + _RECORDS_MARK
+        records = count_prefix(len(_RECORDS_MARK), is_flexible=self.version >= FLEXIBLE_VERSION) + _RECORDS_MARK
         marks = [_CORRELATION_MARK, _OFFSETS.pack(*_OFFSET_MARKS), records]
         return parts_around(_marked(response, self.version), marks)
 
@@ -206,10 +205,6 @@ def _marked(response: m.FetchResponse, version: int) -> bytes:
     body = m.encode(response, version)
     prefix = response_prefix(len(body), 0, response_header_version(FETCH, version))
     return _CORRELATION_MARK + prefix[LENGTH_BYTES + len(_CORRELATION_MARK) :] + body
-
-
-def _length_of(size_bytes: int, version: int) -> bytes:
-    return varint(size_bytes + 1) if version >= FLEXIBLE_VERSION else _INT32.pack(size_bytes)
 
 
 def _joined_around(records: FileSlice, parts: list[bytes], *between: bytes) -> Pieces:

@@ -26,9 +26,8 @@ from barnabas.wire.record_batch import (
     read_kind,
 )
 from barnabas.wire.records import SMALL_BYTES_MAX
-from barnabas.wire.runtime import varint
 from barnabas.wire.sentinels import ACKS_ALL
-from barnabas.wire.templates import parts_around
+from barnabas.wire.templates import count_prefix, parts_around
 from barnabas.wire.topics import INTERNAL_TOPICS
 from barnabas.world.waiting import PendingResponse, Pieces
 
@@ -166,7 +165,7 @@ def produce_shape_of(
     if bytes(frame[body_at:]) != m.encode(request, call.version):
         return None
     end = _end_of(call.version)
-    length = varint(len(records) + 1) if end else _INT32.pack(len(records))
+    length = count_prefix(len(records), is_flexible=bool(end))
     index_at = len(frame) - len(end) - len(records) - len(length) - INT32_BYTES
 
     row = Row()

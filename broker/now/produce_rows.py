@@ -26,8 +26,7 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import BATCH_OVERHEAD_BYTES
 from barnabas.wire.records import SMALL_BYTES_MAX
-from barnabas.wire.runtime import varint
-from barnabas.wire.templates import parts_around
+from barnabas.wire.templates import count_prefix, parts_around
 from barnabas.wire.topics import INTERNAL_TOPICS
 from barnabas.world.waiting import Pieces
 
@@ -105,7 +104,7 @@ class ProduceRowsShape:
             return begun
         if self.tally is not None:
             self.tally.successes += len(rows)
-        count = _count(len(rows), self.version)
+        count = count_prefix(len(rows), is_flexible=self.version >= FLEXIBLE_VERSION)
         response = b"".join((correlation_id, self._between, count, *rows, self._after))
         return [_INT32.pack(len(response)) + response]
 
@@ -157,9 +156,11 @@ def produce_rows_shape_of(
     if bytes(frame[body_at:]) != m.encode(request, call.version):
         return None
     is_flexible = call.version >= FLEXIBLE_VERSION
-    count = _count(len(topic.partition_data), call.version)
-    head_bytes = len(frame) - sum(len(_encoded_row(row, is_flexible=is_flexible)) for row in topic.partition_data)
-    head_bytes -= len(count) + (2 * len(NO_TAGS) if is_flexible else 0)
+    tags = NO_TAGS if is_flexible else b""
+    head_bytes = len(frame) - len(count_prefix(len(topic.partition_data), is_flexible=is_flexible)) - 2 * len(tags)
+    for asked in topic.partition_data:
+        size_bytes = 0 if asked.records is None else len(asked.records)
+        head_bytes -= INT32_BYTES + len(count_prefix(size_bytes, is_flexible=is_flexible)) + size_bytes + len(tags)
 
     first, second = Row(), Row()
     for row, marks in ((first, ROW_MARKS), (second, _OTHER_ROW_MARKS)):
@@ -172,18 +173,8 @@ def produce_rows_shape_of(
         return None
     _, between, tail, after = parts
     rules = Rules(call.version, request.acks, broker.replicas.refused_batches, is_verifying=False)
-    shown = between.removesuffix(_count(2, call.version)), tail, after.removeprefix(tail)
+    shown = between.removesuffix(count_prefix(2, is_flexible=is_flexible)), tail, after.removeprefix(tail)
     return ProduceRowsShape(rules, call, topic.name, bytes(frame[:head_bytes]), body_at, shown)
-
-
-def _encoded_row(row: m.ProduceRequest.PartitionProduceData, *, is_flexible: bool) -> bytes:
-    assert row.records is not None
-    length = varint(len(row.records) + 1) if is_flexible else _INT32.pack(len(row.records))
-    return bytes(INT32_BYTES) + length + bytes(len(row.records)) + (NO_TAGS if is_flexible else b"")
-
-
-def _count(count: int, version: int) -> bytes:
-    return varint(count + 1) if version >= FLEXIBLE_VERSION else _INT32.pack(count)
 
 
 def _read_count(frame: memoryview, position: int, *, is_flexible: bool) -> tuple[int, int]:

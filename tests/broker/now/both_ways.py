@@ -122,6 +122,21 @@ def _names(machine, log):
     return sorted(name for name in machine.disk.list(log.directory) if name.endswith(".log"))
 
 
+def damaged(frame, damage):
+    """This frame with another bit at (place from its end, bit), without so many bytes of its end, or as it is."""
+    if isinstance(damage, int):
+        return frame[:-damage] or frame
+    if damage is not None and damage[0] <= len(frame) - 8:
+        changed = bytearray(frame)
+        changed[-damage[0]] ^= 1 << damage[1]
+        return bytes(changed)
+    return frame
+
+
+async def nothing_happens(partition):
+    """Until the request times out."""
+
+
 def see(history, *, is_now, **properties):
     """What a broker makes of a history: `await history(machine, client)` returns the answers."""
     seen = []

@@ -10,7 +10,7 @@ from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import build_batch
 from tests.broker.clusters import create_topic
 from tests.broker.harness import with_topic
-from tests.broker.now.both_ways import see
+from tests.broker.now.both_ways import damaged, nothing_happens, see
 from tests.broker.requests import batch_of, idempotent, produce_request
 
 STAMP_MS = 1_700_000_000_000
@@ -58,16 +58,6 @@ requests = st.builds(
 # What happens to the bytes of a frame: nothing, one bit at a place from its end, or its end is missing.
 damages = st.one_of(st.none(), st.none(), st.tuples(st.integers(1, 300), st.integers(0, 7)), st.integers(1, 80))
 steps = st.lists(st.lists(st.tuples(requests, damages), min_size=1, max_size=3), min_size=1, max_size=8)
-
-
-def damaged(frame, damage):
-    if isinstance(damage, int):
-        return frame[:-damage] or frame
-    if damage is not None and damage[0] <= len(frame) - 8:
-        changed = bytearray(frame)
-        changed[-damage[0]] ^= 1 << damage[1]
-        return bytes(changed)
-    return frame
 
 
 @pytest.mark.thorough
@@ -122,10 +112,6 @@ def test_what_is_ordinary_is_answered_now():
     general, _ = see(history, is_now=False)
     assert now == general
     assert answered == 18, "the first one with acks=1, and the first one with acks=all, are learnt from"
-
-
-async def nothing_happens(partition):
-    """Until the request times out."""
 
 
 async def leadership_ends(partition):

@@ -11,7 +11,7 @@ from barnabas.wire.record_batch import TRANSACTIONAL
 from barnabas.wire.records import build_batch
 from barnabas.world.waiting import wake
 from tests.broker.clusters import create_topic
-from tests.broker.now.both_ways import see
+from tests.broker.now.both_ways import damaged, nothing_happens, see
 
 STAMP_MS = 1_700_000_000_000
 PARTITIONS = 4
@@ -52,17 +52,7 @@ damages = st.one_of(st.none(), st.none(), st.tuples(st.integers(1, 400), st.inte
 steps = st.lists(st.tuples(rows, damages), min_size=1, max_size=8)
 
 
-def damaged(frame, damage):
-    if isinstance(damage, int):
-        return frame[:-damage] or frame
-    if damage is not None and damage[0] <= len(frame) - 8:
-        changed = bytearray(frame)
-        changed[-damage[0]] ^= 1 << damage[1]
-        return bytes(changed)
-    return frame
-
-
-def history_of(steps, version, acks, replicas=None):
+def history_of(steps, version, acks):
     async def history(machine, client):
         own = await machine.connect()
         await own.create_topic("t", PARTITIONS, **{"max.message.bytes": "80000"})
@@ -126,10 +116,6 @@ def test_rows_that_were_appended_before_one_that_fails_are_appended_once():
     assert answered == 2
     assert now.states["t-0"][1:2] == now.states["t-2"][1:2] == (2,)
     assert now.states["t-1"][1:2] == (1,)
-
-
-async def nothing_happens(partition):
-    """Until the request times out."""
 
 
 async def leadership_ends_and_begins_again(partition):
