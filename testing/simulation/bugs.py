@@ -12,10 +12,11 @@ of the code cannot make a bug harmless without notice.
     stale_controller   let a replaced controller write
     undead_log         use the data of a deleted topic
     early_duplicate    answer a duplicate before its original is committed
-    forgotten_batches  refuse the retry of a batch that the producer state does not have any more (as Apache Kafka does)
     half_cut           continue with a log whose truncation failed
     topic_by_name      use the log of a deleted topic for a new topic of the same name
-    duplicate_by_numbers  recognise the retry of such a batch by its sequence numbers, whatever its content
+    duplicate_by_numbers
+                       recognise the retry of a batch that the producer state does not have any more by its sequence
+                       numbers, whatever its content
     empty_log          create an empty log in the place of one that was lost with its directory
     early_clean_marker treat every end of a broker as a clean stop
     forgotten_directory_sync
@@ -31,8 +32,8 @@ of the code cannot make a bug harmless without notice.
     nervous_cut        give a log directory up after a truncation
 
 Those of transactions are in `transaction_bugs.py`, those of logins and ACLs in `secured_bugs.py`, those
-that a hostile client shows in `hostile_bugs.py`. Those in `log_bugs.py` and `offset_bugs.py` are
-caught by stories (`tests/testing/test_stories_moves.py`, `test_stories_offsets.py`), not by seeds.
+that a hostile client shows in `hostile_bugs.py`. Those in `log_bugs.py`, `offset_bugs.py` and `marker_bugs.py` are
+caught by stories (`tests/testing/test_stories_moves.py` and its like), not by seeds.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -59,7 +60,7 @@ from barnabas.storage.disk import FileSlice, StorageError, join
 from barnabas.storage.entries import walk_buffer
 from barnabas.storage.flush_plan import FlushPlan
 from barnabas.storage.log import Appended
-from barnabas.storage.producers import Duplicate, ProducerStates
+from barnabas.storage.producers import Duplicate
 from barnabas.testing.simulation.hostile_bugs import HOSTILE_BUGS
 from barnabas.testing.simulation.secured_bugs import SECURED_BUGS
 from barnabas.testing.simulation.transaction_bugs import TRANSACTION_BUGS
@@ -234,14 +235,6 @@ def _early_duplicate() -> list[Replacement]:
         return appended
 
     return [(partition.Partition, "append_as_leader", append)]
-
-
-def _forgotten_batches() -> list[Replacement]:
-    def is_behind(*_: object) -> bool:
-        """What is not remembered was never written."""
-        return False
-
-    return [(ProducerStates, "is_behind", is_behind)]
 
 
 def _empty_log() -> list[Replacement]:
@@ -431,7 +424,6 @@ BUGS: dict[str, Callable[[], list[Replacement]]] = {
     "stale_controller": _stale_controller,
     "undead_log": _undead_log,
     "early_duplicate": _early_duplicate,
-    "forgotten_batches": _forgotten_batches,
     "empty_log": _empty_log,
     "early_clean_marker": _early_clean_marker,
     "forgotten_directory_sync": _forgotten_directory_sync,
@@ -459,7 +451,6 @@ KIND_OF: dict[str, str] = {
     **dict.fromkeys(HOSTILE_BUGS, "hostile"),
     "outdated_offsets": "stranded",
     "empty_log": "directories",
-    "forgotten_batches": "directories",
     "distrusted_all": "crowds",
     "trusted_all": "moments",
     "false_boot_mark": "moments",

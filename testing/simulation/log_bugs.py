@@ -3,6 +3,9 @@
 lasting_permit     a pass goes on after cleanup.policy was set back to `delete`
 continued_copy     continue the copy of an interrupted move, although the log was compacted since
 copy_by_name       take the copy of a deleted topic's log for the one of the next topic of its name
+forgotten_siblings a log directory does not know that the broker had others
+lock_over_swaps    nothing else happens while the log of a move takes its place
+forgotten_batches  refuse the retry of a batch that the producer state does not have any more (as Apache Kafka does)
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -16,6 +19,7 @@ from barnabas.replication import turns
 from barnabas.replication.logs.cleaner_schedule import Permit
 from barnabas.replication.logs.directories import LogDirectories
 from barnabas.replication.logs.future_logs import FutureLogs
+from barnabas.storage.producers import ProducerStates
 
 if TYPE_CHECKING:
     from barnabas.replication.logs.directory import LogDirectory
@@ -117,10 +121,19 @@ def _forgotten_siblings() -> list[Replacement]:
     return [(boot_mark, "kept_since", kept_since)]
 
 
+def _forgotten_batches() -> list[Replacement]:
+    def is_behind(*_: object) -> bool:
+        """What is not remembered was never written."""
+        return False
+
+    return [(ProducerStates, "is_behind", is_behind)]
+
+
 LOG_BUGS: dict[str, Callable[[], list[Replacement]]] = {
     "lasting_permit": _lasting_permit,
     "continued_copy": _continued_copy,
     "copy_by_name": _copy_by_name,
     "forgotten_siblings": _forgotten_siblings,
     "lock_over_swaps": _lock_over_swaps,
+    "forgotten_batches": _forgotten_batches,
 }

@@ -18,7 +18,6 @@ short_aborted_list a fetch leaves out the last of several aborted transactions
 uncut_index        aborted transactions stay in the index although their markers were truncated
 closed_snapshot    a snapshot forgets that a transaction is open
 hasty_completion   a transaction is complete when the first partition has its marker
-dropped_markers    a partition without a leader counts as deleted
 any_connection     execute an EndTxn of a connection that its client has given up
 any_sender         write markers of a connection that the coordinator has given up
 set_back           forget a decision that is not committed in time
@@ -59,7 +58,6 @@ from barnabas.coordinators.transactions.connections import SenderConnections
 from barnabas.coordinators.transactions.coordinator import TransactionCoordinator
 from barnabas.coordinators.transactions.events import EndTransaction
 from barnabas.coordinators.transactions.owed import Debt
-from barnabas.coordinators.transactions.sender import MarkerSender
 from barnabas.coordinators.transactions.state import PREPARED, Recorded, Status
 from barnabas.storage import producers as storage_producers
 from barnabas.storage.compaction import NOTHING, Compaction
@@ -75,14 +73,14 @@ from barnabas.wire.sentinels import NO_OFFSET
 from barnabas.wire.topics import TRANSACTION_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from barnabas.coordinators.groups.offsets import CommittedOffsets, OffsetsView
     from barnabas.coordinators.groups.replay import Groups
     from barnabas.coordinators.runtime.shard import Shard
     from barnabas.coordinators.transactions.coordinator import TransactionShard
     from barnabas.coordinators.transactions.events import Decision, InitProducer
-    from barnabas.coordinators.transactions.owed import Partitions, Settled, Taken
+    from barnabas.coordinators.transactions.owed import Settled, Taken
     from barnabas.coordinators.transactions.state import TransactionalId, TransactionalIds
     from barnabas.storage.log import Appended
     from barnabas.storage.producers import CompletedTransaction, Duplicate, Origin, Producer
@@ -303,17 +301,6 @@ def _hasty_completion() -> list[Replacement]:
         return settled
 
     return [(sender, "settle", settle)]
-
-
-def _dropped_markers() -> list[Replacement]:
-    async def drop(sender: MarkerSender, due: "Sequence[tuple[Debt, Partitions]]") -> None:
-        """Where there is no leader there is nothing."""
-        for debt, partitions in due:
-            for each in partitions:
-                if sender._leader_of(each) is None:
-                    debt.known.unmarked.pop(each, None)
-
-    return [(MarkerSender, "_drop_deleted", drop)]
 
 
 def _never(*_: object) -> bool:
@@ -575,7 +562,6 @@ TRANSACTION_BUGS: dict[str, Callable[[], list[Replacement]]] = {
     "uncut_index": _uncut_index,
     "closed_snapshot": _closed_snapshot,
     "hasty_completion": _hasty_completion,
-    "dropped_markers": _dropped_markers,
     "any_connection": _any_connection,
     "any_sender": _any_sender,
     "set_back": _set_back,

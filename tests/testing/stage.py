@@ -28,7 +28,7 @@ from barnabas.testing.simulation.story import Story
 from barnabas.testing.simulation.transaction_rules import TransactionRules
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
-from barnabas.wire.records import build_batch, read_all_records
+from barnabas.wire.records import Batch, build_batch, read_all_records
 from barnabas.wire.topics import GROUP_TOPIC, TopicPartition
 
 STORE = "store"
@@ -182,6 +182,20 @@ class Stage:
         found = None if broker is None else broker.replicas.get(GROUP_TOPIC, 0)
         return found is not None and not isinstance(found, ErrorCode) and found.is_leader
 
+    async def coordinator(self, key: str, key_type: int = 0) -> int:
+        """The broker that coordinates the group, or with `key_type` 1 the transactional id, as soon as there is one."""
+        request = m.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
+        while True:
+            try:
+                await self.client.refresh()
+                link = await self.client.broker(self.client.rng.choice(sorted(self.client.view.brokers)))
+                found = (await link.ask(request, m.FindCoordinatorResponse)).coordinators[0]
+                if not found.error_code:
+                    return found.node_id
+            except Lost:
+                pass
+            await trio.sleep(0.05)
+
     def known_id(self, broker_id: int) -> bytes | None:
         """The id of the topic as this broker's metadata have it."""
         broker = self.cluster.nodes[broker_id].broker
@@ -248,6 +262,10 @@ class Stage:
         """Write one batch to the leader; its base offset, or minus the error's code."""
         records = [(None if key is None else key.encode(), None if v is None else v.encode()) for v in values]
         batch = build_batch(records, timestamp_ms=self.cluster.now_ms())
+        return await self.send(batch, acks=acks, timeout_ms=timeout_ms)
+
+    async def send(self, batch: Batch, *, acks: int = ACKS_ALL, timeout_ms: int = 30_000) -> int:
+        """Send a batch to the leader; its base offset, or minus the error's code."""
         data = m.ProduceRequest.PartitionProduceData(index=0, records=bytes(batch.data))
         request = m.ProduceRequest(
             acks=acks,

@@ -28,8 +28,8 @@ BITES = Path(__file__).with_name("bites.json")
 
 
 def is_quick(bug: str) -> bool:
-    """Whether continuous integration looks for it; for `dropped_markers` it takes more seeds than there is time for."""
-    return KIND_OF.get(bug) == "transactions" and bug != "dropped_markers"
+    """Whether continuous integration looks for it."""
+    return KIND_OF.get(bug) == "transactions"
 
 
 def explain(report) -> str:

@@ -1,4 +1,4 @@
-"""Stories about logs that move between directories or are lost with one, and about passes of the cleaner."""
+"""Stories about logs: moved between directories or lost with one, compacted, and searched for a batch."""
 
 import pytest
 import trio
@@ -6,6 +6,7 @@ import trio
 from barnabas.testing.simulation.bugs import planted
 from barnabas.testing.simulation.leader_rules import SETTLED_SECONDS
 from barnabas.testing.simulation.log_bugs import LOG_BUGS
+from barnabas.wire.records import build_batch
 from tests.testing.stage import play, watch
 
 PATHS = ("/data-a", "/data-b")
@@ -131,6 +132,25 @@ async def a_new_topic_during_a_slow_sync(stage):
     assert stage.now - began < 1
 
 
+async def a_retry_of_an_old_batch(stage):
+    """Seven batches are answered and then the first one comes again, whose answer was lost."""
+    await stage.open("t", replicas=[1, 2, 3])
+    batches = [
+        build_batch(
+            [(None, b"%d" % number)],
+            timestamp_ms=stage.cluster.now_ms(),
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=number,
+        )
+        for number in range(7)
+    ]
+    offsets = [await stage.send(batch) for batch in batches]
+    assert offsets == [*range(7)]
+    assert await stage.send(batches[0]) == 0
+    assert stage.end(1) == 7
+
+
 DIRECTORIES = {"log_dirs": ",".join(PATHS)}
 SLOW_MOVES = DIRECTORIES | {"replica_alter_log_dirs_io_max_bytes_per_second": SLOWLY}
 STORIES = {  # how many brokers, their properties, and which planted bug the story finds
@@ -138,6 +158,7 @@ STORIES = {  # how many brokers, their properties, and which planted bug the sto
     a_topic_that_is_replaced_during_a_move: (3, SLOW_MOVES, "copy_by_name"),
     a_new_topic_during_a_slow_sync: (1, DIRECTORIES, "lock_over_swaps"),
     a_start_without_a_directory: (3, DIRECTORIES | {"controlled_shutdown_enable": "false"}, "forgotten_siblings"),
+    a_retry_of_an_old_batch: (3, {}, "forgotten_batches"),
     a_topic_that_is_compacted_by_mistake: (
         1,
         {"log_cleaner_backoff_ms": "1000", "log_cleaner_io_max_bytes_per_second": "100"},

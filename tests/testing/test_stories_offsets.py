@@ -14,25 +14,10 @@ from tests.testing.stage import play, watch
 GROUP = "g"
 
 
-async def coordinator_of(stage) -> int:
-    """The broker that coordinates the group, as soon as there is one."""
-    request = m.FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP])
-    while True:
-        try:
-            await stage.client.refresh()
-            link = await stage.client.broker(stage.client.rng.choice(sorted(stage.client.view.brokers)))
-            found = (await link.ask(request, m.FindCoordinatorResponse)).coordinators[0]
-            if not found.error_code:
-                return found.node_id
-        except Lost:
-            pass
-        await trio.sleep(0.05)
-
-
 async def ask_coordinator(stage, request, kind):
     while True:
         try:
-            link = await stage.client.broker(await coordinator_of(stage))
+            link = await stage.client.broker(await stage.coordinator(GROUP))
             return await link.ask(request, kind)
         except Lost:
             await trio.sleep(0.05)
@@ -68,7 +53,7 @@ async def a_deletion_during_a_load(stage):
         await stage.write(f"old {number}")
     await commit(stage, 7)
     assert await committed(stage) == 7
-    first = await coordinator_of(stage)
+    first = await stage.coordinator(GROUP)
     place, second = (each for each in (1, 2, 3) if each != first)
     await stage.reassign([place])
     await stage.until(lambda: stage.in_sync == [place])
@@ -91,7 +76,7 @@ async def a_deletion_that_the_coordinator_misses(stage):
     """It is cut off when the topic is deleted and made again, and hears of the new one by another controller."""
     await stage.open("other", replicas=[1])
     await commit(stage, 1)
-    first = await coordinator_of(stage)
+    first = await stage.coordinator(GROUP)
     node = stage.cluster.nodes[first]
     while stage.cluster.controller is None or stage.cluster.controller is node:
         for session_id in node.session_ids:
