@@ -251,8 +251,8 @@ def three_clients(**config: str) -> Iterator[LocalBroker]:
 
 
 def await_members(broker: LocalBroker) -> None:
-    # librdkafka may open another connection while it is told its member id. Then it asks for another id, and
-    # the group waits for the first one until its session is over, as in Kafka.
+    # librdkafka may open another connection while its member id is on the way. Then it asks for a second id, and the
+    # group waits for the first one until its session is over, as in Kafka.
     seconds = SESSION_MS / 1000 + SECONDS
     broker.groups["g"].wait(state="Stable", members=len(CLIENTS), seconds=seconds)
 

@@ -72,6 +72,7 @@ def audit_command(  # noqa: PLR0913  # the options of the command, by keyword
     with spark_session("barnabas audit", master, jars, driver_memory) as spark, explained(STATUS_MISUSED):
         from barnabas.pipeline.auditing import audit
         from barnabas.pipeline.logs import Archive, Segments, Topics
+        from barnabas.pipeline.progress import tasks_shown
 
         suit_to_one_machine(spark)
         try:
@@ -81,7 +82,10 @@ def audit_command(  # noqa: PLR0913  # the options of the command, by keyword
             if archive:
                 names = [topic.removeprefix(prefix) for topic in topics]
                 logs.append(Archive(archive, names, by_order=by_order))
-            result = audit(spark, ledgers, logs, compacted=compacted, transactional=transactional, examples=examples)
+            with tasks_shown(spark, "audit", as_json):
+                result = audit(
+                    spark, ledgers, logs, compacted=compacted, transactional=transactional, examples=examples
+                )
         except (StorageError, ValueError) as error:
             fail(str(error), STATUS_MISUSED)
 
@@ -128,6 +132,7 @@ def segments_command(  # the options of the command, by keyword
     """
     with spark_session("barnabas segments", master, jars, driver_memory) as spark, explained(STATUS_MISUSED):
         from barnabas.pipeline.layout import name_directories
+        from barnabas.pipeline.progress import tasks_shown
         from barnabas.pipeline.segments import FORMAT, register
 
         register(spark)
@@ -135,11 +140,12 @@ def segments_command(  # the options of the command, by keyword
         try:
             name_directories(OsDisk(), directories)  # a missing one is reported here, not by a task
             frame = reader.option("topics", ",".join(topics)).load()
-            if target is not None:
-                frame.write.partitionBy("topic").parquet(target)
-                frame = spark.read.parquet(target)
-            rows = [row.asDict() for row in summary_of(frame).collect()]
-            problems = [row.asDict() for row in problems_of(frame).limit(PROBLEMS_SHOWN).collect()]
+            with tasks_shown(spark, "segments", as_json):
+                if target is not None:
+                    frame.write.partitionBy("topic").parquet(target)
+                    frame = spark.read.parquet(target)
+                rows = [row.asDict() for row in summary_of(frame).collect()]
+                problems = [row.asDict() for row in problems_of(frame).limit(PROBLEMS_SHOWN).collect()]
         except (StorageError, ValueError) as error:
             fail(str(error), STATUS_MISUSED)
 

@@ -242,7 +242,7 @@ def restore_command(  # noqa: PLR0913, PLR0917  # one for each option
     if --verify finds a difference.
     """
     from barnabas.pipeline.plan import Selection
-    from barnabas.pipeline.progress import shown
+    from barnabas.pipeline.progress import shown, tasks_shown
     from barnabas.pipeline.restoring import Target, restore
 
     span = (milliseconds(since), milliseconds(until))
@@ -255,7 +255,8 @@ def restore_command(  # noqa: PLR0913, PLR0917  # one for each option
             done = restore(spark, path, target, selection, state=state, on_progress=progress)
         # The comparison runs in the same session, because the start of another one takes seconds.
         if verified:
-            compared = compare(spark, path, done, selection, bootstrap_servers, pairs(kafka_options))
+            with tasks_shown(spark, "verify", as_json):
+                compared = compare(spark, path, done, selection, bootstrap_servers, pairs(kafka_options))
 
     print_restored(done, compared, as_json)
     # Everything is printed before the exit status says that there is a difference.

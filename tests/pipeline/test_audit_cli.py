@@ -35,11 +35,13 @@ def test_help_needs_no_spark(command):
 
 @pytest.fixture
 def no_spark(monkeypatch):
-    """A session that is not used: what a command reads before comes first."""
+    """A session that runs nothing: what a command reads before comes first."""
     errors = {"PySparkException": ArithmeticError, "AnalysisException": ArithmeticError, "Py4JError": ArithmeticError}
     for name in ("pyspark", "pyspark.errors", "py4j", "py4j.protocol"):
         monkeypatch.setitem(sys.modules, name, SimpleNamespace(**errors))
-    monkeypatch.setattr(audit_cli, "spark_session", lambda *_: nullcontext())
+    tracker = SimpleNamespace(getActiveStageIds=list)
+    session = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
+    monkeypatch.setattr(audit_cli, "spark_session", lambda *_: nullcontext(session))
     monkeypatch.setattr(audit_cli, "suit_to_one_machine", lambda _: None)
 
 

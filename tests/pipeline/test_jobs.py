@@ -2,17 +2,18 @@
 
 import json
 import sys
+import threading
 from types import SimpleNamespace
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from barnabas.pipeline import archiving
+from barnabas.pipeline import archiving, progress
 from barnabas.pipeline.archiving import Source, check_ranges, reached, starting_offsets
 from barnabas.pipeline.cli import milliseconds, offset_ranges, pairs, pipeline
 from barnabas.pipeline.manifest import ArchiveError, Batch, Range
-from barnabas.pipeline.progress import in_units, in_words
+from barnabas.pipeline.progress import in_units, in_words, running_tasks, tasks_shown
 from barnabas.pipeline.restoring import as_created
 from barnabas.pipeline.topics import Topic
 
@@ -142,3 +143,50 @@ def test_bytes_are_said_in_units(count, said):
 def test_what_was_done_is_said_in_words():
     assert in_words(2_000_000, 10_000, 4.0) == "2,000,000 records, 10.0 kB in 4.0 s, 500,000 a second"
     assert in_words(0, None, 1.0) == "0 records in 1.0 s"
+
+
+class Tracker:
+    """Spark's status tracker: what it says of its stages, one list after the other."""
+
+    def __init__(self, *looks):
+        self.looks = [{stage.stageId: stage for stage in look} for look in looks]
+        self.is_asked_out = threading.Event()
+
+    def getActiveStageIds(self):  # noqa: N802  # as in PySpark
+        self.now = self.looks.pop(0) if self.looks else {}
+        if not self.looks:
+            self.is_asked_out.set()
+        return [*self.now]
+
+    def getStageInfo(self, number):  # noqa: N802
+        return self.now[number]
+
+
+def stage(number, done, total):
+    return SimpleNamespace(stageId=number, numCompletedTasks=done, numTasks=total)
+
+
+def test_the_tasks_of_all_stages_that_run_are_counted():
+    assert running_tasks(Tracker([stage(3, 1, 8), stage(4, 0, 2)])) == (1, 10, "stage 3, 4")
+    assert running_tasks(Tracker([])) is None, "between two jobs"
+
+
+def test_a_stage_that_has_ended_meanwhile_is_not_counted():
+    tracker = Tracker([stage(3, 1, 8), stage(4, 0, 2)])
+    ended = tracker.getStageInfo
+    tracker.getStageInfo = lambda number: None if number == 4 else ended(number)
+    assert running_tasks(tracker) == (1, 8, "stage 3")
+
+
+def test_what_spark_does_is_shown_until_it_is_done(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(progress, "PLAIN_EVERY_SECONDS", 0.0)
+    tracker = Tracker([], [stage(3, 1, 8)], [stage(3, 5, 8)])
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
+    with tasks_shown(spark, "audit", as_json=False):
+        assert tracker.is_asked_out.wait(10)
+    assert capsys.readouterr().err.splitlines() == [
+        "audit: 1 of 8 tasks, stage 3",
+        "audit: 5 of 8 tasks, stage 3",
+    ]
+    assert not [thread for thread in threading.enumerate() if thread.name == "progress"]
