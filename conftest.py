@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import signal
 import threading
 import time
 from functools import partial
@@ -33,6 +34,11 @@ def pytest_make_parametrize_id(config, val, argname):
     """Bytes are named by their argument and a number: compressed ones differ between runs (gzip writes the time), and
     the processes that share a run must find the same names. Everything else keeps pytest's name."""
     return argname if isinstance(val, bytes) else None
+
+
+# A shell has what it starts in the background ignore SIGINT, and all processes below inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header(config):

@@ -335,7 +335,10 @@ class Connections:
             due = trio.current_time() + SWEEP_SECONDS
             await trio.sleep(SWEEP_SECONDS)
             self._slot.set()  # `max.connections` may have been raised, or a client that waits has gone
-            for connection in list(self._open):
+            looked_at = list(self._open)
+            while looked_at:
+                # It is not kept here: thousands that have ended meanwhile would all be freed at once.
+                connection = looked_at.pop()
                 await pause_after()
                 connection.spent_seconds *= SPENT_KEPT
                 # Other tasks may have run, so a connection of the copied list may have ended.

@@ -21,6 +21,7 @@ from tests.wire.bombs import window_bomb
 
 MIB = 1 << 20
 PAUSE_SECONDS = 0.05  # before a connection that was closed is opened again
+SMALL_GROUPS, SMALL_GROUPS_AT_A_TIME = 20_000, 20
 GROUPS = 8
 JOINED_BYTES = 2 * MIB - 1000  # of subscriptions: about as many as a member may have
 LONG_CLIENT_ID = "x" * 32_000
@@ -95,6 +96,15 @@ async def _members(client: Hostile, number: int) -> None:
         await client.answer()
 
 
+async def _small_groups(client: Hostile, number: int) -> None:
+    # The answers are read later: a group has its member whether its client hears of it or not.
+    for first in range(0, SMALL_GROUPS, SMALL_GROUPS_AT_A_TIME):
+        names = [f"small-{number}-{first + each}" for each in range(SMALL_GROUPS_AT_A_TIME)]
+        await client.send(b"".join(frame_of(_join(name, 0), 3, "hostile") for name in names))
+        for _ in names:
+            await client.answer()
+
+
 async def _pending_ids(client: Hostile, number: int) -> None:
     join = frame_of(_join("pending", 10), 4, LONG_CLIENT_ID)
     while True:
@@ -140,6 +150,7 @@ LIMITS: dict[str, tuple[Attack, int]] = {
     "half a frame": (_half_a_frame, 500),
     "JoinGroups of 2 MiB that wait": (_waiting_join, 80),
     "members of 2 MiB": (_members, 4),
+    "groups of one member": (_small_groups, 4),
     "pending member ids": (_pending_ids, 4),
     "slow readers of 3.7 MB": (_slow_reader, 60),
     "requests of 40,000 names": (_many_names, 20),

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 
 from barnabas.wire import messages as m
+from barnabas.wire.errors import ErrorCode
 from barnabas.wire.records import build_batch
 from compat_tests.raw import RawClient, ask, create_topic, eventually, produce_request
 
@@ -22,6 +23,7 @@ TOPIC = "ordinary"
 PACE_SECONDS = 0.2
 REQUESTS = 10  # of one connection
 TIMEOUT_SECONDS = 60.0
+RETRY_SECONDS = 0.1  # retry.backoff.ms
 
 Step = Callable[[RawClient], None]
 
@@ -47,9 +49,8 @@ def consume(client: RawClient) -> None:
         protocol_type="consumer",
         protocols=[protocol],
     )
-    joined = ask(client, join, 4)
-    join.member_id = joined.member_id
-    joined = ask(client, join, 4)
+    join.member_id = _joined(client, join).member_id
+    joined = _joined(client, join)
     _check(joined.error_code)
     member = {"group_id": "good", "member_id": joined.member_id}
     assignment = m.SyncGroupRequest.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"all")
@@ -61,6 +62,13 @@ def consume(client: RawClient) -> None:
     commit = m.OffsetCommitRequest(**member, generation_id_or_member_epoch=joined.generation_id, topics=topics)
     _check(ask(client, commit, 7).topics[0].partitions[0].error_code)
     _check(ask(client, m.LeaveGroupRequest(**member), 1).error_code)
+
+
+def _joined(client: RawClient, join: m.JoinGroupRequest) -> m.JoinGroupResponse:
+    """The answer, once there is memory for a member; until then clients ask again."""
+    while (answer := ask(client, join, 4)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        time.sleep(RETRY_SECONDS)
+    return answer
 
 
 def describe(client: RawClient) -> None:

@@ -116,17 +116,18 @@ class GroupShards:
 
     # -- from an event to its consequences
 
-    def happen(self, shard: GroupShard, group: Group, event: Event) -> None:
+    def happen(self, shard: GroupShard, group: Group, event: Event, *, is_asked: bool = True) -> None:
         """Apply an event to a group, with everything that follows, in one synchronous step.
 
-        Raises what the step raises (InvariantBroken); the shard is then loaded again from its log.
+        `is_asked` if a request of a client is the event. Raises what the step raises (InvariantBroken); the shard is
+        then loaded again from its log.
         """
-        self.runtime.step(shard, partial(self._happen, group, event))
+        self.runtime.step(shard, partial(self._happen, group, event, is_asked))
 
-    def _happen(self, group: Group, event: Event, shard: GroupShard, _: None) -> Outcome[None]:
+    def _happen(self, group: Group, event: Event, is_asked: bool, shard: GroupShard, _: None) -> Outcome[None]:
         self._follow(shard, group, decide(group, event, self._world.now_ms(), self._world.rng))
         if group.state is not GroupState.DEAD:
-            self._memory.count(shard, group)
+            self._memory.count(shard, group, trio.current_time(), is_heard=is_asked)
         return Outcome(None)
 
     @property
@@ -144,7 +145,7 @@ class GroupShards:
         for _ in range(SHEDDINGS_MAX):
             if not self._memory.lacks(grown_bytes):
                 return True
-            largest = self._memory.to_shed(group, grown_bytes)
+            largest = self._memory.to_shed(group, grown_bytes, trio.current_time())
             # The group that asks may have been created, and left over, by an earlier request.
             if largest is None or (largest.group is group and largest.is_left_over):
                 return False
@@ -163,7 +164,7 @@ class GroupShards:
         if group.state is GroupState.DEAD or not self.runtime.still_leads(shard):
             return
         with contained(logger, "the groups of %s-%d are loaded again", GROUP_TOPIC, shard.index):
-            self.happen(shard, group, event)
+            self.happen(shard, group, event, is_asked=False)
 
     def _follow(self, shard: GroupShard, group: Group, decision: Decision) -> None:
         """Carry out a decision: its replies, timers and records, and the decision that follows from storing those."""

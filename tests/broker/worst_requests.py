@@ -76,6 +76,9 @@ class Filling(NamedTuple):
     value: Callable[[int], object] | None = None  # of the field in the element with this number; None: as anywhere
 
 
+NULL = Filling("null", 1)  # often all of them
+
+
 def _texts(names: Sequence[str], count: int) -> Iterator[Filling]:
     for name in names:
         pattern = TEXTS[name]
@@ -137,6 +140,8 @@ class Filler:
         """What the field is filled with; `few`: with the worst that is known."""
         is_repeated = self._array_around(path) != ()
         kind = field.element
+        if field.nullable_in(self.version):
+            yield NULL
         if field.is_array:
             yield Filling("many", elements)
         if kind == "string":
@@ -171,6 +176,8 @@ class Filler:
         }
 
     def _value(self, field: Field, here: Path, number: int | None):
+        if here == self._path and self._filling is NULL:
+            return None
         if field.is_array:
             if here == self._repeated:
                 return [self._element(field, here, each) for each in range(self._filling.count)]

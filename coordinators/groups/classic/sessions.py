@@ -154,7 +154,7 @@ def decide_shed(group: Group, shed: Shed, now_ms: int, decision: Decision) -> No
         drop(group, member_ids[dropped : dropped + 1], decision)
         dropped += 1
 
-    reason = "are dropped: the members of all groups take group.members.max.bytes, and this group takes most"
+    reason = "are dropped: the members of all groups take group.members.max.bytes"
     if are_pending:
         decision.notes.append(f"{dropped} member ids that have not joined {reason}")
         complete_join_if_all_joined(group, now_ms, decision)

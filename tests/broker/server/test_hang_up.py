@@ -1,9 +1,11 @@
 """Clients that go while their request waits: they are noticed, and nothing of them stays."""
 
+import gc
+
 import pytest
 import trio
 
-from barnabas.broker.server import connection, dispatch
+from barnabas.broker.server import connection, connections, dispatch
 from barnabas.wire import messages as m
 from tests.broker.harness import Machine
 from tests.broker.requests import fetch_request, produce_request
@@ -116,3 +118,23 @@ async def test_what_goes_wrong_with_one_connection_ends_no_other(nursery, autoju
         assert await client.is_closed(within_seconds=1)
     assert type(error).__name__ in caplog.text
     assert (await bystander.ask(m.MetadataRequest(topics=[]))).brokers
+
+
+async def test_clients_that_go_during_a_sweep_are_freed_one_by_one(nursery, autojump_clock, monkeypatch):
+    machine = await Machine(nursery).start()
+    clients = [await machine.connect() for _ in range(20)]
+    for client in clients:
+        await client.ask(m.ApiVersionsRequest(), 0)
+    del client
+    alive = []
+
+    async def all_go(_=1):
+        while clients:
+            clients.pop().close()
+        await trio.sleep(0.01)
+        alive.append(sum(isinstance(each, connections.Connection) for each in gc.get_objects()))
+
+    monkeypatch.setattr(connections, "pause_after", all_go)
+    await trio.sleep(1.5)
+    assert len(alive) >= 20
+    assert alive[:20] == [alive[0] - each for each in range(20)]

@@ -94,6 +94,81 @@ async def test_the_largest_group_is_refused_with_an_error_that_clients_retry(ope
     assert (await house.ask(wide_join("h", 900_000), version=3)).error_code == 0
 
 
+async def fill_with_small_groups(house):
+    """Groups of one member each, until there is no memory for another one; their names."""
+    names = []
+    while True:
+        joined = await house.ask(wide_join(f"small {len(names)}", 0), version=3)
+        if joined.error_code:
+            assert joined.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            return names
+        names.append(f"small {len(names)}")
+
+
+async def beat_on(house, group_id, joined, seconds):
+    """The error codes of a heartbeat each three seconds."""
+    codes = []
+    for _ in range(0, seconds, 3):
+        await trio.sleep(3)
+        codes.append(await heartbeat_of(house, group_id, joined))
+    return codes
+
+
+async def test_many_small_groups_of_which_nothing_is_heard_shut_no_other_group_out(open_house, autojump_clock):
+    house = await open_house(settings=LIMIT)
+    good = await member_of(house, "good")
+    assert len(await fill_with_small_groups(house)) > 200
+    assert await beat_on(house, "good", good, seconds=6) == [0, 0]
+    second = await member_of(house, "new", size=500)
+    grown = await house.ask(wide_join("good", 2_000, good.member_id))
+    assert grown.error_code == 0
+    assert await heartbeat_of(house, "new", second) == 0
+    assert house.groups._groups._memory.held_bytes <= 1_000_000
+
+
+async def test_a_group_that_is_heard_loses_nothing_to_a_new_one(open_house, autojump_clock):
+    house = await open_house(settings=LIMIT)
+    members = {name: await member_of(house, name, 200_000) for name in ("a", "b", "c", "d")}
+    for _ in range(4):
+        await trio.sleep(3)
+        for name, member in members.items():
+            assert await heartbeat_of(house, name, member) == 0
+        refused = await house.ask(wide_join("e", 199_000), version=3)
+        assert refused.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+async def test_a_member_that_waits_for_its_round_is_not_silent(open_house, autojump_clock):
+    house = await open_house(settings=LIMIT)
+    member = await member_of(house, "g", 300_000)
+    waiting = []
+
+    async def join_too():
+        waiting.append(await house.ask(wide_join("g", 300_000), version=3))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(join_too)
+        # It waits until the first member has joined again, or its session is over.
+        await trio.sleep(8)
+        refused = await house.ask(wide_join("h", 650_000), version=3)
+        assert refused.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        nursery.cancel_scope.cancel()
+    assert waiting == []
+    assert await heartbeat_of(house, "g", member) == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+async def test_a_group_that_was_loaded_has_time_to_be_heard(open_house, autojump_clock):
+    house = await open_house(settings=LIMIT)
+    await member_of(house, "silent", 450_000)
+    member = await member_of(house, "heard", 450_000)
+    after = await open_house(house.disk.crash_process(), settings=LIMIT, leader_epoch=2)
+    await trio.sleep(1)
+    refused = await after.ask(wide_join("new", 500_000), version=3)
+    assert refused.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert await beat_on(after, "heard", member, seconds=6) == [0, 0]
+    assert (await after.ask(wide_join("new", 500_000), version=3)).error_code == 0
+    assert await heartbeat_of(after, "heard", member) == 0
+
+
 async def test_a_member_rejoins_as_it_was_though_more_was_loaded_than_there_is_memory_for(open_house, autojump_clock):
     house = await open_house(settings={"group.initial.rebalance.delay.ms": "0"})
     member = await member_of(house, "g", 700_000)
