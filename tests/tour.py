@@ -59,14 +59,15 @@ FIRST_FETCH: Stops = (
 FETCH: Stops = (
     ("broker/now/fetch.py", "FetchShape.answer"),
     ("broker/now/fetch.py", "FetchShape._continued"),
-    ("broker/now/waiting.py", "WaitingFetch.plan"),
+    ("broker/now/waiting.py", "WaitingFetch.begin"),
+    ("broker/now/waiting.py", "WaitingFetch._plan_some"),
     ("broker/fetching/plan.py", "FetchPlan.plan"),
     ("broker/fetching/plan.py", "FetchPlan._read"),
     ("replication/partition.py", "Partition.read"),
     ("storage/log.py", "PartitionLog.read"),
     ("broker/fetching/plan.py", "FetchPlan._add_records"),
     ("broker/now/waiting.py", "WaitingFetch.finish"),
-    ("broker/now/waiting.py", "WaitingFetch.respond"),
+    ("broker/now/waiting.py", "WaitingFetch._respond"),
     ("broker/now/fetch.py", "FetchShape.filled"),
     ("broker/server/sending.py", "send_at_once"),
 )

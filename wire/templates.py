@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 from barnabas.wire.runtime import varint
 
+# Of what is kept of a message while its connection lasts. No account counts it, so longer ones have no template.
+TEMPLATE_BYTES_MAX = 1024
 _INT32 = struct.Struct(">i")
 
 

@@ -20,7 +20,7 @@ from barnabas.wire.apis import response_header_version
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.frame import LENGTH_BYTES, response_prefix
 from barnabas.wire.sentinels import FETCH_TOPIC_ID_VERSION, FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION_ID
-from barnabas.wire.templates import count_prefix, parts_around
+from barnabas.wire.templates import TEMPLATE_BYTES_MAX, count_prefix, parts_around
 from barnabas.world.waiting import Pieces
 
 FETCH = 1  # API key
@@ -91,7 +91,7 @@ class FetchShape:
             due = session.take_due()
 
         waiting = WaitingFetch(self, FetchPlan(broker, self.call, self.request), session, correlation_id)
-        return waiting.respond() if waiting.plan(due) else waiting
+        return waiting.begin(due)
 
     def _wanted(self, offset: int) -> Wanted:
         assert self._partition is not None
@@ -169,7 +169,7 @@ def fetch_shape_of(
     partitions = [partition for topic in request.topics for partition in topic.partitions]
     if len(request.topics) != len(partitions) or len(partitions) > 1 or request.forgotten_topics_data:
         return None
-    if is_sessionless and not partitions:
+    if (is_sessionless and not partitions) or len(frame) > TEMPLATE_BYTES_MAX:
         return None
 
     # A frame with unknown tags, or a length that could be shorter, is not what the codec writes: its places are others.

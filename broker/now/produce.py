@@ -27,7 +27,7 @@ from barnabas.wire.record_batch import (
 )
 from barnabas.wire.records import SMALL_BYTES_MAX
 from barnabas.wire.sentinels import ACKS_ALL
-from barnabas.wire.templates import count_prefix, parts_around
+from barnabas.wire.templates import TEMPLATE_BYTES_MAX, count_prefix, parts_around
 from barnabas.wire.topics import INTERNAL_TOPICS
 from barnabas.world.waiting import PendingResponse, Pieces
 
@@ -159,6 +159,8 @@ def produce_shape_of(
     topic = request.topic_data[0].name
     records = request.topic_data[0].partition_data[0].records
     if records is None or topic in INTERNAL_TOPICS or len(records) > SMALL_BYTES_MAX:
+        return None
+    if len(frame) - len(records) > TEMPLATE_BYTES_MAX:
         return None
 
     # A frame with unknown tags, or a length that could be shorter, is not what the codec writes: its places are others.

@@ -26,11 +26,12 @@ from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.record_batch import BATCH_OVERHEAD_BYTES
 from barnabas.wire.records import SMALL_BYTES_MAX
-from barnabas.wire.templates import count_prefix, parts_around
+from barnabas.wire.templates import TEMPLATE_BYTES_MAX, count_prefix, parts_around
 from barnabas.wire.topics import INTERNAL_TOPICS
+from barnabas.world.pacing import pace_of_run
 from barnabas.world.waiting import Pieces
 
-ROWS_MAX = 16  # each takes about 50 µs, and all of them are one step
+ROWS_MAX = 16  # more are seldom done in one step
 NO_TAGS = b"\0"
 
 _INT32 = struct.Struct(">i")
@@ -89,7 +90,12 @@ class ProduceRowsShape:
         begun: BegunRows = {}
         rows: list[bytes] = []
         are_done = True
+        pace = pace_of_run()
         for index, records, partition in asked:
+            # A batch usually takes 20 µs, and a compressed one of many records a hundred times as long. The handler
+            # goes on with those that are left.
+            if begun and pace.is_over():
+                return begun
             row = begun[index] = begin(rules, partition, records, now_ms)
             appended = row.appended
             if not isinstance(appended, Appended):
@@ -162,6 +168,8 @@ def produce_rows_shape_of(
         size_bytes = 0 if asked.records is None else len(asked.records)
         head_bytes -= INT32_BYTES + len(count_prefix(size_bytes, is_flexible=is_flexible)) + size_bytes + len(tags)
 
+    if head_bytes > TEMPLATE_BYTES_MAX:
+        return None
     first, second = Row(), Row()
     for row, marks in ((first, ROW_MARKS), (second, _OTHER_ROW_MARKS)):
         row.index, row.error_code, row.base_offset, row.log_append_time_ms, row.log_start_offset = marks

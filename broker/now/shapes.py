@@ -19,9 +19,10 @@ from barnabas.broker.tally import ApiTally
 from barnabas.replication.appending import BegunRows
 from barnabas.wire import messages as m
 from barnabas.wire.messages import Message
+from barnabas.wire.templates import TEMPLATE_BYTES_MAX
 from barnabas.world.waiting import PendingResponse, Pieces
 
-SHAPES_MAX = 4  # of a connection; each takes about a kilobyte
+SHAPES_MAX = 4  # of a connection; each takes a few kilobytes
 # To learn one costs a quarter of a request. So a client whose requests have more shapes is learnt from seldom.
 UNKNOWN_BETWEEN = 16
 
@@ -133,6 +134,9 @@ class Shapes:
         in the frame."""
         learner = LEARNERS.get(call.api_key)
         if learner is None or call.begun is not None or not is_usual(broker, call.api_key):
+            return
+        # A header may have tags of any size.
+        if body_at > TEMPLATE_BYTES_MAX:
             return
         self._unknown += 1
         if len(self._shapes) >= SHAPES_MAX and self._unknown < UNKNOWN_BETWEEN:

@@ -50,7 +50,15 @@ class WaitingFetch:
         self._waiter = Waiter(sleeps_through_commits=plan.replica_id >= 0) if session is None else session.waiter
         self._began_ms = 0.0 if session is None else begin_in(session, plan)
 
-    def plan(self, due: list[Wanted]) -> bool:
+    def begin(self, due: list[Wanted]) -> "Pieces | Planned | WaitingFetch":
+        """The response, or what the handler makes it of, or this object if it has to wait."""
+        try:
+            return self._respond() if self._plan_some(due) else self
+        except BaseException:
+            self._give_back()
+            raise
+
+    def _plan_some(self, due: list[Wanted]) -> bool:
         """Plan these partitions; whether the request is answered without a further wait."""
         plan = self._plan
         session = self._session
@@ -84,20 +92,24 @@ class WaitingFetch:
                 plan.has_waited = True
                 if session is None:
                     self._waiter.take_dirty()
-                if self.plan(self._due if session is None else session.take_due()):
+                if self._plan_some(self._due if session is None else session.take_due()):
                     break
+            return self._respond()
         except BaseException:
-            # `take_due` emptied the list. A partition whose row was never sent must be planned by the next request.
-            if session is not None:
-                session.due.update(dict.fromkeys([*plan.rows, *self._due]))
-            plan.release()
+            self._give_back()
             raise
         finally:
             if self._watched is not None:
                 self._waiter.unregister([self._watched])
-        return self.respond()
 
-    def respond(self) -> Pieces | Planned:
+    def _give_back(self) -> None:
+        """The request fails: what it has taken from the session is for the next one."""
+        # `take_due` emptied the list. A partition whose row was never sent must be planned by the next request.
+        if self._session is not None:
+            self._session.due.update(dict.fromkeys([*self._plan.rows, *self._due]))
+        self._plan.release()
+
+    def _respond(self) -> Pieces | Planned:
         """The response, or what the handler makes it of."""
         plan = self._plan
         session = self._session

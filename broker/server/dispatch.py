@@ -230,6 +230,7 @@ async def _respond_to(
     charged.connection.shapes.learn(broker, call, request, frame, header.position)
     # It is not known yet. The connection encodes it once it is decided, and may begin the next Produce before.
     if isinstance(response, DelayedResponse):
+        call.begun = None  # it holds the records, which are not read again
         return _Delayed(response, broker, call, header.correlation_id, len(frame))
     if response is None:
         _end_unanswered(call, "no response")

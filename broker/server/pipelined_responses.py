@@ -77,19 +77,24 @@ class PipelinedResponses(Waiter):
         self._look()
         pieces: Pieces = []
         ready = 0
+        is_stuck = False  # at a response that the task itself has to encode
         for response in self.responses:
             if not isinstance(response, PendingResponse):
-                pieces += response
-            elif not response.are_made:
-                break
-            elif (encoded := response.encode_now()) is None:
-                return False
+                encoded: Pieces | None = response
+            elif response.are_made:
+                encoded = response.encode_now()
+                is_stuck = encoded is None
             else:
-                pieces += encoded
+                encoded = None
+            if encoded is None:
+                break
+            # It was counted, so it must not be encoded again if it cannot leave now.
+            self.responses[ready] = encoded
+            pieces += encoded
             ready += 1
 
         if not ready:
-            return True
+            return not is_stuck
         data = b"".join(piece for piece in pieces if not isinstance(piece, FileSlice))
         try:
             sent_bytes = self._stream.send_now(data)
@@ -104,7 +109,7 @@ class PipelinedResponses(Waiter):
             self.abandon()
             return False  # the connection is idle now, which its task has to know
         receiving.deadline = self._deadline
-        return True
+        return not is_stuck
 
     def _look(self) -> None:
         # All responses look, as their partitions overlap. Without a change there is nothing to look at.
