@@ -76,7 +76,7 @@ def _smallest_pays() -> list[Replacement]:
 
 
 def _refused_members() -> list[Replacement]:
-    def to_shed(self: GroupMemory, asking: "Group | None", grown_bytes: int) -> "Held | None":
+    def to_shed(self: GroupMemory, asking: "Group | None", grown_bytes: int, now: float) -> "Held | None":
         """What groups have, they keep."""
         return None
 
