@@ -54,11 +54,15 @@ class RefusedBatches:
         refused = self._refused.get(key)
         if refused is None or not _is_behind(header, refused) or not _has_gap(partition, header):
             return None
-        # Later batches were sent after the refusal arrived at the client, so the log alone decides about them.
-        if refused.left == 1:
-            del self._refused[key]
-        else:
+        if refused.left > 1:
             self._refused[key] = refused._replace(left=refused.left - 1)
+        # The refusal may be an old one: the batches were appended at another leader, and retention has removed them
+        # since. Then this batch is the first, and others may be on their way behind it.
+        elif _is_unknown(partition, header):
+            self._refused[key] = refused._replace(base_sequence=header.base_sequence, left=BEHIND_MAX)
+        # Later batches were sent after the refusal arrived at the client, so the log alone decides about them.
+        else:
+            del self._refused[key]
         return refused.code
 
     def note(self, partition: "Partition", header: "BatchHeader", outcome: object) -> None:
@@ -87,9 +91,13 @@ def _is_behind(header: "BatchHeader", refused: _Refused) -> bool:
 
 def _has_gap(partition: "Partition", header: "BatchHeader") -> bool:
     """Whether the log would refuse the batch as out of order, or accept it only because the producer is unknown."""
-    producers = None if partition.log is None else partition.log.producers
     # The log accepts any first sequence of an unknown producer. If it took the second batch, the first would be refused
     # for ever.
-    if producers is None or producers.get(header.producer_id) is None:
+    if partition.log is None or _is_unknown(partition, header):
         return True
-    return producers.check(header, Origin.CLIENT) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    return partition.log.producers.check(header, Origin.CLIENT) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def _is_unknown(partition: "Partition", header: "BatchHeader") -> bool:
+    """Whether the log has nothing of the producer."""
+    return partition.log is None or partition.log.producers.get(header.producer_id) is None

@@ -58,6 +58,17 @@ async def test_only_what_may_have_been_on_its_way_is_refused_alike(nursery, auto
     assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 4 + [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER] * 2
 
 
+async def test_a_batch_behind_the_last_one_that_an_old_refusal_concerns_is_refused_alike(nursery, autojump_clock):
+    _, topic = await led_topic(nursery, isr=[1, 2])
+    assert await send(topic, 2, 1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    await topic.led_by(2)
+    # Of this producer the log has nothing: another leader took the batch, and retention has removed it since.
+    codes = [await send(topic, 2, sequence) for sequence in (10, 11, 12, 10, 11, 12, 13)]
+    assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 7
+    assert [await send(topic, 2, sequence) for sequence in (10, 11, 12, 13)] == [0, 0, 0, 0]
+    assert topic.values(2) == [b"10", b"11", b"12", b"13"]
+
+
 async def test_another_epoch_of_the_producer_is_judged_by_the_log_alone(nursery, autojump_clock):
     _, topic = await led_topic(nursery, isr=[1, 2])
     assert await send(topic, 1, 0) == 0
