@@ -113,6 +113,11 @@ class _Process:
         broker = self.node.broker
         return broker is not None and broker.replicas is self.replicas
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether partitions came or went. One may have gone and another come in the same step."""
+        return len(self.replicas) != len(self.hosted) or not all(map(self.hosted.__contains__, self.replicas))
+
     def find_new(self, looker: Looker, changed: "dict[Watched, _Process]") -> None:
         """Register with what came since, and tell of what went."""
         now = dict.fromkeys(self.replicas)
@@ -163,7 +168,7 @@ class Observer:
                 continue
             if process is None or process.replicas is not broker.replicas:
                 process = self._processes[node.broker_id] = _Process(node, broker.replicas, self._changed)
-            if len(process.replicas) != len(process.hosted):
+            if process.is_outdated:
                 process.find_new(self._looker, self._changed)
 
     def sweep(self) -> None:
