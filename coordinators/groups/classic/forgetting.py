@@ -65,7 +65,9 @@ def decide_partitions_deleted(group: Group, event: PartitionsDeleted, decision: 
     # at offset 0.
     newest = group.recorded.newest_record
     forgotten = [key for key, end_offset in event.deleted.items() if NO_OFFSET < newest(key) < end_offset]
-    _forget_unasked(group, forgotten, decision)
+    # A group that had no such offset is left to the check for what has expired: it would begin with generation 1 again.
+    if forgotten:
+        _forget_unasked(group, forgotten, decision)
 
 
 def decide_group_deletion(group: Group, event: DeleteGroup, decision: Decision) -> None:

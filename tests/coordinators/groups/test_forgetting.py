@@ -275,3 +275,13 @@ def test_a_group_that_dies_with_its_last_offset_takes_handed_out_ids_along(scene
     scene.ask_to_join(requires_member_id=True)
     assert delete_offsets(scene, T0).codes == {T0: ErrorCode.NONE}
     assert scene.group.state is GroupState.DEAD
+
+
+def test_an_empty_group_without_offsets_of_deleted_topics_goes_on_with_its_generations(scene):
+    (member,) = scene.stable("a")
+    scene.leave(member)
+    assert scene.group.state is GroupState.EMPTY
+    scene.happen(PartitionsDeleted({}))
+    scene.happen(PartitionsDeleted(dict.fromkeys([T0, U0], len(scene.log))))
+    assert scene.group.state is GroupState.EMPTY
+    assert scene.reloaded().generation == scene.group.generation > 0
