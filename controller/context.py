@@ -124,6 +124,7 @@ class ControllerContext:
         self.changes = 0
         self.term = term
         self._tally = deps.tally
+        self._accepted: dict[TopicPartition, None] = {}
         self.store = deps.store
         self.config = deps.config
         self.rng = deps.rng
@@ -332,7 +333,18 @@ class ControllerContext:
 
         return pending
 
+    def take_accepted(self) -> list[TopicPartition]:
+        """The partitions that are being moved and have a state, read since the last call, that another broker wrote.
+
+        Such an ISR may complete the move, and nothing tells of it once more.
+        """
+        accepted = list(self._accepted)
+        self._accepted.clear()
+        return accepted
+
     def _accept(self, topic_partition: TopicPartition, leadership: Leadership) -> None:
+        if topic_partition in self.image.moving:
+            self._accepted[topic_partition] = None
         self.replay(LeadershipChanged(topic_partition, leadership))
 
 

@@ -108,6 +108,8 @@ class Controller:
         self.state = events.STATES[type(event)]
         try:
             await HANDLERS[type(event)](self._context, event)
+            while accepted := self._context.take_accepted():
+                await reassignments.complete_moves(self._context, accepted)
         except (ControllerMoved, StoreError, InvariantBroken):
             raise
         except Exception:

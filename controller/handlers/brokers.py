@@ -30,7 +30,7 @@ from barnabas.controller.events import (
     LogDirEventsTouched,
     RegistrationTouched,
 )
-from barnabas.controller.handlers.reassignments import complete_moves, resume_moves
+from barnabas.controller.handlers.reassignments import resume_moves
 from barnabas.controller.handlers.topic_deletion import go_on_deleting
 from barnabas.controller.image import loading
 from barnabas.controller.image.state import BrokerChanged, BrokerJoined, BrokerLeft, DirectoryReported, LiveBroker
@@ -163,10 +163,9 @@ async def _replicas_lost(context: ControllerContext, replicas: Iterable[Replica]
         # comes later. Without this read the replica would not be removed from that ISR.
         # A state that was written for a topic before its deletion began does not count any more.
         kept = [each for each in affected if not context.image.is_deleting(each.topic)]
-        changed = await context.read_states_again(kept) if context.metadata_version.leaders_write_states else []
+        if context.metadata_version.leaders_write_states:
+            await context.read_states_again(kept)
         await context.elect(affected, await context.decide(decide_replicas_lost, part))
-        # The notification will show no change any more, so what the changed ISRs complete is completed here.
-        await complete_moves(context, changed)
     await go_on_deleting(context)
 
 

@@ -13,7 +13,7 @@ from barnabas.controller.decide.reassignments import (
     is_complete,
     plan_move,
 )
-from barnabas.controller.events import OngoingReassignmentsAsked, ReassignmentsAsked
+from barnabas.controller.events import ElectionAsked, OngoingReassignmentsAsked, ReassignmentsAsked
 from barnabas.controller.image.state import (
     Assignment,
     Leadership,
@@ -347,6 +347,17 @@ async def test_a_state_that_was_written_meanwhile_is_decided_on_again(moving):
     state = await moving.state("t")
     assert (state.leader, state.isr, state.leader_epoch) == (2, (2,), 1)
     assert moving.brokers[3].roles[T0].leader == 2
+
+
+async def test_an_isr_that_an_election_finds_in_the_store_completes_the_move(moving):
+    """A leader of an old version has written it, and its notification will show no change any more."""
+    await move(moving, t0=[2, 3])
+    moving.before_write(
+        moving.controller, paths.partition_state("t", 0), lambda: moving.write_state("t", isr=(1, 2, 3))
+    )
+    await moving.ask(ElectionAsked([T0], unclean=False))
+    assert await moving.assignment("t") == ({0: [2, 3], 1: [1, 2], 2: [2, 1]}, {}, {})
+    assert ((await moving.state("t")).leader, T0 in moving.brokers[1].logs) == (2, False)
 
 
 async def test_a_replica_that_is_alone_in_sync_by_the_time_is_not_deleted(moving):
