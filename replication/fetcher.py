@@ -324,6 +324,8 @@ class Fetcher:
         if log is None or not self._is_behind(followed, log, start_offset):
             return True
         self._raise_log_start(followed, log, start_offset)
+        # In the same step, so that the high watermark is never seen below the log start offset.
+        followed.partition.truncated()
         logs = self._deps.logs
         try:
             await logs.checkpoints.write_log_starts(logs.directory_of(log))
@@ -369,6 +371,8 @@ class Fetcher:
             appended = log.append_as_follower(piece, self._deps.world.now_ms())
         except StorageError as error:
             partition.fail_storage(error)
+            # The batches of the piece before the one that failed are appended.
+            self._note_appended(followed)
 
             # This has an effect only if a file descriptor was lacking, as in `_leave_behind`.
             self._following.delay(followed, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -388,11 +392,16 @@ class Fetcher:
         self._appended_bytes += len(piece)
         self._session.served(followed.key)
         partition.tally.replication_bytes_in += len(piece)
-        if log.flush_demanded:
+        self._note_appended(followed)
+        return True
+
+    def _note_appended(self, followed: Followed) -> None:
+        """Have a flush that is due now run, and those wake up who wait for records."""
+        log = followed.partition.log
+        if log is not None and log.flush_demanded:
             self._deps.flusher.want(log)
         self._note_unsynced(followed)
-        wake(partition)
-        return True
+        wake(followed.partition)
 
     def _note_unsynced(self, followed: Followed) -> None:
         """Remember a log whose last records wait for a demanded flush and may not be reported to the leader yet."""
