@@ -14,6 +14,7 @@ from barnabas.cli.cluster import Target, for_a_cluster, run_with
 from barnabas.cli.output import Row, as_json, show
 
 if TYPE_CHECKING:
+    from barnabas.cli.repeating import RepeatingCluster
     from barnabas.client.acls import AclBinding, AclFilter
     from barnabas.client.cluster import Cluster
 
@@ -261,8 +262,8 @@ def delete(
         show(map(_row, found), COLUMNS, as_json=False)
         must_confirm(f"delete these {len(found)} ACLs")
 
-    async def change(cluster: "Cluster") -> "list[AclBinding]":
-        from barnabas.client.acls import delete_acls
+    async def change(cluster: "RepeatingCluster") -> "list[AclBinding]":
+        from barnabas.client.acls import delete_acls, list_acls
         from barnabas.client.errors import check
 
         gone = []
@@ -270,6 +271,10 @@ def delete(
             for binding, code, message in await delete_acls(cluster, each):
                 check(f"the ACL of {binding.entry.principal}", code, message)
                 gone.append(binding)
-        return gone
+            # What a request has deleted whose answer was lost is in no answer.
+            if cluster.is_repeated:
+                left = await list_acls(cluster, each)
+                gone += [binding for binding in found if each.fits(binding) and binding not in left]
+        return list(dict.fromkeys(gone))
 
     show(map(_row, found if dry_run else run_with(target, change)), COLUMNS, as_json=as_json)

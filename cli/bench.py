@@ -15,6 +15,7 @@ from barnabas.cli.cluster import Target, for_a_cluster, run_with
 from barnabas.cli.output import as_json, show
 
 if TYPE_CHECKING:
+    from barnabas.cli.repeating import RepeatingCluster
     from barnabas.client.cluster import Cluster
     from barnabas.wire.topics import TopicPartition
 
@@ -66,30 +67,27 @@ def bench(
     """Measure how many records a second a cluster takes and returns."""
     load = Load(records, size, rate, partitions, -1 if acks == "all" else 1, codec)
 
-    async def measure(cluster: "Cluster") -> list[Measured]:
-        return await _measured(cluster, topic, load)
+    async def measure(cluster: "RepeatingCluster") -> list[Measured]:
+        from barnabas.cli.own_topic import own_topic
+
+        if topic is not None:
+            return await _measured(cluster, topic, load)
+        async with own_topic(cluster, "barnabas-bench", partitions=load.partitions) as created:
+            return await _measured(cluster, created, load)
 
     rows = [_row(each, size) for each in run_with(target, measure)]
     show(rows, ["phase", "records", "records_per_s", "mb_per_s", "p50_ms", "p99_ms", "max_ms"], as_json=as_json)
 
 
-async def _measured(cluster: "Cluster", topic: str | None, load: Load) -> list[Measured]:
-    from barnabas.client.admin import create_topic, delete_topic
+async def _measured(cluster: "Cluster", topic: str, load: Load) -> list[Measured]:
     from barnabas.client.offsets import list_offsets, partitions_of
     from barnabas.wire.sentinels import LATEST
 
-    name = topic or f"barnabas-bench-{secrets.token_hex(4)}"
-    if topic is None:
-        await create_topic(cluster, name, partitions=load.partitions)
-    try:
-        keys = partitions_of((await cluster.topics([name]))[name])
-        # Only what this command writes is read.
-        begin = await list_offsets(cluster, dict.fromkeys(keys, LATEST))
-        written = await _write(cluster, name, len(keys), load)
-        read = await _read(cluster, {key: begin[key].offset for key in keys}, load.records)
-    finally:
-        if topic is None:
-            await delete_topic(cluster, name)
+    keys = partitions_of((await cluster.topics([topic]))[topic])
+    # Only what this command writes is read.
+    begin = await list_offsets(cluster, dict.fromkeys(keys, LATEST))
+    written = await _write(cluster, topic, len(keys), load)
+    read = await _read(cluster, {key: begin[key].offset for key in keys}, load.records)
     return [written, read]
 
 

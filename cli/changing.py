@@ -11,7 +11,7 @@ from barnabas.cli.output import show
 from barnabas.status import STATUS_FAILED, STATUS_MISUSED
 
 if TYPE_CHECKING:
-    from barnabas.client.cluster import Cluster
+    from barnabas.cli.repeating import RepeatingCluster
 
 FAILED = "failed"
 
@@ -30,14 +30,19 @@ def must_confirm(what: str) -> None:
 
 
 def each_of(
-    target: Target, kind: str, names: Sequence[str], work: "Callable[[Cluster, str], Awaitable[str]]", *, as_json: bool
+    target: Target,
+    kind: str,
+    names: Sequence[str],
+    work: "Callable[[RepeatingCluster, str], Awaitable[str]]",
+    *,
+    as_json: bool,
 ) -> None:
     """Do it for each name, and say what became of it. Status 1 if any one failed; the others are done.
 
     In JSON a row has the name, under what it is the name of (`kind`), and the result, which is `failed` after an error.
     """
 
-    async def do_all(cluster: "Cluster") -> bool:
+    async def do_all(cluster: "RepeatingCluster") -> bool:
         from barnabas.client.errors import ClientError
 
         # One that fails does not keep the others from being done.

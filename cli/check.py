@@ -21,6 +21,7 @@ from barnabas.cli.output import as_json, show
 from barnabas.status import STATUS_FAILED
 
 if TYPE_CHECKING:
+    from barnabas.cli.repeating import RepeatingCluster
     from barnabas.client.cluster import Cluster
     from barnabas.wire import messages as m
 
@@ -51,7 +52,7 @@ def check(target: Target, writes: bool, as_json: bool) -> None:
     """
     findings: list[Finding] = []
 
-    async def look(cluster: "Cluster") -> None:
+    async def look(cluster: "RepeatingCluster") -> None:
         async for finding in _findings(cluster, writes=writes):
             findings.append(finding)
             # A person sees each step when it is done: one that fails takes its time.
@@ -68,7 +69,7 @@ def check(target: Target, writes: bool, as_json: bool) -> None:
         sys.exit(STATUS_WARNINGS)
 
 
-async def _findings(cluster: "Cluster", *, writes: bool) -> AsyncIterator[Finding]:
+async def _findings(cluster: "RepeatingCluster", *, writes: bool) -> AsyncIterator[Finding]:
     began = time.perf_counter()
     described = await cluster.describe()
     took_ms = round((time.perf_counter() - began) * 1000)
@@ -147,33 +148,26 @@ def _some(names: list[str]) -> str:
     return shown if len(names) <= NAMED_MAX else f"{shown} and {len(names) - NAMED_MAX} more"
 
 
-async def _written(cluster: "Cluster", brokers: int) -> Finding:
+async def _written(cluster: "RepeatingCluster", brokers: int) -> Finding:
     """A record through the cluster and back, in a topic that is deleted afterwards."""
-    from barnabas.client.admin import create_topic, delete_topic
+    from barnabas.cli.own_topic import own_topic
     from barnabas.client.errors import ClientError
     from barnabas.client.reading import Reader
     from barnabas.client.writing import Writer
     from barnabas.wire.topics import TopicPartition
 
-    topic = f"barnabas-check-{secrets.token_hex(4)}"
     value = secrets.token_bytes(16)
     began = time.perf_counter()
     try:
-        await create_topic(cluster, topic, partitions=1, replicas=min(brokers, 3))
-    except ClientError as error:
-        return Finding("write", FAILED, f"no topic for the test: {error}")
-
-    try:
-        writer = Writer(cluster, topic, 1)
-        await writer.add(None, value, [], time.time_ns() // 1_000_000)
-        await writer.flush()
-        reader = Reader(cluster, {TopicPartition(topic, 0): 0})
-        read = [record.value for taken in await reader.round() for record in taken.records]
-        took_ms = round((time.perf_counter() - began) * 1000)
+        async with own_topic(cluster, "barnabas-check", partitions=1, replicas=min(brokers, 3)) as topic:
+            writer = Writer(cluster, topic, 1)
+            await writer.add(None, value, [], time.time_ns() // 1_000_000)
+            await writer.flush()
+            reader = Reader(cluster, {TopicPartition(topic, 0): 0})
+            read = [record.value for taken in await reader.round() for record in taken.records]
+            took_ms = round((time.perf_counter() - began) * 1000)
     except ClientError as error:
         return Finding("write", FAILED, str(error))
-    finally:
-        await delete_topic(cluster, topic)
 
     if read != [value]:
         return Finding("write", FAILED, f"{topic}: one record was written, and {len(read)} others were read")

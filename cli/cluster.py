@@ -16,7 +16,7 @@ import click
 from barnabas.status import STATUS_FAILED, STATUS_INTERRUPTED, STATUS_MISUSED
 
 if TYPE_CHECKING:
-    from barnabas.client.cluster import Cluster
+    from barnabas.cli.repeating import RepeatingCluster
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
@@ -55,7 +55,7 @@ def for_a_cluster(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def run_with(target: Target, work: "Callable[[Cluster], Awaitable[Result]]") -> Result:
+def run_with(target: Target, work: "Callable[[RepeatingCluster], Awaitable[Result]]") -> Result:
     """The result of `work`, run with the cluster. Failures end the program with one message and no traceback."""
     import trio
 
@@ -82,8 +82,8 @@ def end_quietly() -> NoReturn:
     sys.exit(STATUS_FAILED)  # where the signal is blocked
 
 
-async def _work(target: Target, work: "Callable[[Cluster], Awaitable[Result]]") -> Result:
-    from barnabas.client.cluster import Cluster
+async def _work(target: Target, work: "Callable[[RepeatingCluster], Awaitable[Result]]") -> Result:
+    from barnabas.cli.repeating import RepeatingCluster
     from barnabas.client.settings import access_of, bootstrap_of, security_of
     from barnabas.world.net import OsNet
     from barnabas.world.world import in_worker_thread, real_world
@@ -93,7 +93,7 @@ async def _work(target: Target, work: "Callable[[Cluster], Awaitable[Result]]") 
     bootstrap = target.bootstrap or os.environ.get("BARNABAS_BOOTSTRAP") or properties.get("bootstrap.servers")
     net = OsNet()
     access = await access_of(security_of(properties), real_world(net))
-    with Cluster(
+    with RepeatingCluster(
         net,
         bootstrap_of(bootstrap or DEFAULT_BOOTSTRAP),
         access,

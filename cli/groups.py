@@ -10,6 +10,7 @@ from barnabas.cli.cluster import Target, for_a_cluster, run_with
 from barnabas.cli.output import Row, as_json, show
 
 if TYPE_CHECKING:
+    from barnabas.cli.repeating import RepeatingCluster
     from barnabas.client.cluster import Cluster
     from barnabas.client.errors import ClientError
     from barnabas.wire import messages as m
@@ -243,15 +244,18 @@ def delete(target: Target, names: Sequence[str], yes: bool, dry_run: bool, as_js
     if not dry_run and not yes:
         must_confirm(f"delete the groups {', '.join(names)}")
 
-    async def delete_one(cluster: "Cluster", name: str) -> str:
+    async def delete_one(cluster: "RepeatingCluster", name: str) -> str:
+        from barnabas.cli.repeating import done_before
         from barnabas.client.admin import delete_groups, list_groups
+        from barnabas.wire.errors import ErrorCode
 
         # With `--dry-run` a name that does not exist is an error, too.
         if name not in [each.group_id for each in await list_groups(cluster)]:
             raise await _no_group(cluster, name)
         if dry_run:
             return "would be deleted"
-        await delete_groups(cluster, [name])
+        with done_before(cluster, ErrorCode.GROUP_ID_NOT_FOUND):
+            await delete_groups(cluster, [name])
         return "deleted"
 
     each_of(target, "group", names, delete_one, as_json=as_json)

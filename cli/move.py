@@ -14,6 +14,7 @@ from barnabas.status import STATUS_FAILED
 
 if TYPE_CHECKING:
     from barnabas.cli.move_plan import Move, Replicas
+    from barnabas.cli.repeating import RepeatingCluster
     from barnabas.client.cluster import Cluster
     from barnabas.client.moving import Moving
     from barnabas.wire import messages as m
@@ -121,7 +122,7 @@ def _move(
         show(rows, PLAN_COLUMNS, as_json=False)
         must_confirm(f"move these {len(moves)} partitions")
 
-    async def begin(cluster: "Cluster") -> bool:
+    async def begin(cluster: "RepeatingCluster") -> bool:
         if throttle is not None:
             await _throttle(cluster, moves, throttle)
         failed = await _ask_for(cluster, {each.partition: each.after for each in moves})
@@ -203,14 +204,17 @@ async def _chosen(
     }
 
 
-async def _ask_for(cluster: "Cluster", replicas: "Mapping[TopicPartition, Sequence[int] | None]") -> bool:
+async def _ask_for(cluster: "RepeatingCluster", replicas: "Mapping[TopicPartition, Sequence[int] | None]") -> bool:
     """Begin these moves, or take them back; says which were refused, and whether any was."""
     from barnabas.client.moving import move_replicas
-    from barnabas.wire.errors import error_name
+    from barnabas.wire.errors import ErrorCode, error_name
 
+    outcomes = await move_replicas(cluster, replicas)
+    # The first request, whose answer was lost, has taken back what does not go on any more.
+    done = (ErrorCode.NONE, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS) if cluster.is_repeated else (ErrorCode.NONE,)
     failed = False
-    for key, outcome in (await move_replicas(cluster, replicas)).items():
-        if outcome.code:
+    for key, outcome in outcomes.items():
+        if outcome.code not in done:
             failed = True
             click.echo(f"barnabas: partition {key}: {error_name(outcome.code)}: {outcome.message or ''}", err=True)
     return failed

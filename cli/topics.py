@@ -1,6 +1,6 @@
 """`barnabas topics`: list, show, create, grow, change and delete topics of any Kafka cluster."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +10,7 @@ from barnabas.cli.cluster import Target, for_a_cluster, run_with
 from barnabas.cli.output import Row, as_json, show
 
 if TYPE_CHECKING:
+    from barnabas.cli.repeating import RepeatingCluster
     from barnabas.client.cluster import Cluster
     from barnabas.wire import messages as m
 
@@ -132,7 +133,7 @@ def create(
     # A new topic has the default of every property anyway, so `KEY=` changes nothing here.
     configs = {key: value for key, value in assigned(assignments).items() if value is not None}
 
-    async def create_one(cluster: "Cluster", name: str) -> str:
+    async def create_one(cluster: "RepeatingCluster", name: str) -> str:
         from barnabas.client.admin import BROKERS_CHOICE, create_topic
         from barnabas.client.errors import Refused
         from barnabas.wire.errors import ErrorCode
@@ -147,14 +148,36 @@ def create(
                 validate_only=dry_run,
             )
         except Refused as refused:
+            if refused.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+            if cluster.is_repeated and await _is_like(cluster, name, partitions, replicas, configs):
+                lost = "the answer to its creation was lost; it is there, and may have been there before"
+                click.echo(f"barnabas: topic {name!r}: {lost}", err=True)
+                return "created"
             # The topic may have other partitions or properties than those asked for. As with
             # `CREATE TABLE IF NOT EXISTS`, that is not compared.
-            if if_missing and refused.code == ErrorCode.TOPIC_ALREADY_EXISTS:
+            if if_missing:
                 return "exists already"
             raise
         return "could be created" if dry_run else "created"
 
     each_of(target, "topic", names, create_one, as_json=as_json)
+
+
+async def _is_like(
+    cluster: "Cluster", name: str, partitions: int | None, replicas: int | None, configs: Mapping[str, str]
+) -> bool:
+    """Whether a topic is as this command would have created it."""
+    retry = cluster.retry()
+    # It may have been created a moment ago, and not every broker has heard of it.
+    while (topic := next((each for each in await _all_topics(cluster) if each.name == name), None)) is None:
+        if not await retry.pause():
+            return False
+    return (
+        partitions in (None, len(topic.partitions))
+        and all(replicas in (None, len(row.replica_nodes)) for row in topic.partitions)
+        and (not configs or configs.items() <= (await _set_properties(cluster, name)).items())
+    )
 
 
 @topics.command("grow")
@@ -166,11 +189,18 @@ def create(
 def grow(target: Target, name: str, partitions: int, dry_run: bool, as_json: bool) -> None:
     """Give TOPIC more partitions. Keys belong to other partitions then, but for the records that are there."""
 
-    async def grow_one(cluster: "Cluster", name: str) -> str:
+    async def grow_one(cluster: "RepeatingCluster", name: str) -> str:
         from barnabas.client.admin import grow_topic
+        from barnabas.client.errors import Refused
+        from barnabas.wire.errors import ErrorCode
 
         # Kafka refuses a number that is not larger than the present one, so this needs no check.
-        await grow_topic(cluster, name, partitions, validate_only=dry_run)
+        try:
+            await grow_topic(cluster, name, partitions, validate_only=dry_run)
+        except Refused as refused:
+            is_done = refused.code == ErrorCode.INVALID_PARTITIONS and cluster.is_repeated
+            if not is_done or not await _is_like(cluster, name, partitions, None, {}):
+                raise
         return f"{'could have' if dry_run else 'has'} {partitions} partitions"
 
     each_of(target, "topic", [name], grow_one, as_json=as_json)
@@ -203,14 +233,17 @@ def set_properties(target: Target, name: str, assignments: Sequence[str], dry_ru
 def delete(target: Target, names: Sequence[str], yes: bool, dry_run: bool, as_json: bool) -> None:
     """Delete topics, with all their records."""
 
-    async def delete_one(cluster: "Cluster", name: str) -> str:
+    async def delete_one(cluster: "RepeatingCluster", name: str) -> str:
+        from barnabas.cli.repeating import done_before
         from barnabas.client.admin import delete_topic
+        from barnabas.wire.errors import ErrorCode
 
         # With `--dry-run` a name that does not exist is an error, too.
         await cluster.topics([name], leader_seconds=0)
         if dry_run:
             return "would be deleted"
-        await delete_topic(cluster, name)
+        with done_before(cluster, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            await delete_topic(cluster, name)
         return "deleted"
 
     # The question comes once for all topics, before the first one is deleted.

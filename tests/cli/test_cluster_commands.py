@@ -203,3 +203,45 @@ def test_where_nothing_listens_it_is_said_once_with_the_next_step(run):
     ended = run("topics", "ls", "-b", "127.0.0.1:1", "--timeout", "0.5", status=1)
     step = "start one with `barnabas serve`, or name another with -b HOST:PORT"
     assert ended.stderr.decode() == f"barnabas: no Kafka broker at 127.0.0.1:1: connection refused: {step}\n"
+
+
+# -- an answer that is lost: the request is sent again
+
+
+def test_what_was_done_before_its_answer_was_lost_is_done(run):
+    faults = run.broker.faults
+    with faults.drop("CreateTopics", "after", times=1):
+        ended = run("topics", "create", "lost", "--partitions", "2", "--set", "retention.ms=5000")
+    assert ended.stdout == b"lost: created\n"
+    assert b"the answer to its creation was lost; it is there, and may have been there before" in ended.stderr
+    with faults.drop("CreatePartitions", "after", times=1):
+        assert run.lines("topics", "grow", "lost", "--partitions", "4") == ["lost: has 4 partitions"]
+    run("groups", "reset", "losers", "--topic", "lost", "--to", "earliest", "--yes")
+    with faults.drop("DeleteGroups", "after", times=1):
+        assert run.rows("groups", "delete", "losers", "--yes") == [{"group": "losers", "result": "deleted"}]
+    with faults.drop("DeleteTopics", "after", times=1):
+        assert run.rows("topics", "delete", "lost", "--yes") == [{"topic": "lost", "result": "deleted"}]
+
+
+@pytest.mark.parametrize("options", [("--partitions", "3"), ("--replicas", "2"), ("--set", "retention.ms=7")])
+def test_a_topic_that_is_not_as_it_was_wanted_was_there_before(run, options):
+    run("topics", "create", "other", "--partitions", "2", "--set", "retention.ms=5", "--if-missing")
+    with run.broker.faults.drop("CreateTopics", "after", times=1):
+        ended = run("topics", "create", "other", *options, status=1)
+    assert ended.stdout == b""
+    assert b"TOPIC_ALREADY_EXISTS" in ended.stderr or b"INVALID_REPLICATION_FACTOR" in ended.stderr
+
+
+@pytest.mark.parametrize("command", [("bench", "--records", "10"), ("check", "--write")])
+@pytest.mark.parametrize("api", ["CreateTopics", "DeleteTopics"])
+def test_a_topic_of_a_commands_own_goes_although_an_answer_is_lost(run, command, api):
+    with run.broker.faults.drop(api, "after", times=1):
+        run(*command)
+    assert not [row for row in run.rows("topics", "ls") if row["topic"].startswith("barnabas-")]
+
+
+def test_a_topic_whose_creation_is_never_answered_is_deleted(run):
+    with run.broker.faults.drop("CreateTopics", "after"):
+        ended = run("bench", "--records", "10", "--timeout", "2", status=1)
+    assert ended.stderr.startswith(b"barnabas: broker 1001 at ")
+    assert not [row for row in run.rows("topics", "ls") if row["topic"].startswith("barnabas-")]
