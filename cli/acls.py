@@ -4,14 +4,16 @@ The options are those of Kafka's own tool where it has them.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from barnabas.cli.changing import dry_run, must_confirm, yes
+from barnabas.cli.changing import FAILED, dry_run, must_confirm, yes
 from barnabas.cli.cluster import Target, for_a_cluster, run_with
 from barnabas.cli.output import Row, as_json, show
+from barnabas.status import STATUS_FAILED
 
 if TYPE_CHECKING:
     from barnabas.cli.repeating import RepeatingCluster
@@ -146,8 +148,11 @@ def _filters(
 
 
 def _row(binding: "AclBinding") -> Row:
-    (resource_type, name, pattern), (principal, host, operation, permission) = binding
-    return dict(zip(COLUMNS, (resource_type, name, pattern, principal, host, operation, permission), strict=True))
+    return dict(zip(COLUMNS, _names(binding), strict=True))
+
+
+def _names(binding: "AclBinding") -> tuple[str, ...]:
+    return (*binding.pattern, *binding.entry)
 
 
 @acls.command("add")
@@ -186,15 +191,14 @@ def add(
         wanted += [(resource_type, name, each) for each in _of_roles(resource_type, operations, producer, consumer)]
     who = [(principal, "Allow") for principal in allow] + [(principal, "Deny") for principal in deny]
     pattern = "Prefixed" if resources.is_prefixed else "Literal"
-    rows: list[tuple[str, ...]] = [
+    names: list[tuple[str, ...]] = [
         # The cluster has one name, so it has no prefix.
         (kind, name, "Literal" if kind == "Cluster" else pattern, principal, host, operation, permission)
         for kind, name, operation in wanted
         for principal, permission in who
     ]
-    if not dry_run:
-        run_with(target, lambda cluster: _create(cluster, rows))
-    show([dict(zip(COLUMNS, row, strict=True)) for row in rows], COLUMNS, as_json=as_json)
+    results = ["would be added"] * len(names) if dry_run else run_with(target, lambda cluster: _create(cluster, names))
+    _show(zip(names, results, strict=True), as_json=as_json)
 
 
 def _of_roles(resource_type: str, operations: Sequence[str], producer: bool, consumer: bool) -> Sequence[str]:
@@ -209,14 +213,37 @@ def _of_roles(resource_type: str, operations: Sequence[str], producer: bool, con
     return found
 
 
-async def _create(cluster: "Cluster", rows: Sequence[tuple[str, ...]]) -> None:
+async def _create(cluster: "Cluster", rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """What became of each ACL; those that were refused are named on standard error."""
     from barnabas.client.acls import AccessControlEntry, AclBinding, ResourcePattern, create_acls
-    from barnabas.client.errors import check
 
     bindings = [AclBinding(ResourcePattern(*row[:3]), AccessControlEntry(*row[3:])) for row in rows]
-    results = await create_acls(cluster, bindings)
-    for row, (code, message) in zip(rows, results, strict=True):
-        check(f"the ACL of {row[3]} for {row[0]} {row[1]!r}", code, message)
+    outcomes = await create_acls(cluster, bindings)
+    return [_said(binding, *outcome, "added") for binding, outcome in zip(bindings, outcomes, strict=True)]
+
+
+def _said(binding: "AclBinding", code: int, message: str | None, done: str) -> str:
+    """`done`, or after an error, which is printed, `failed`."""
+    from barnabas.client.errors import Refused, check
+
+    (resource_type, name, _), entry = binding
+    try:
+        check(f"the ACL of {entry.principal} for {resource_type} {name!r}", code, message)
+    except Refused as refused:
+        click.echo(f"barnabas: {refused}", err=True)
+        return FAILED
+    return done
+
+
+def _show(results: Iterable[tuple[Sequence[str], str]], *, as_json: bool) -> None:
+    """Print ACLs, and what became of each; the program ends with status 1 if any one failed."""
+    rows = [{**dict(zip(COLUMNS, names, strict=True)), "result": result} for names, result in results]
+    # A table has those with which it was done; the others are on standard error.
+    shown = [row for row in rows if as_json or row["result"] != FAILED]
+    if shown:
+        show(shown, COLUMNS, as_json=as_json)
+    if any(row["result"] == FAILED for row in rows):
+        sys.exit(STATUS_FAILED)
 
 
 @acls.command("delete")
@@ -259,22 +286,21 @@ def delete(
 
     found = run_with(target, plan)
     if not dry_run and not yes:
-        show(map(_row, found), COLUMNS, as_json=False)
-        must_confirm(f"delete these {len(found)} ACLs")
+        must_confirm(f"delete these {len(found)} ACLs", map(_row, found), COLUMNS)
 
-    async def change(cluster: "RepeatingCluster") -> "list[AclBinding]":
+    async def change(cluster: "RepeatingCluster") -> "dict[AclBinding, str]":
         from barnabas.client.acls import delete_acls, list_acls
-        from barnabas.client.errors import check
 
-        gone = []
+        results = {}
         for each in wanted:
             for binding, code, message in await delete_acls(cluster, each):
-                check(f"the ACL of {binding.entry.principal}", code, message)
-                gone.append(binding)
+                results[binding] = _said(binding, code, message, "deleted")
             # What a request has deleted whose answer was lost is in no answer.
             if cluster.is_repeated:
                 left = await list_acls(cluster, each)
-                gone += [binding for binding in found if each.fits(binding) and binding not in left]
-        return list(dict.fromkeys(gone))
+                gone = [binding for binding in found if each.fits(binding) and binding not in left]
+                results |= dict.fromkeys(gone, "deleted")
+        return results
 
-    show(map(_row, found if dry_run else run_with(target, change)), COLUMNS, as_json=as_json)
+    results = dict.fromkeys(found, "would be deleted") if dry_run else run_with(target, change)
+    _show(((_names(binding), result) for binding, result in results.items()), as_json=as_json)

@@ -1,13 +1,13 @@
 """What commands that change a cluster share: --dry-run, --yes, several names of which one may fail."""
 
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from barnabas.cli.cluster import Target, run_with
-from barnabas.cli.output import show
+from barnabas.cli.output import Row, show
 from barnabas.status import STATUS_FAILED, STATUS_MISUSED
 
 if TYPE_CHECKING:
@@ -19,8 +19,13 @@ dry_run = click.option("--dry-run", is_flag=True, help="Say what would be done, 
 yes = click.option("--yes", is_flag=True, help="Do it without asking.")
 
 
-def must_confirm(what: str) -> None:
-    """Ask a person at a terminal; end the program if the answer is no, or if there is no terminal."""
+def must_confirm(what: str, plan: Iterable[Row] = (), columns: Sequence[str] = ()) -> None:
+    """Show the plan, and ask a person at a terminal; end the program if the answer is no, or if there is no terminal.
+
+    All of it goes to standard error: standard output is for what was done.
+    """
+    if columns:
+        show(plan, columns, as_json=False, err=True)
     # A script must not hang at a question that it does not see.
     if not sys.stdin.isatty():
         click.echo(f"barnabas: this would {what}: say --yes, or --dry-run to see more", err=True)

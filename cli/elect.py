@@ -52,8 +52,7 @@ def elect(
     rows = run_with(target, lambda cluster: _planned(cluster, topics, partitions, unclean=unclean))
     if not dry_run and rows:
         if unclean and not yes:
-            show(rows, COLUMNS, as_json=False)
-            must_confirm("elect leaders that may lack acknowledged records of these partitions")
+            must_confirm("elect leaders that may lack acknowledged records of these partitions", rows, COLUMNS)
         rows = run_with(target, lambda cluster: _elect(cluster, rows, unclean=unclean))
     show(rows, COLUMNS, as_json=as_json)
     if any(row["failed"] for row in rows):

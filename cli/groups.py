@@ -1,13 +1,15 @@
 """`barnabas groups`: list, show, reset and delete consumer groups of any Kafka cluster."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.changing import dry_run, each_of, must_confirm, yes
+from barnabas.cli.changing import FAILED, dry_run, each_of, must_confirm, yes
 from barnabas.cli.cluster import Target, for_a_cluster, run_with
 from barnabas.cli.output import Row, as_json, show
+from barnabas.status import STATUS_FAILED
 
 if TYPE_CHECKING:
     from barnabas.cli.repeating import RepeatingCluster
@@ -183,28 +185,44 @@ def reset(
     # The plan is a connection of its own, because a person may take minutes to answer the question.
     async def plan(cluster: "Cluster") -> list[Row]:
         return [
-            {"topic": key.topic, "partition": key.partition, "committed": before, "new": after}
+            {
+                "topic": key.topic,
+                "partition": key.partition,
+                "committed": before,
+                "new": after,
+                "result": "would be set",
+            }
             for key, before, after in await _planned(cluster, group, place, topics)
         ]
 
     rows = run_with(target, plan)
     columns = ["topic", "partition", "committed", "new"]
-    if dry_run:
-        show(rows, columns, as_json=as_json)
-        return
-    if not yes:
-        show(rows, columns, as_json=False)
-        must_confirm(f"set these offsets of group {group!r}")
+    if not dry_run:
+        if not yes:
+            must_confirm(f"set these offsets of group {group!r}", rows, columns)
+        rows = run_with(target, lambda cluster: _reset(cluster, group, rows))
+    show(rows, [*columns, "result"], as_json=as_json)
+    if any(row["result"] == FAILED for row in rows):
+        sys.exit(STATUS_FAILED)
 
-    async def commit(cluster: "Cluster") -> None:
-        from barnabas.client.offsets import commit_offsets
-        from barnabas.wire.topics import TopicPartition
 
-        offsets = {TopicPartition(str(row["topic"]), _number(row["partition"])): _number(row["new"]) for row in rows}
-        await commit_offsets(cluster, group, offsets)
+async def _reset(cluster: "Cluster", group: str, rows: Sequence[Row]) -> list[Row]:
+    """Commit the new offsets: the rows, each with what became of it."""
+    from barnabas.client.errors import Refused
+    from barnabas.client.offsets import commit_offsets, committed_offsets
+    from barnabas.wire.topics import TopicPartition
 
-    run_with(target, commit)
-    show(rows, columns, as_json=as_json)
+    wanted = [(TopicPartition(str(row["topic"]), _number(row["partition"])), _number(row["new"])) for row in rows]
+    try:
+        await commit_offsets(cluster, group, dict(wanted))
+    # One partition is named in the error. Of the others some may be set.
+    except Refused as refused:
+        click.echo(f"barnabas: {refused}", err=True)
+        committed = await committed_offsets(cluster, group)
+        results = ["set" if committed.get(key) == offset else FAILED for key, offset in wanted]
+    else:
+        results = ["set"] * len(rows)
+    return [{**row, "result": result} for row, result in zip(rows, results, strict=True)]
 
 
 async def _planned(

@@ -2,11 +2,12 @@
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from barnabas.cli.changing import dry_run, must_confirm, yes
+from barnabas.cli.changing import FAILED, dry_run, must_confirm, yes
 from barnabas.cli.cluster import Target, for_a_cluster, run_with
 from barnabas.cli.output import Row, as_json, show
 from barnabas.progress import time_left_text
@@ -24,6 +25,7 @@ PLAN_COLUMNS = ["topic", "partition", "before", "after"]
 STATUS_COLUMNS = ["topic", "partition", "replicas", "adding", "removing", "bytes", "bytes_left"]
 VERIFY_COLUMNS = ["topic", "partition", "replicas", "wanted", "state"]
 LOOK_SECONDS = 1.0
+AWAY_SECONDS_MAX = 120.0  # so long `--wait` tolerates that no controller answers
 # What is throttled as a sender, and as a receiver.
 THROTTLED_REPLICAS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 THROTTLED_RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
@@ -40,7 +42,7 @@ class Wanted(NamedTuple):
 
 def _brokers(_context: click.Context, _parameter: click.Parameter, value: str | None) -> list[int]:
     texts = [] if value is None else value.split(",")
-    if not all(text.strip().isdigit() for text in texts):
+    if not all(text.strip().isascii() and text.strip().isdigit() for text in texts):
         raise click.BadParameter(f"{value!r} is no list of brokers, such as 1,2,3")
     found = [int(text) for text in texts]
     if len(set(found)) < len(found):
@@ -81,36 +83,49 @@ def move(
     --partition the first one is preferred. --away-from replaces the replicas on some brokers, of these topics or of
     all, with ones on the brokers that have the fewest.
     """
-    _check(topics, partitions, to, away_from, verify=verify, cancel=cancel)
     wanted = Wanted(topics, partitions, to, away_from)
+    _check(wanted, verify=verify, cancel=cancel)
+    given = {"--throttle": throttle is not None, "--wait": waits, "--dry-run": dry_run, "--yes": yes}
+    _check_mode([option for option, is_given in given.items() if is_given], wanted, verify=verify, cancel=cancel)
     if cancel:
         _cancel(target, wanted, dry_run=dry_run, yes=yes, as_json=as_json)
     elif verify:
-        _verify(target, wanted, waits=waits, as_json=as_json)
+        _verify(target, wanted, waits=waits, dry_run=dry_run, as_json=as_json)
     elif to or away_from:
         _move(target, wanted, throttle, waits=waits, dry_run=dry_run, yes=yes, as_json=as_json)
     else:
-        rows = run_with(target, lambda cluster: _progress(cluster, wanted))
-        show(rows, STATUS_COLUMNS, as_json=as_json)
+        show(run_with(target, lambda cluster: _listed(cluster, wanted)), STATUS_COLUMNS, as_json=as_json)
 
 
-def _check(
-    topics: Sequence[str],
-    partitions: Sequence[int],
-    to: Sequence[int],
-    away_from: Sequence[int],
-    *,
-    verify: bool,
-    cancel: bool,
-) -> None:
-    if to and away_from:
+async def _listed(cluster: "Cluster", wanted: Wanted) -> list[Row]:
+    await _must_exist(cluster, wanted)
+    return await _progress(cluster, wanted)
+
+
+def _check(wanted: Wanted, *, verify: bool, cancel: bool) -> None:
+    if wanted.to and wanted.away_from:
         raise click.UsageError("--to and --away-from exclude each other")
-    if to and not topics:
+    if wanted.to and not wanted.topics:
         raise click.UsageError("--to is for topics: name them")
-    if partitions and len(topics) != 1:
+    if wanted.partitions and len(wanted.topics) != 1:
         raise click.UsageError("--partition is for one topic")
-    if cancel and (verify or to or away_from):
+    if cancel and (verify or wanted.to or wanted.away_from):
         raise click.UsageError("--cancel takes back what goes on: leave the other options out")
+
+
+def _check_mode(given: Sequence[str], wanted: Wanted, *, verify: bool, cancel: bool) -> None:
+    """Refuse an option that has no effect: what it is given for would not be done, and nothing would say so."""
+    if cancel:
+        mode, allowed = "--cancel", ["--dry-run", "--yes"]
+    elif verify:
+        mode, allowed = "--verify", ["--wait", "--dry-run", "--yes"]
+    elif wanted.to or wanted.away_from:
+        return
+    else:
+        mode, allowed = "the list of what is being moved", []
+    for option in given:
+        if option not in allowed:
+            raise click.UsageError(f"{option} has no effect on {mode}: say --to or --away-from to move something")
 
 
 def _move(
@@ -119,24 +134,40 @@ def _move(
     moves = run_with(target, lambda cluster: _planned(cluster, wanted))
     rows = [_plan_row(each) for each in moves]
     if not dry_run and not yes and moves:
-        show(rows, PLAN_COLUMNS, as_json=False)
-        must_confirm(f"move these {len(moves)} partitions")
+        must_confirm(f"move these {len(moves)} partitions", rows, PLAN_COLUMNS)
+    is_throttled = False
 
-    async def begin(cluster: "RepeatingCluster") -> bool:
+    async def begin(cluster: "RepeatingCluster") -> "set[TopicPartition]":
+        nonlocal is_throttled
         if throttle is not None:
+            is_throttled = True
             await _throttle(cluster, moves, throttle)
-        failed = await _ask_for(cluster, {each.partition: each.after for each in moves})
+        refused = await _ask_for(cluster, {each.partition: each.after for each in moves})
         if waits:
             await _await(cluster, wanted)
             if throttle is not None:
                 await _take_throttles_off(cluster, wanted.topics)
-        return failed
+                is_throttled = False
+        return refused
 
-    failed = run_with(target, begin) if moves and not dry_run else False
-    show(rows, PLAN_COLUMNS, as_json=as_json)
-    if throttle is not None and not waits and not dry_run:
-        click.echo("barnabas: the throttle stays until `barnabas move --verify` finds everything moved", err=True)
-    if failed:
+    refused: set[TopicPartition] = set()
+    try:
+        if moves and not dry_run:
+            refused = run_with(target, begin)
+    # Also if the command fails or is interrupted while it waits.
+    finally:
+        if is_throttled:
+            click.echo("barnabas: the throttle stays until `barnabas move --verify` finds everything moved", err=True)
+    done = "would be moved" if dry_run else "moved" if waits else "moving"
+    _end_with(rows, refused, done, as_json=as_json)
+
+
+def _end_with(rows: Sequence[Row], refused: "set[TopicPartition]", done: str, *, as_json: bool) -> None:
+    """Print the rows, each with what became of it; the program ends with status 1 if any one was refused."""
+    names = {(key.topic, key.partition) for key in refused}
+    shown = [{**row, "result": FAILED if (row["topic"], row["partition"]) in names else done} for row in rows]
+    show(shown, [*PLAN_COLUMNS, "result"], as_json=as_json)
+    if refused:
         sys.exit(STATUS_FAILED)
 
 
@@ -186,42 +217,54 @@ async def _chosen(
     cluster: "Cluster", everything: "Mapping[TopicPartition, Replicas]", wanted: Wanted
 ) -> "dict[TopicPartition, Replicas]":
     """Those partitions that the command names."""
+    await _must_exist(cluster, wanted)
+    return {key: replicas for key, replicas in everything.items() if _is_named(key, wanted)}
+
+
+async def _must_exist(cluster: "Cluster", wanted: Wanted) -> None:
+    """ClientError for the first name that is unknown, with the nearest one that there is."""
     from barnabas.client.errors import ClientError
     from barnabas.wire.topics import TopicPartition
 
-    # An unknown name is an error, with the nearest one that there is.
-    if wanted.topics:
-        await cluster.topics(wanted.topics, leader_seconds=0)
+    if not wanted.topics:
+        return
+    found = await cluster.topics(wanted.topics, leader_seconds=0)
+    there = {TopicPartition(name, row.partition_index) for name, topic in found.items() for row in topic.partitions}
     for partition in wanted.partitions:
         key = TopicPartition(wanted.topics[0], partition)
-        if key not in everything:
+        if key not in there:
             raise ClientError(f"there is no partition {key}")
-    return {
-        key: replicas
-        for key, replicas in everything.items()
-        if (not wanted.topics or key.topic in wanted.topics)
-        and (not wanted.partitions or key.partition in wanted.partitions)
-    }
 
 
-async def _ask_for(cluster: "RepeatingCluster", replicas: "Mapping[TopicPartition, Sequence[int] | None]") -> bool:
-    """Begin these moves, or take them back; says which were refused, and whether any was."""
+def _is_named(key: "TopicPartition", wanted: Wanted) -> bool:
+    return (not wanted.topics or key.topic in wanted.topics) and (
+        not wanted.partitions or key.partition in wanted.partitions
+    )
+
+
+async def _ask_for(
+    cluster: "RepeatingCluster", replicas: "Mapping[TopicPartition, Sequence[int] | None]"
+) -> "set[TopicPartition]":
+    """Begin these moves, or take them back; the partitions of which that was refused, which is said."""
     from barnabas.client.moving import move_replicas
     from barnabas.wire.errors import ErrorCode, error_name
 
     outcomes = await move_replicas(cluster, replicas)
     # The first request, whose answer was lost, has taken back what does not go on any more.
     done = (ErrorCode.NONE, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS) if cluster.is_repeated else (ErrorCode.NONE,)
-    failed = False
+    refused = {key for key, outcome in outcomes.items() if outcome.code not in done}
     for key, outcome in outcomes.items():
-        if outcome.code not in done:
-            failed = True
+        if key in refused:
             click.echo(f"barnabas: partition {key}: {error_name(outcome.code)}: {outcome.message or ''}", err=True)
-    return failed
+    return refused
 
 
 def _cancel(target: Target, wanted: Wanted, *, dry_run: bool, yes: bool, as_json: bool) -> None:
-    moving = run_with(target, lambda cluster: _moving(cluster, wanted))
+    async def look(cluster: "Cluster") -> "dict[TopicPartition, Moving]":
+        await _must_exist(cluster, wanted)
+        return await _moving(cluster, wanted)
+
+    moving = run_with(target, look)
     rows: list[Row] = [
         {
             "topic": key.topic,
@@ -235,36 +278,29 @@ def _cancel(target: Target, wanted: Wanted, *, dry_run: bool, yes: bool, as_json
         click.echo("barnabas: nothing is being moved", err=True)
         return
     if not dry_run and not yes:
-        show(rows, PLAN_COLUMNS, as_json=False)
-        must_confirm(f"take back the moves of these {len(moving)} partitions")
-    failed = False
+        must_confirm(f"take back the moves of these {len(moving)} partitions", rows, PLAN_COLUMNS)
+    refused: set[TopicPartition] = set()
     if not dry_run:
-        failed = run_with(target, lambda cluster: _ask_for(cluster, dict.fromkeys(moving)))
-    show(rows, PLAN_COLUMNS, as_json=as_json)
-    if failed:
-        sys.exit(STATUS_FAILED)
+        refused = run_with(target, lambda cluster: _ask_for(cluster, dict.fromkeys(moving)))
+    _end_with(rows, refused, "would be taken back" if dry_run else "taken back", as_json=as_json)
 
 
 async def _moving(cluster: "Cluster", wanted: Wanted) -> "dict[TopicPartition, Moving]":
     from barnabas.client.moving import moving_partitions
 
     moving = await moving_partitions(cluster)
-    return {
-        key: moving[key]
-        for key in sorted(moving)
-        if (not wanted.topics or key.topic in wanted.topics)
-        and (not wanted.partitions or key.partition in wanted.partitions)
-    }
+    return {key: moving[key] for key in sorted(moving) if _is_named(key, wanted)}
 
 
-def _verify(target: Target, wanted: Wanted, *, waits: bool, as_json: bool) -> None:
+def _verify(target: Target, wanted: Wanted, *, waits: bool, dry_run: bool, as_json: bool) -> None:
     async def look(cluster: "Cluster") -> list[Row]:
+        await _must_exist(cluster, wanted)
         if waits:
             await _await(cluster, wanted)
         moving = await _moving(cluster, wanted)
         rows = [_verified(each, moving) for each in await _unfinished(cluster, wanted, moving)]
         # The throttles of moves that go on stay, also those of other topics: they share the brokers' rates.
-        if not rows and not await _moving(cluster, Wanted((), (), (), ())):
+        if not rows and not dry_run and not await _moving(cluster, Wanted((), (), (), ())):
             await _take_throttles_off(cluster, wanted.topics)
         return rows
 
@@ -309,7 +345,7 @@ async def _await(cluster: "Cluster", wanted: Wanted) -> None:
     is_seen = sys.stderr.isatty()
     began = trio.current_time()
     first_left: int | None = None
-    while rows := await _progress(cluster, wanted):
+    while rows := await _patiently(cluster, wanted):
         if is_seen:
             left = sum(each for row in rows if isinstance(each := row["bytes_left"], int))
             first_left = left if first_left is None else first_left
@@ -318,6 +354,22 @@ async def _await(cluster: "Cluster", wanted: Wanted) -> None:
         await trio.sleep(LOOK_SECONDS)
     if is_seen:
         click.echo("\r\x1b[K", err=True, nl=False)
+
+
+async def _patiently(cluster: "Cluster", wanted: Wanted) -> list[Row]:
+    """As `_progress`; what fails for a while is asked for again: brokers go on to move what they are moving."""
+    from barnabas.client.errors import Refused, Unreachable
+
+    retry = cluster.retry(AWAY_SECONDS_MAX)
+    while True:
+        try:
+            return await _progress(cluster, wanted)
+        except (Refused, Unreachable) as error:
+            if (isinstance(error, Refused) and not error.is_retriable) or not await retry.pause():
+                raise
+        # The broker that was the controller may have died, and another one is it by now.
+        with suppress(Unreachable):
+            await cluster.brokers()
 
 
 async def _progress(cluster: "Cluster", wanted: Wanted) -> list[Row]:

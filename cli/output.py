@@ -12,17 +12,17 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON o
 as_document = click.option("--json", "as_json", is_flag=True, help="Print JSON for machines.")
 
 
-def show(rows: Iterable[Row], columns: Sequence[str], *, as_json: bool) -> None:
-    """Print rows: these columns as a table, or everything as JSON."""
+def show(rows: Iterable[Row], columns: Sequence[str], *, as_json: bool, err: bool = False) -> None:
+    """Print rows: these columns as a table, or everything as JSON; on standard output, or on standard error."""
     if as_json:
         for row in rows:
-            click.echo(json.dumps(row, ensure_ascii=False))
+            click.echo(json.dumps(row, ensure_ascii=False), err=err)
         return
     # A header is one word in capitals, so that `cut` and `awk` count columns as a person does.
     table = [[column.upper() for column in columns], *([cell(row[column]) for column in columns] for row in rows)]
     widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
     for cells in table:
-        click.echo("  ".join(text.ljust(width) for text, width in zip(cells, widths, strict=True)).rstrip())
+        click.echo("  ".join(text.ljust(width) for text, width in zip(cells, widths, strict=True)).rstrip(), err=err)
 
 
 def print_json(value: object) -> None:

@@ -1,6 +1,7 @@
 """`barnabas quotas`: limits of clients of any Kafka cluster, by user, client id and address."""
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -131,9 +132,13 @@ def set_some(target: Target, assignments: Sequence[str], entity: Entity, dry_run
 
 def _rate_of(key: str, text: str) -> float:
     try:
-        return float(text)
+        rate = float(text)
     except ValueError:
         raise click.BadParameter(f"{key}: {text!r} is no number") from None
+    # A broker stores NaN as 0, as Kafka does, and would hold up all that the client sends.
+    if not math.isfinite(rate):
+        raise click.BadParameter(f"{key}: {text!r} is no rate")
+    return rate
 
 
 @quotas.command("delete")

@@ -1,11 +1,13 @@
 """`brokers`, `acls`, `quotas`, `elect` and `move`, from outside, against clusters of three."""
 
+import json
 import time
 
 import pytest
 
 from barnabas.testing import LocalBroker, LocalCluster
 from barnabas.testing.looking.live import wait_until
+from barnabas.wire.errors import ErrorCode
 from tests.cli.running import Commands
 
 AUTHORIZED = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "super.users": "User:ANONYMOUS"}
@@ -62,10 +64,18 @@ def test_a_broker_that_is_not_up_is_named_with_those_that_are(run):
 # -- ACLs
 
 
+def results_of(rows, result):
+    return [{**row, "result": result} for row in rows]
+
+
+def results(ended):
+    return [json.loads(line)["result"] for line in ended.stdout.splitlines()]
+
+
 def test_acls_are_added_listed_and_deleted(run_authorized):
     run = run_authorized
     added = run.rows("acls", "add", "--allow", "User:K.", "--topic", "letters", "--operation", "describe,READ")
-    assert added == run.rows("acls", "ls", "--topic", "letters")
+    assert added == results_of(run.rows("acls", "ls", "--topic", "letters"), "added")
     assert [(row["principal"], row["operation"], row["permission"]) for row in added] == [
         ("User:K.", "Describe", "Allow"),
         ("User:K.", "Read", "Allow"),
@@ -74,7 +84,8 @@ def test_acls_are_added_listed_and_deleted(run_authorized):
     concerned = run.rows("acls", "ls", "--topic", "letters", "--principal", "User:Klamm")
     assert [(row["pattern"], row["host"], row["operation"]) for row in concerned] == [("Prefixed", "10.0.0.1", "All")]
     planned = run.rows("acls", "delete", "--topic", "letters", "--dry-run")
-    assert planned == run.rows("acls", "delete", "--topic", "letters", "--yes") == added
+    assert planned == results_of(added, "would be deleted")
+    assert run.rows("acls", "delete", "--topic", "letters", "--yes") == results_of(added, "deleted")
     assert run.rows("acls", "ls", "--topic", "letters") == concerned
 
 
@@ -118,8 +129,25 @@ def test_an_acl_that_is_not_there_cannot_be_deleted(run_authorized):
 def test_an_acl_that_was_deleted_before_the_answer_was_lost_is_shown(run_authorized):
     added = run_authorized.rows("acls", "add", "--allow", "User:Gone", "--topic", "gone")
     with run_authorized.broker.faults.drop("DeleteAcls", "after", times=1):
-        assert run_authorized.rows("acls", "delete", "--topic", "gone", "--yes") == added
+        gone = run_authorized.rows("acls", "delete", "--topic", "gone", "--yes")
+    assert gone == results_of(added, "deleted")
     assert run_authorized.rows("acls", "ls", "--topic", "gone") == []
+
+
+def test_an_acl_that_is_refused_does_not_hide_the_others(run_authorized):
+    arguments = ("acls", "add", "--allow", "User:Half", "--group", "half", "--group", "", "--json")
+    ended = run_authorized(*arguments, status=1)
+    assert results(ended) == ["added", "failed"]
+    assert ended.stderr.startswith(b"barnabas: the ACL of User:Half for Group '': ")
+    run_authorized("acls", "delete", "--group", "half", "--yes")
+
+
+def test_what_a_yes_is_wanted_for_is_shown_beside_the_rows_for_programs(run_authorized):
+    run_authorized("acls", "add", "--allow", "User:Kept", "--topic", "kept")
+    ended = run_authorized("acls", "delete", "--topic", "kept", "--json", status=2)
+    assert ended.stdout == b""
+    assert b"User:Kept" in ended.stderr
+    run_authorized("acls", "delete", "--topic", "kept", "--yes")
 
 
 # -- quotas
@@ -155,6 +183,8 @@ def test_quotas_are_set_listed_and_deleted(run):
         (("set", "producer_byte_rate=1"), 2, "whose quotas?"),
         (("set", "--user", "a", "--user-defaults", "producer_byte_rate=1"), 2, "are two entities"),
         (("set", "--user", "a", "producer_byte_rate=much"), 2, "producer_byte_rate: 'much' is no number"),
+        (("set", "--user", "a", "producer_byte_rate=nan"), 2, "producer_byte_rate: 'nan' is no rate"),
+        (("set", "--user", "a", "request_percentage=-inf"), 2, "request_percentage: '-inf' is no rate"),
         (("set", "--ip", "10.0.0.9", "producer_byte_rate=1"), 1, "producer_byte_rate"),
         (("delete", "--user", "stranger", "--yes"), 1, "user stranger has no quota"),
     ],
@@ -231,20 +261,64 @@ def test_a_throttled_move_is_watched_cancelled_and_unthrottled(run, cluster):
     (row,) = run.rows("move")
     assert (row["topic"], row["adding"], row["removing"]) == ("heavy", [other], [owner])
     assert 0 < row["bytes_left"] <= row["bytes"]
+    ended = run("move", "heavy", "--cancel", "--json", status=2)
+    assert (ended.stdout, ended.stderr.count(b"heavy")) == (b"", 1)
     assert run.rows("move", "heavy", "--verify", status=1)[0]["state"] == "moving"
     assert "throttled" in str(run.rows("topics", "show", "heavy")[0]["properties"])
     with cluster.faults.drop("AlterPartitionReassignments", "after", times=1):
         run("move", "heavy", "--cancel", "--yes")
     assert replicas_of(run, "heavy") == [[owner]]
+    run("move", "--verify", "--dry-run")
+    assert "throttled" in str(run.rows("topics", "show", "heavy")[0]["properties"])
     run("move", "--verify")
     assert run.rows("topics", "show", "heavy")[0]["properties"] == {}
     rates = [row for row in run.rows("brokers", "show", str(owner))[0]["properties"] if "throttled.rate" in str(row)]
     assert all(row["default"] for row in rates)
 
 
+def test_a_move_that_is_refused_is_seen_beside_those_that_begin(run, cluster):
+    run("topics", "create", "half", "--partitions", "2", "--replicas", "1")
+
+    def refuse(_call, _request, response):
+        (topic,) = response.responses
+        topic.partitions[1].error_code = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        return response
+
+    with cluster.faults.answer("AlterPartitionReassignments", refuse):
+        ended = run("move", "half", "--to", "1,2", "--yes", "--json", status=1)
+    assert results(ended) == ["moving", "failed"]
+    assert b"partition half-1: INVALID_REPLICA_ASSIGNMENT" in ended.stderr
+    assert run("move", "half", "--to", "2,3", "--json", status=2).stdout == b""
+    assert [row["result"] for row in run.rows("move", "half", "--to", "2,3", "--dry-run")] == ["would be moved"] * 2
+
+
+def test_a_move_is_awaited_while_the_controller_is_away(run, cluster):
+    run("topics", "create", "patient", "--partitions", "1", "--replicas", "1")
+    (owner,) = replicas_of(run, "patient")[0]
+    other = next(broker for broker in (1, 2, 3) if broker != owner)
+    with cluster.faults.drop("ListPartitionReassignments", "before", nth=2, times=6) as away:
+        run("move", "patient", "--to", str(other), "--throttle", "1", "--wait", "--timeout", "1", "--yes")
+        away.wait(6)
+    assert run.rows("topics", "show", "patient")[0]["properties"] == {}
+    with cluster.faults.fail("ListPartitionReassignments", "CLUSTER_AUTHORIZATION_FAILED", nth=2):
+        arguments = ("move", "patient", "--to", str(owner), "--throttle", "1000", "--wait", "--yes")
+        assert b"the throttle stays until" in run(*arguments, status=1).stderr
+    run("move", "--verify", "--wait")
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
+        (("move", "--throttle", "5"), 2, "--throttle has no effect on the list"),
+        (("move", "orders", "--wait"), 2, "--wait has no effect on the list"),
+        (("move", "orders", "--dry-run"), 2, "--dry-run has no effect on the list"),
+        (("move", "orders", "--cancel", "--wait"), 2, "--wait has no effect on --cancel"),
+        (("move", "orders", "--verify", "--throttle", "5"), 2, "--throttle has no effect on --verify"),
+        (("move", "ordrs"), 1, "the nearest name is 'orders'"),
+        (("move", "ordrs", "--cancel", "--yes"), 1, "the nearest name is 'orders'"),
+        (("move", "ordrs", "--verify"), 1, "the nearest name is 'orders'"),
+        (("move", "orders", "-p", "7"), 1, "there is no partition orders-7"),
+        (("move", "orders", "--to", "\N{SUPERSCRIPT TWO}"), 2, "is no list of brokers"),
         (("move", "--to", "1"), 2, "--to is for topics: name them"),
         (("move", "orders", "--to", "1", "--away-from", "2"), 2, "exclude each other"),
         (("move", "orders", "--to", "1,one"), 2, "'1,one' is no list of brokers"),

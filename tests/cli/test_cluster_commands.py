@@ -91,7 +91,10 @@ def test_a_group_is_reset_shown_and_deleted(run):
     run("topics", "create", "read", "--partitions", "1")
     run("produce", "read", given=b"x\n" * 10)
     planned = run.rows("groups", "reset", "readers", "--topic", "read", "--to", "-3", "--dry-run")
-    assert planned == [{"topic": "read", "partition": 0, "committed": None, "new": 7}]
+    row = {"topic": "read", "partition": 0, "committed": None, "new": 7, "result": "would be set"}
+    assert planned == [row]
+    ended = run("groups", "reset", "readers", "--topic", "read", "--to", "-3", "--json", status=2)
+    assert (ended.stdout, ended.stderr.count(b"read ")) == (b"", 1)
     run("groups", "show", "readers", status=1)
     run("groups", "reset", "readers", "--topic", "read", "--to", "-3", "--yes")
     (row,) = run.rows("groups", "show", "readers")
@@ -203,6 +206,16 @@ def test_where_nothing_listens_it_is_said_once_with_the_next_step(run):
     ended = run("topics", "ls", "-b", "127.0.0.1:1", "--timeout", "0.5", status=1)
     step = "start one with `barnabas serve`, or name another with -b HOST:PORT"
     assert ended.stderr.decode() == f"barnabas: no Kafka broker at 127.0.0.1:1: connection refused: {step}\n"
+
+
+def test_an_offset_that_is_refused_does_not_hide_those_that_are_set(run):
+    run("topics", "create", "partly", "--partitions", "2")
+    arguments = ("groups", "reset", "part", "--topic", "partly", "--to", "earliest", "--yes", "--json")
+    with run.broker.faults.fail("OffsetCommit", "TOPIC_AUTHORIZATION_FAILED", topic="partly", partition=1):
+        ended = run(*arguments, status=1)
+    rows = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert [(row["partition"], row["result"]) for row in rows] == [(0, "set"), (1, "failed")]
+    assert b"partition partly-1: TOPIC_AUTHORIZATION_FAILED" in ended.stderr
 
 
 # -- an answer that is lost: the request is sent again
