@@ -12,7 +12,7 @@ import click
 
 from barnabas.cli.changing import FAILED, dry_run, must_confirm, yes
 from barnabas.cli.cluster import Target, for_a_cluster, run_with
-from barnabas.cli.output import Row, as_json, show
+from barnabas.cli.output import Row, as_json, show, warn
 from barnabas.status import STATUS_FAILED
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ def _said(binding: "AclBinding", code: int, message: str | None, done: str) -> s
     try:
         check(f"the ACL of {entry.principal} for {resource_type} {name!r}", code, message)
     except Refused as refused:
-        click.echo(f"barnabas: {refused}", err=True)
+        warn(str(refused))
         return FAILED
     return done
 

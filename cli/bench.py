@@ -48,7 +48,9 @@ class Measured(NamedTuple):
 @click.option("--records", type=click.IntRange(1), default=100_000, show_default=True, help="How many are written.")
 @click.option("--size", type=click.IntRange(0, 1 << 20), default=100, show_default=True, help="Bytes of a value.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many records a second.")
-@click.option("--partitions", type=click.IntRange(1), default=1, show_default=True, help="Of the created topic.")
+@click.option(
+    "--partitions", type=click.IntRange(1, 2**31 - 1), default=1, show_default=True, help="Of the created topic."
+)
 @click.option("--acks", type=click.Choice(["all", "1"]), default="all", show_default=True)
 @click.option("--codec", type=click.Choice(CODECS), default="none", show_default=True)
 @as_json

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from barnabas.cli.cluster import Target, run_with
-from barnabas.cli.output import Row, show
+from barnabas.cli.output import Row, printable, show, warn
 from barnabas.status import STATUS_FAILED, STATUS_MISUSED
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def must_confirm(what: str, plan: Iterable[Row] = (), columns: Sequence[str] = (
         show(plan, columns, as_json=False, err=True)
     # A script must not hang at a question that it does not see.
     if not sys.stdin.isatty():
-        click.echo(f"barnabas: this would {what}: say --yes, or --dry-run to see more", err=True)
+        warn(f"this would {what}: say --yes, or --dry-run to see more")
         sys.exit(STATUS_MISUSED)
     if not click.confirm(f"{what[0].upper()}{what[1:]}?", err=True):
         sys.exit(STATUS_FAILED)
@@ -56,13 +56,13 @@ def each_of(
             try:
                 result = await work(cluster, name)
             except ClientError as error:
-                click.echo(f"barnabas: {error}", err=True)
+                warn(str(error))
                 result = FAILED
                 failed = True
             if as_json:
                 show([{kind: name, "result": result}], [], as_json=True)
             elif result != FAILED:
-                click.echo(f"{name}: {result}")
+                click.echo(f"{printable(name)}: {result}")
         return failed
 
     if run_with(target, do_all):

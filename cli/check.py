@@ -17,7 +17,7 @@ import click
 
 from barnabas import __version__
 from barnabas.cli.cluster import Target, for_a_cluster, run_with
-from barnabas.cli.output import as_json, show
+from barnabas.cli.output import as_json, printable, show
 from barnabas.status import STATUS_FAILED
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def check(target: Target, writes: bool, as_json: bool) -> None:
             if as_json:
                 show([finding._asdict()], [], as_json=True)
             else:
-                click.echo(f"{finding.result:8} {finding.check:12} {finding.detail}")
+                click.echo(f"{finding.result:8} {finding.check:12} {printable(finding.detail)}")
 
     run_with(target, look)
     results = {finding.result for finding in findings}

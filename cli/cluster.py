@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 import click
 
+from barnabas.cli.failing import discard_output
+from barnabas.cli.output import warn
 from barnabas.status import STATUS_FAILED, STATUS_INTERRUPTED, STATUS_MISUSED
 
 if TYPE_CHECKING:
     from barnabas.cli.repeating import RepeatingCluster
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+TIMEOUT_SECONDS_MAX = 2_000_000  # requests have 31 bits for milliseconds
 
 Result = TypeVar("Result")
 
@@ -41,7 +44,14 @@ def for_a_cluster(command: Callable[..., None]) -> Callable[..., None]:
         type=click.Path(exists=True, dir_okay=False),
         help="Properties of a client, as Kafka's tools take them: TLS, a login, bootstrap.servers.",
     )
-    @click.option("--timeout", "timeout_seconds", type=float, default=30.0, help="Seconds to wait for an answer [30].")
+    @click.option(
+        "--timeout",
+        "timeout_seconds",
+        type=float,
+        default=30.0,
+        callback=_seconds,
+        help="Seconds to wait for an answer [30].",
+    )
     @functools.wraps(command)
     def run(
         *arguments: object,
@@ -50,9 +60,31 @@ def for_a_cluster(command: Callable[..., None]) -> Callable[..., None]:
         timeout_seconds: float,
         **options: object,
     ) -> None:
+        _must_be_text(click.get_current_context())
         command(*arguments, target=Target(bootstrap, command_config, timeout_seconds), **options)
 
     return run
+
+
+def _seconds(_context: click.Context, _parameter: click.Parameter, seconds: float) -> float:
+    # NaN is in no range.
+    if not 0 < seconds <= TIMEOUT_SECONDS_MAX:
+        raise click.BadParameter(f"{seconds} is no time above 0 and up to {TIMEOUT_SECONDS_MAX} seconds")
+    return seconds
+
+
+def _must_be_text(context: click.Context) -> None:
+    """Refuse arguments that are no UTF-8, as texts of the protocol are. Names of files may be any bytes."""
+    for parameter in context.command.params:
+        value = context.params.get(parameter.name or "")
+        for text in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(text, str) and not isinstance(parameter.type, click.Path) and _is_broken(text):
+                raise click.BadParameter(f"{text!r} is no UTF-8", context, parameter)
+
+
+def _is_broken(text: str) -> bool:
+    # Python decodes bytes of the command line that are no UTF-8 as surrogates.
+    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def run_with(target: Target, work: "Callable[[RepeatingCluster], Awaitable[Result]]") -> Result:
@@ -64,7 +96,7 @@ def run_with(target: Target, work: "Callable[[RepeatingCluster], Awaitable[Resul
     try:
         return trio.run(_work, target, work)
     except ClientError as error:
-        click.echo(f"barnabas: {error}", err=True)
+        warn(str(error))
         sys.exit(STATUS_FAILED)
     # A person who ends a command knows why it ended.
     except KeyboardInterrupt:
@@ -75,8 +107,7 @@ def run_with(target: Target, work: "Callable[[RepeatingCluster], Awaitable[Resul
 
 def end_quietly() -> NoReturn:
     """End as a program does whose reader has left: without a message, by SIGPIPE."""
-    # What is still buffered cannot be written, and the interpreter would complain about it.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    discard_output()
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGPIPE)
     sys.exit(STATUS_FAILED)  # where the signal is blocked

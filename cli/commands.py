@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from barnabas import __version__
-from barnabas.cli.failing import fail
+from barnabas.cli.failing import discard_output, fail
 from barnabas.form import FORM
 from barnabas.status import STATUS_FAILED
 
@@ -158,7 +158,13 @@ def main() -> None:
     """The console script."""
     if sys.platform == "win32":
         fail("Barnabas runs on Linux and macOS; Windows is not supported", STATUS_FAILED)
-    commands(prog_name="barnabas")
+    try:
+        commands(prog_name="barnabas")
+    # Standard output may go to a disk that is full.
+    except OSError as error:
+        discard_output()
+        where = f"{error.filename}: " if error.filename else ""
+        fail(f"{where}{error.strerror or error}", STATUS_FAILED)
 
 
 def print_help_as_json(context: click.Context, _parameter: click.Parameter, value: bool) -> None:

@@ -8,7 +8,7 @@ import click
 
 from barnabas.cli.changing import dry_run, must_confirm, yes
 from barnabas.cli.cluster import Target, for_a_cluster, run_with
-from barnabas.cli.output import Row, as_json, show
+from barnabas.cli.output import Row, as_json, show, warn
 from barnabas.status import STATUS_FAILED
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ async def _elect(cluster: "Cluster", rows: Sequence[Row], *, unclean: bool) -> l
         said = "elected" if is_done else error_name(outcome.code)
         shown.append({**row, "leader": leaders[key], "result": said, "failed": not is_done})
         if not is_done:
-            click.echo(f"barnabas: partition {key}: {said}: {outcome.message or ''}".removesuffix(": "), err=True)
+            warn(f"partition {key}: {said}: {outcome.message or ''}".removesuffix(": "))
     return shown
 
 

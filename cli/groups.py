@@ -1,14 +1,14 @@
 """`barnabas groups`: list, show, reset and delete consumer groups of any Kafka cluster."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from barnabas.cli.changing import FAILED, dry_run, each_of, must_confirm, yes
 from barnabas.cli.cluster import Target, for_a_cluster, run_with
-from barnabas.cli.output import Row, as_json, show
+from barnabas.cli.output import Row, as_json, show, warn
 from barnabas.status import STATUS_FAILED
 
 if TYPE_CHECKING:
@@ -55,15 +55,19 @@ def show_group(target: Target, group: str, by: str, lag_filter: str | None, as_j
     """Show what GROUP has read of each partition, how far it is behind, and who reads it."""
     at_least = _lag_of(lag_filter)
     # The lag filter is read before, so that a wrong one is reported without a request.
-    state, rows = run_with(target, lambda cluster: _lags(cluster, group))
-    shown = [row for row in _summed(rows, by) if _number(row["lag"]) > at_least]
+    found = run_with(target, lambda cluster: _looked_up(cluster, group))
+    for row in found.rows:
+        if row["beyond_end"]:
+            name = f"{row['topic']}-{row['partition']}"
+            warn(f"partition {name}: {row['committed']} is committed, which is beyond its end, {row['end']}")
+    shown = [row for row in _summed(found, by) if _number(row["lag"]) > at_least]
     columns = {
         "partition": ["topic", "partition", "committed", "end", "lag", "member", "host"],
         "topic": ["topic", "partitions", "lag"],
         "member": ["member", "partitions", "lag"],
         "group": ["group", "state", "partitions", "lag"],
     }
-    show([{"group": group, "state": state, **row} for row in shown], columns[by], as_json=as_json)
+    show([{"group": group, "state": found.state, **row} for row in shown], columns[by], as_json=as_json)
 
 
 def _lag_of(text: str | None) -> int:
@@ -77,10 +81,18 @@ def _lag_of(text: str | None) -> int:
     return int(digits)
 
 
-async def _lags(cluster: "Cluster", group: str) -> tuple[str, list[Row]]:
+class Found(NamedTuple):
+    """What is known of a group: a row for each partition, and its members, of which some may have no partition."""
+
+    state: str
+    rows: Sequence[Row]
+    members: Sequence[str]
+
+
+async def _looked_up(cluster: "Cluster", group: str) -> Found:
     from barnabas.client.admin import describe_group
     from barnabas.client.offsets import committed_offsets, list_offsets
-    from barnabas.wire.sentinels import LATEST
+    from barnabas.wire.sentinels import EARLIEST, LATEST
 
     # The three answers are of three moments, as in Kafka's own tool: the group may go on meanwhile.
     described = await describe_group(cluster, group)
@@ -88,40 +100,44 @@ async def _lags(cluster: "Cluster", group: str) -> tuple[str, list[Row]]:
     committed = await committed_offsets(cluster, group)
     # A partition may have an offset and no member, or a member that has committed nothing yet.
     keys = sorted({*committed, *owners})
-    existing = await _existing(cluster, keys)
-    ends = await list_offsets(cluster, dict.fromkeys(existing, LATEST))
+    # A partition without a leader has no broker that knows its offsets. Its row is shown without them.
+    led = await _existing(cluster, keys, led=True)
+    ends = await list_offsets(cluster, dict.fromkeys(led, LATEST))
+    # Of a partition of which nothing is committed everything is left.
+    starts = await list_offsets(cluster, {key: EARLIEST for key in led if key not in committed})
     # A group that was never there and one that was deleted look the same.
     if described.group_state == "Dead" and not keys:
         raise await _no_group(cluster, group)
-    return described.group_state, [
-        _row(key, committed, ends[key].offset if key in ends else None, owners) for key in keys
+    read = {**{key: found.offset for key, found in starts.items()}, **committed}
+    rows = [
+        {
+            "topic": key.topic,
+            "partition": key.partition,
+            "committed": committed.get(key),
+            "end": ends[key].offset if key in ends else None,
+            # The committed offset is read before the end offset, but an unclean election may have cut the log.
+            "lag": max(ends[key].offset - read[key], 0) if key in ends else None,
+            "beyond_end": key in ends and read[key] > ends[key].offset,
+            **_owner(owners.get(key)),
+        }
+        for key in keys
     ]
+    return Found(described.group_state, rows, [member.member_id for member in described.members])
 
 
-async def _existing(cluster: "Cluster", keys: "Sequence[TopicPartition]") -> "list[TopicPartition]":
-    """Those of the partitions that there still are: offsets outlive their topics."""
+async def _existing(
+    cluster: "Cluster", keys: "Sequence[TopicPartition]", *, led: bool = False
+) -> "list[TopicPartition]":
+    """Those of the partitions that there still are: offsets outlive their topics. `led`: and that have a leader."""
     known = {
-        topic.name: {row.partition_index for row in topic.partitions} for topic in (await cluster.describe()).topics
+        topic.name: {row.partition_index for row in topic.partitions if row.leader_id >= 0 or not led}
+        for topic in (await cluster.describe()).topics
     }
     return [key for key in keys if key.partition in known.get(key.topic, ())]
 
 
-def _row(
-    key: "TopicPartition",
-    committed: "Mapping[TopicPartition, int]",
-    end: int | None,
-    owners: "Mapping[TopicPartition, m.DescribeGroupsResponse.DescribedGroupMember]",
-) -> Row:
-    offset = committed.get(key)
-    owner = owners.get(key)
+def _owner(owner: "m.DescribeGroupsResponse.DescribedGroupMember | None") -> Row:
     return {
-        "topic": key.topic,
-        "partition": key.partition,
-        "committed": offset,
-        "end": end,
-        # The committed offset is read before the end offset, but an unclean election may cut the
-        # log in between.
-        "lag": None if end is None or offset is None else max(end - offset, 0),
         "member": None if owner is None else owner.member_id,
         "client": None if owner is None else owner.client_id,
         # Kafka puts a slash before the address, as Java's `InetAddress` prints it.
@@ -132,41 +148,54 @@ def _row(
 def _owners(
     group: "m.DescribeGroupsResponse.DescribedGroup",
 ) -> "Iterator[tuple[TopicPartition, m.DescribeGroupsResponse.DescribedGroupMember]]":
-    from barnabas.wire import messages as m
     from barnabas.wire.topics import TopicPartition
-    from barnabas.wire.versioned_records import version_of
 
     if group.protocol_type != CONSUMERS:
         return
     for member in group.members:
-        # A member that waits for its assignment has none yet.
-        if not member.member_assignment:
-            continue
-        data = member.member_assignment
-        assignment = m.decode(m.ConsumerProtocolAssignment, version_of(data), data, VERSION_BYTES)
-        for topic in assignment.assigned_partitions:
+        for topic in _assigned(member.member_assignment):
             for index in topic.partitions:
                 yield TopicPartition(topic.topic, index), member
+
+
+def _assigned(data: bytes) -> "Sequence[m.ConsumerProtocolAssignment.TopicPartition]":
+    """The partitions of a member; none if it waits for them yet, or its leader has sent something else."""
+    from barnabas.wire import messages as m
+    from barnabas.wire.errors import ProtocolViolation
+    from barnabas.wire.versioned_records import MalformedRecord, version_of
+
+    if not data:
+        return ()
+    try:
+        # A later version only has further fields behind these.
+        version = min(version_of(data), m.ConsumerProtocolAssignment.MAX_VERSION)
+        return m.decode(m.ConsumerProtocolAssignment, version, data, VERSION_BYTES).assigned_partitions
+    except (MalformedRecord, ProtocolViolation):
+        return ()
 
 
 def _number(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _summed(rows: Sequence[Row], by: str) -> list[Row]:
+def _summed(found: Found, by: str) -> list[Row]:
     """The rows themselves, or one for each topic or member, or one for all."""
     # The sums have other columns than the rows, so this case has nothing to sum.
     if by == "partition":
-        return list(rows)
+        return list(found.rows)
+    if by == "group":
+        return [_sum(found.rows)]
     sums: dict[object, list[Row]] = {}
-    for row in rows:
-        sums.setdefault(None if by == "group" else row[by], []).append(row)
-    return [
-        {by: name, "partitions": len(each), "lag": sum(_number(row["lag"]) for row in each)}
-        if by != "group"
-        else {"partitions": len(each), "lag": sum(_number(row["lag"]) for row in each)}
-        for name, each in sums.items()
-    ]
+    for row in found.rows:
+        sums.setdefault(row[by], []).append(row)
+    # Members that have no partition are of interest, too: there are too many of them.
+    for member in found.members if by == "member" else ():
+        sums.setdefault(member, [])
+    return [{by: name, **_sum(rows)} for name, rows in sums.items()]
+
+
+def _sum(rows: Sequence[Row]) -> Row:
+    return {"partitions": len(rows), "lag": sum(_number(row["lag"]) for row in rows)}
 
 
 @groups.command("reset")
@@ -217,7 +246,7 @@ async def _reset(cluster: "Cluster", group: str, rows: Sequence[Row]) -> list[Ro
         await commit_offsets(cluster, group, dict(wanted))
     # One partition is named in the error. Of the others some may be set.
     except Refused as refused:
-        click.echo(f"barnabas: {refused}", err=True)
+        warn(str(refused))
         committed = await committed_offsets(cluster, group)
         results = ["set" if committed.get(key) == offset else FAILED for key, offset in wanted]
     else:
@@ -265,12 +294,17 @@ def delete(target: Target, names: Sequence[str], yes: bool, dry_run: bool, as_js
     async def delete_one(cluster: "RepeatingCluster", name: str) -> str:
         from barnabas.cli.repeating import done_before
         from barnabas.client.admin import delete_groups, list_groups
+        from barnabas.client.errors import ClientError
         from barnabas.wire.errors import ErrorCode
 
         # With `--dry-run` a name that does not exist is an error, too.
-        if name not in [each.group_id for each in await list_groups(cluster)]:
+        states = {each.group_id: each.state for each in await list_groups(cluster)}
+        if name not in states:
             raise await _no_group(cluster, name)
         if dry_run:
+            # Before Kafka 2.6 it is not known here.
+            if states[name] not in ("", *INACTIVE_STATES):
+                raise ClientError(f"group {name!r} is {states[name]}: stop its members first")
             return "would be deleted"
         with done_before(cluster, ErrorCode.GROUP_ID_NOT_FOUND):
             await delete_groups(cluster, [name])

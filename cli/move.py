@@ -9,7 +9,7 @@ import click
 
 from barnabas.cli.changing import FAILED, dry_run, must_confirm, yes
 from barnabas.cli.cluster import Target, for_a_cluster, run_with
-from barnabas.cli.output import Row, as_json, show
+from barnabas.cli.output import Row, as_json, show, warn
 from barnabas.progress import time_left_text
 from barnabas.status import STATUS_FAILED
 
@@ -157,7 +157,7 @@ def _move(
     # Also if the command fails or is interrupted while it waits.
     finally:
         if is_throttled:
-            click.echo("barnabas: the throttle stays until `barnabas move --verify` finds everything moved", err=True)
+            warn("the throttle stays until `barnabas move --verify` finds everything moved")
     done = "would be moved" if dry_run else "moved" if waits else "moving"
     _end_with(rows, refused, done, as_json=as_json)
 
@@ -255,7 +255,7 @@ async def _ask_for(
     refused = {key for key, outcome in outcomes.items() if outcome.code not in done}
     for key, outcome in outcomes.items():
         if key in refused:
-            click.echo(f"barnabas: partition {key}: {error_name(outcome.code)}: {outcome.message or ''}", err=True)
+            warn(f"partition {key}: {error_name(outcome.code)}: {outcome.message or ''}")
     return refused
 
 
@@ -275,7 +275,7 @@ def _cancel(target: Target, wanted: Wanted, *, dry_run: bool, yes: bool, as_json
         for key, each in moving.items()
     ]
     if not moving:
-        click.echo("barnabas: nothing is being moved", err=True)
+        warn("nothing is being moved")
         return
     if not dry_run and not yes:
         must_confirm(f"take back the moves of these {len(moving)} partitions", rows, PLAN_COLUMNS)
@@ -308,7 +308,7 @@ def _verify(target: Target, wanted: Wanted, *, waits: bool, dry_run: bool, as_js
     show(rows, VERIFY_COLUMNS, as_json=as_json)
     if rows:
         sys.exit(STATUS_FAILED)
-    click.echo("barnabas: everything is moved", err=True)
+    warn("everything is moved")
 
 
 async def _unfinished(

@@ -1,4 +1,4 @@
-"""Tables for a person, and JSON for programs: one object a line."""
+"""Tables for a person, JSON for programs, one object a line, and messages on standard error."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,10 +38,19 @@ def cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
         return ",".join(map(str, value)) or "-"
-    text = str(value)
     # Clients choose names of groups and their own: a control character in one would write on the terminal.
+    return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """The text on one line, with escapes for what a terminal would take for a command."""
     return text if text.isprintable() else "".join(map(_printable, text))
 
 
 def _printable(character: str) -> str:
     return character if character.isprintable() else character.encode("unicode_escape").decode()
+
+
+def warn(message: str) -> None:
+    """Print a message on standard error. Parts of it may come from a broker: a line break would forge another one."""
+    click.echo(f"barnabas: {printable(message)}", err=True)

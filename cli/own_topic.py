@@ -4,8 +4,7 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import click
-
+from barnabas.cli.output import warn
 from barnabas.cli.repeating import RepeatingCluster, done_before
 from barnabas.client.admin import BROKERS_CHOICE, create_topic, delete_topic
 from barnabas.client.errors import ClientError, Refused
@@ -35,4 +34,4 @@ async def own_topic(
                 # The failure before this one says more about the cluster.
                 if is_done:
                     raise ClientError(left) from error
-                click.echo(f"barnabas: {left}", err=True)
+                warn(left)

@@ -7,13 +7,14 @@ import click
 
 from barnabas.cli.changing import assigned, dry_run, each_of, must_confirm, yes
 from barnabas.cli.cluster import Target, for_a_cluster, run_with
-from barnabas.cli.output import Row, as_json, show
+from barnabas.cli.output import Row, as_json, show, warn
 
 if TYPE_CHECKING:
     from barnabas.cli.repeating import RepeatingCluster
     from barnabas.client.cluster import Cluster
     from barnabas.wire import messages as m
 
+PARTITIONS = click.IntRange(1, 2**31 - 1)  # requests have so many bits for them
 DYNAMIC_TOPIC_CONFIG = 1  # the source of a property that was set for the topic
 
 
@@ -112,8 +113,10 @@ async def _set_properties(cluster: "Cluster", name: str) -> dict[str, str | None
 
 @topics.command("create")
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
-@click.option("--partitions", type=click.IntRange(1), help="Number of partitions [what the brokers give a new topic].")
-@click.option("--replicas", type=click.IntRange(1), help="Replicas of each partition [what the brokers give].")
+@click.option("--partitions", type=PARTITIONS, help="Number of partitions [what the brokers give a new topic].")
+@click.option(
+    "--replicas", type=click.IntRange(1, 2**15 - 1), help="Replicas of each partition [what the brokers give]."
+)
 @click.option("--set", "assignments", metavar="KEY=VALUE", multiple=True, help="A property of the topic.")
 @click.option("--if-missing", is_flag=True, help="A topic that exists already is no failure.")
 @dry_run
@@ -152,7 +155,7 @@ def create(
                 raise
             if cluster.is_repeated and await _is_like(cluster, name, partitions, replicas, configs):
                 lost = "the answer to its creation was lost; it is there, and may have been there before"
-                click.echo(f"barnabas: topic {name!r}: {lost}", err=True)
+                warn(f"topic {name!r}: {lost}")
                 return "created"
             # The topic may have other partitions or properties than those asked for. As with
             # `CREATE TABLE IF NOT EXISTS`, that is not compared.
@@ -182,7 +185,7 @@ async def _is_like(
 
 @topics.command("grow")
 @click.argument("name", metavar="TOPIC")
-@click.option("--partitions", type=click.IntRange(1), required=True, help="Number of partitions that it has then.")
+@click.option("--partitions", type=PARTITIONS, required=True, help="Number of partitions that it has then.")
 @dry_run
 @as_json
 @for_a_cluster

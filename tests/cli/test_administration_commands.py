@@ -340,11 +340,14 @@ def test_a_mistake_about_leaders_and_replicas_is_said(run, arguments, status, sa
 def test_a_topic_without_a_leader_is_shown_at_once(run, cluster):
     run("topics", "create", "away", "--partitions", "1", "--replicas", "1")
     owner = leader_of(run, "away")
+    run("groups", "reset", "awayers", "--topic", "away", "--to", "earliest", "--yes")
     cluster.kill(owner)
     try:
         wait_until(lambda: leader_of(run, "away") is None, 30, "it has a leader")
         began = time.monotonic()
         assert run.rows("topics", "show", "away")[0]["partitions"][0]["end"] is None
         assert time.monotonic() - began < 15, "it waits for a leader until its timeout of 30 s"
+        (row,) = run.rows("groups", "show", "awayers")
+        assert (row["committed"], row["end"], row["lag"]) == (0, None, None)
     finally:
         cluster.recover()

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from barnabas.testing import LocalBroker
+from barnabas.wire import messages as m
 from tests.cli.running import Commands
 
 
@@ -258,3 +259,122 @@ def test_a_topic_whose_creation_is_never_answered_is_deleted(run):
         ended = run("bench", "--records", "10", "--timeout", "2", status=1)
     assert ended.stderr.startswith(b"barnabas: broker 1001 at ")
     assert not [row for row in run.rows("topics", "ls") if row["topic"].startswith("barnabas-")]
+
+
+# -- groups as they may be
+
+
+def members_of(*assignments):
+    """What makes of any group one with such members."""
+
+    def answer(_call, _request, response):
+        (group,) = response.groups
+        group.group_state, group.protocol_type = "Stable", "consumer"
+        group.members = [
+            m.DescribeGroupsResponse.DescribedGroupMember(
+                member_id=f"m{number}", client_id="c", client_host="/1.1.1.1", member_assignment=each
+            )
+            for number, each in enumerate(assignments)
+        ]
+        return response
+
+    return answer
+
+
+def assignment(topic, *partitions, version=0):
+    rows = [m.ConsumerProtocolAssignment.TopicPartition(topic=topic, partitions=list(partitions))]
+    return version.to_bytes(2) + m.encode(m.ConsumerProtocolAssignment(assigned_partitions=rows, user_data=None), 0)
+
+
+def test_of_a_partition_without_a_commit_everything_is_left(run):
+    run("topics", "create", "lagging", "--partitions", "2", "--if-missing")
+    run("produce", "lagging", "-p", "1", given=b"a\nb\nc\n")
+    answer = members_of(assignment("lagging", 0, 1, version=4), b"")
+    with run.broker.faults.answer("DescribeGroups", answer):
+        rows = run.rows("groups", "show", "laggards")
+        assert [(row["committed"], row["lag"], row["member"]) for row in rows] == [(None, 0, "m0"), (None, 3, "m0")]
+        assert [row["partition"] for row in run.rows("groups", "show", "laggards", "--lag", ">0")] == [1]
+        by_member = run.rows("groups", "show", "laggards", "--by", "member")
+    assert [(row["member"], row["partitions"], row["lag"]) for row in by_member] == [("m0", 2, 3), ("m1", 0, 0)]
+
+
+@pytest.mark.parametrize("malformed", [b"\x00", b"\x00\x00\xff\xff", b"\x00\x00\x00\x00\x00\x01\x00\x09zz"])
+def test_a_member_whose_assignment_cannot_be_read_is_shown(run, malformed):
+    with run.broker.faults.answer("DescribeGroups", members_of(malformed)):
+        (row,) = run.rows("groups", "show", "odd", "--by", "member")
+        assert (row["state"], row["member"], row["partitions"]) == ("Stable", "m0", 0)
+        (row,) = run.rows("groups", "show", "odd", "--by", "group")
+    assert (row["state"], row["partitions"], row["lag"]) == ("Stable", 0, 0)
+
+
+def test_an_offset_beyond_the_end_is_marked(run):
+    run("topics", "create", "cut", "--partitions", "1")
+    run("produce", "cut", given=b"a\nb\nc\n")
+    run("groups", "reset", "ahead", "--topic", "cut", "--to", "latest", "--yes")
+
+    def end_earlier(_call, _request, response):
+        response.topics[0].partitions[0].offset = 1
+        return response
+
+    with run.broker.faults.answer("ListOffsets", end_earlier):
+        ended = run("groups", "show", "ahead", "--json")
+    row = json.loads(ended.stdout)
+    assert (row["committed"], row["end"], row["lag"], row["beyond_end"]) == (3, 1, 0, True)
+    assert ended.stderr == b"barnabas: partition cut-0: 3 is committed, which is beyond its end, 1\n"
+
+
+def test_a_group_with_members_would_not_be_deleted(run):
+    run("topics", "create", "lines", "--if-missing")
+    run("produce", "lines", given=b"seen\n")
+    command = [sys.executable, "-m", "barnabas", "consume", "lines", "-f", "-g", "live"]
+    with subprocess.Popen([*command, "-b", run.broker.bootstrap_servers], stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        try:
+            ended = run("groups", "delete", "live", "--dry-run", status=1)
+        finally:
+            process.send_signal(signal.SIGINT)
+    assert ended.stderr == b"barnabas: group 'live' is Stable: stop its members first\n"
+    assert run.lines("groups", "delete", "live", "--dry-run") == ["live: would be deleted"]
+
+
+# -- what comes from outside
+
+
+def test_a_message_of_a_broker_writes_one_line_and_no_control_characters(run):
+    def forge(_call, _request, response):
+        (topic,) = response.topics
+        topic.error_code, topic.error_message = 42, "\x1b[2J\u202eno\nbarnabas: x: created"
+        return response
+
+    with run.broker.faults.answer("CreateTopics", forge):
+        ended = run("topics", "create", "forged", status=1)
+    message = rb"\x1b[2J\u202eno\nbarnabas: x: created"
+    assert ended.stderr == b"barnabas: topic 'forged': INVALID_REQUEST: " + message + b"\n"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a disk that is always full")
+def test_a_full_disk_is_one_message(run):
+    run("topics", "create", "lines", "--if-missing")
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-m", "barnabas", "topics", "ls", "-b", run.broker.bootstrap_servers]
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False, timeout=60)
+    assert (ended.returncode, ended.stderr) == (1, b"barnabas: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        *((("topics", "ls", "--timeout", text), b"--timeout") for text in ("nan", "inf", "1e10", "0", "-1")),
+        (("topics", "create", "big", "--partitions", "99999999999"), b"--partitions"),
+        (("topics", "create", "big", "--replicas", "100000"), b"--replicas"),
+        (("topics", "grow", "big", "--partitions", "3000000000"), b"--partitions"),
+        (("topics", "delete", b"\xff", "--yes"), b"is no UTF-8"),
+        (("topics", "create", "big", "--set", b"a=\xff"), b"is no UTF-8"),
+        (("topics", "ls", "-b", b"\xff:9092"), b"is no UTF-8"),
+        (("acls", "add", "--topic", b"\xff", "--allow", "User:a"), b"is no UTF-8"),
+    ],
+)
+def test_what_no_request_can_say_is_refused_at_once(run, arguments, said):
+    ended = run(*arguments, status=2)
+    assert ended.stdout == b""
+    assert said in ended.stderr
