@@ -4,6 +4,7 @@ A request without an answer may have been carried out all the same. The second o
 already, or is there no more. That is no failure of the command, whose aim is reached.
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -13,6 +14,9 @@ from barnabas.storage.disk import InThread
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode
 from barnabas.world.net import Net
+
+# The metadata and the coordinator are asked for between two attempts, and these requests may be lost as well.
+LOST_MAX = 16
 
 
 class RepeatingCluster(Cluster):
@@ -29,7 +33,8 @@ class RepeatingCluster(Cluster):
     ) -> None:
         super().__init__(net, bootstrap, access, timeout_seconds=timeout_seconds, in_thread=in_thread)
         self.is_repeated = False
-        self._lost: list[m.Message] = []
+        # A bound, because a command that follows a topic on a bad network loses requests for as long as it runs.
+        self._lost: deque[m.Message] = deque(maxlen=LOST_MAX)
 
     async def ask_broker(
         self, broker_id: int, request: m.Message, version_min: int = 0, *, seconds: float | None = None
@@ -37,12 +42,17 @@ class RepeatingCluster(Cluster):
         try:
             response = await super().ask_broker(broker_id, request, version_min, seconds=seconds)
         except Unreachable as error:
-            if not _is_unsent(error):
+            # A batch that is written twice is in the log once, and its records would stay in memory here.
+            is_left_out = isinstance(request, m.ProduceRequest) or self._is_lost(request)
+            if not is_left_out and not _is_unsent(error):
                 self._lost.append(request)
             raise
-        # The metadata are asked for in between, so it is not enough to keep the last one.
-        self.is_repeated = any(request is each for each in self._lost)
+        self.is_repeated = self._is_lost(request)
         return response
+
+    def _is_lost(self, request: m.Message) -> bool:
+        # Messages are equal if their fields are, but two of them are two requests.
+        return any(request is each for each in self._lost)
 
 
 def _is_unsent(error: Unreachable) -> bool:
