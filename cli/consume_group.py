@@ -5,15 +5,15 @@ that by Ctrl-C. A command that is killed between print and commit leaves records
 """
 
 import signal
-import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 import trio
 
+from barnabas.cli.beside import beside, end_by
 from barnabas.cli.places import offsets_at
 from barnabas.cli.reading import Output, Wanted, rounds
 from barnabas.client.errors import ClientError
@@ -28,28 +28,6 @@ if TYPE_CHECKING:
 COMMIT_SECONDS = 5.0
 LAST_WRITE_SECONDS = 0.5
 FAREWELL_SECONDS = 10.0  # for the last commit, and to leave the group
-
-
-Result = TypeVar("Result")
-
-
-async def _beside(
-    companion: Callable[[trio.CancelScope], Awaitable[None]], work: Callable[[], Awaitable[Result]]
-) -> Result | None:
-    """The result of `work`, which `companion` ends early by cancelling the scope that it is given: then None."""
-    result: Result | None = None
-    failure: Exception | None = None
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(companion, nursery.cancel_scope)
-        # An exception that leaves the nursery would be wrapped in a group.
-        try:
-            result = await work()
-        except (ClientError, OSError) as error:
-            failure = error
-        nursery.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-    return result
 
 
 class _Session:
@@ -72,7 +50,7 @@ class _Session:
         # A misspelled name is said before the group hears of this member.
         await self._cluster.topics([self._topic])
         try:
-            await _beside(self._await_signal, self._read)
+            await beside(self._await_signal, self._read)
         finally:
             with trio.move_on_after(FAREWELL_SECONDS, shield=True):
                 await self._end()
@@ -87,7 +65,7 @@ class _Session:
         is_done = False
         while not is_done:
             partitions = await self._member.join()
-            is_done = await _beside(self._keep_alive, partial(self._generation, partitions)) or False
+            is_done = await beside(self._keep_alive, partial(self._generation, partitions)) or False
             if self._failure is not None:
                 raise self._failure
 
@@ -172,7 +150,4 @@ async def read_as_member(cluster: "Cluster", group: str, topic: str, wanted: Wan
     """Print what the group has not read yet. After a signal the program ends with the status of that signal."""
     session = _Session(cluster, group, topic, wanted, output)
     await session.run()
-    if session.signal_number == signal.SIGINT:
-        raise KeyboardInterrupt
-    if session.signal_number is not None:
-        sys.exit(128 + session.signal_number)
+    end_by(session.signal_number)

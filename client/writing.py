@@ -1,7 +1,8 @@
 """Writing records to one topic: batches for each partition, idempotent unless it is switched off.
 
 `add` keeps a record until a batch is full; `flush` sends what is there and waits until it is acknowledged. A batch is
-sent again after an error that says so, with the numbers that it had, so that the leader writes it once (KIP-98).
+sent again after an error that says so, with the numbers that it had, so that the leader writes it once (KIP-98). A
+batch that is refused because of a record is divided, until what stands before that record is written.
 """
 
 from collections import deque
@@ -28,6 +29,8 @@ SEQUENCES = 1 << 31
 
 # The batch is larger than max.message.bytes of the topic, or than a segment of its log.
 TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+# Each of them may be because of one record.
+DIVIDED = TOO_LARGE | {ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP}
 # The batch is in the log: an earlier attempt was carried out, and its answer was lost.
 WRITTEN = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 
@@ -49,16 +52,20 @@ class _Batch(NamedTuple):
     data: bytes | bytearray | memoryview
 
 
-class RecordTooLarge(Refused):
-    """A record is larger than its topic allows. Nothing of it is written."""
+class RecordRefused(Refused):
+    """A record that its topic does not take. It is not written; `number` is what `add` was given with it."""
 
-    def __init__(self, topic: str, size_bytes: int, refused: Refused) -> None:
-        what = f"topic {topic!r} does not take a record of {size_bytes:,} bytes"
-        super().__init__(what, refused.code, f"raise its limit with `topics set {topic} max.message.bytes=...`")
+    def __init__(self, what: str, number: int, code: int, message: str | None) -> None:
+        super().__init__(what, code, message)
+        self.number = number
 
 
 class Writer:
-    """Writes to one topic. Not for concurrent use. `written` counts acknowledged records; `acks` is ALL or 1."""
+    """Writes to one topic. Not for concurrent use. `acks` is ALL or 1.
+
+    `taken` counts the records that were given to it, `written` those of them that are acknowledged. After a failure it
+    takes no more: whether its last batches are written is not known, so their numbers cannot be used for others.
+    """
 
     def __init__(
         self,
@@ -70,6 +77,7 @@ class Writer:
         codec: Codec = Codec.NONE,
         idempotent: bool = True,
     ) -> None:
+        self.taken = 0
         self.written = 0
         self._cluster = cluster
         self._topic = topic
@@ -80,6 +88,7 @@ class Writer:
         self._producer = (NO_PRODUCER, NO_PRODUCER)  # id and epoch
         self._pending: dict[int, _Pending] = {}
         self._round = 0  # where records without a key go until the next flush
+        self._failure: ClientError | None = None  # the first one
 
     async def add(
         self,
@@ -88,14 +97,18 @@ class Writer:
         headers: Sequence[tuple[str, bytes | None]],
         timestamp_ms: int,
         partition: int | None = None,
+        *,
+        number: int = 0,
     ) -> None:
-        """Take one record; sends all batches when one is full. Refused, Unreachable."""
+        """Take one record; sends all batches when one is full. `number` is for RecordRefused. Refused, Unreachable."""
         if partition is None:
             # A record without a key stays with the others of its batch, so that batches are few and
             # large.
             partition = self._round % self._count if key is None else partition_of(key, self._count)
         pending = self._pending.setdefault(partition, _Pending())
-        pending.records.append(Record(0, timestamp_ms, key, value, list(headers)))
+        # The leader chooses the offset, so its place is free for the number.
+        pending.records.append(Record(number, timestamp_ms, key, value, list(headers)))
+        self.taken += 1
         pending.size_bytes += len(key or b"") + len(value or b"") + RECORD_OVERHEAD_BYTES
         for name, content in headers:
             pending.size_bytes += len(name) + len(content or b"") + RECORD_OVERHEAD_BYTES
@@ -104,32 +117,37 @@ class Writer:
             await self.flush()
 
     async def flush(self) -> None:
-        """Send what was taken, and return when all of it is acknowledged. Refused, Unreachable."""
-        waiting = {partition: pending for partition, pending in self._pending.items() if pending.records}
-        if not waiting:
-            return
+        """Send what was taken, and return when all of it is acknowledged. Refused, Unreachable.
+
+        What other partitions have is sent also after the failure of one.
+        """
+        waiting = [partition for partition, pending in self._pending.items() if pending.records]
+        if waiting and self._failure is None:
+            try:
+                await self._flush(waiting)
+            except ClientError as error:
+                self._failure = self._failure or error
+        if self._failure is not None:
+            raise self._failure
+
+    async def _flush(self, waiting: Sequence[int]) -> None:
         # A producer id is asked for when there is something to write, since each one is kept by the
         # brokers for a while.
         if self._is_idempotent and self._producer[0] == NO_PRODUCER:
             self._producer = await self._init_producer_id()
         # Each batch is made once: a repetition has the same bytes, and so the same sequence numbers.
-        batches = {
-            partition: deque([self._batch(pending.records, pending.sequence)]) for partition, pending in waiting.items()
-        }
+        batches: dict[int, deque[_Batch]] = {}
+        for partition in waiting:
+            pending = self._pending[partition]
+            batches[partition] = deque([self._batch(pending.records, pending.sequence)])
+            pending.records = []
+            pending.size_bytes = 0
 
         retry = self._cluster.retry()
         while batches:
             failed = await self._send(batches)
             if failed is not None and not await retry.pause():
                 raise failed
-
-        for pending in waiting.values():
-            self.written += len(pending.records)
-            # The numbers go on only after an acknowledgement of all, because a batch that is sent
-            # again must keep its numbers.
-            pending.sequence = (pending.sequence + len(pending.records)) % SEQUENCES
-            pending.records = []
-            pending.size_bytes = 0
         # Records without a key go to the next partition from now on: whole batches, as the Java client spreads them.
         self._round += 1
 
@@ -170,31 +188,45 @@ class Writer:
     ) -> ClientError | None:
         """Note what became of the first batch of a partition; the error after which it may be sent again."""
         waiting = batches[row.index]
+        first = waiting[0]
         if row.error_code in WRITTEN:
             waiting.popleft()
+            self.written += len(first.records)
+            self._pending[row.index].sequence = (first.sequence + len(first.records)) % SEQUENCES
             if not waiting:
                 del batches[row.index]
             return None
 
         # The limit of the topic may be lower than the size of a batch. Nothing is written, so its numbers are free.
-        first = waiting[0]
-        if row.error_code in TOO_LARGE and len(first.records) > 1:
+        if row.error_code in DIVIDED and len(first.records) > 1:
             half = len(first.records) // 2
             waiting.popleft()
             waiting.appendleft(self._batch(first.records[half:], first.sequence + half))
             waiting.appendleft(self._batch(first.records[:half], first.sequence))
             return None
 
-        failure = Refused(f"partition {self._topic}-{row.index}", row.error_code, row.error_message)
-        if row.error_code in TOO_LARGE:
-            raise RecordTooLarge(self._topic, len(first.data), failure)
-        # Batches of other leaders may be written or not. The caller cannot go on after this error.
+        failure = self._failure_of(row, first)
         if not error_of(row.error_code).retriable:
-            raise failure
+            self._failure = self._failure or failure
+            del batches[row.index]
+            return None
         # Other retriable errors, such as too few in-sync replicas, come from the right leader.
         if row.error_code in OUTDATED:
             self._cluster.forget(self._topic)
         return failure
+
+    def _failure_of(self, row: m.ProduceResponse.PartitionProduceResponse, batch: _Batch) -> Refused:
+        """The error in words; of one record if the batch has one."""
+        number = batch.records[0].offset
+        if row.error_code in TOO_LARGE:
+            what = f"topic {self._topic!r} does not take a record of {len(batch.data):,} bytes"
+            step = f"raise its limit with `topics set {self._topic} max.message.bytes=...`"
+            return RecordRefused(what, number, row.error_code, step)
+        what = f"partition {self._topic}-{row.index}"
+        if row.error_code in DIVIDED:
+            why = next((each.batch_index_error_message for each in row.record_errors), None)
+            return RecordRefused(what, number, row.error_code, why or row.error_message)
+        return Refused(what, row.error_code, row.error_message)
 
     def _batch(self, records: list[Record], sequence: int) -> _Batch:
         producer_id, epoch = self._producer

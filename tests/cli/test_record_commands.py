@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import trio
 from barnabas.client.cluster import Cluster
 from barnabas.client.settings import bootstrap_of
 from barnabas.testing import LocalBroker
+from barnabas.testing.looking.live import wait_until
 from barnabas.wire import messages as m
 from barnabas.wire.apis import served_apis
 from barnabas.wire.topics import TopicPartition
@@ -103,9 +105,52 @@ def test_what_stands_before_a_bad_line_is_written(run):
     run("topics", "create", "partly", "--partitions", "1")
     rows = b'{"value":"a"}\n{"value":"b"}\n{"value":\xff}\n{"value":"c"}\n'
     ended = run("produce", "partly", "--json", given=rows, status=1)
-    assert ended.stderr.startswith(b"barnabas: line 3: ")
-    assert ended.stderr.endswith(b"; the 2 records before it are written\n")
+    counts, said = ended.stderr.splitlines()
+    assert counts == b"2 records written to partly"
+    assert said.startswith(b"barnabas: line 3: ")
     assert run("consume", "partly").stdout == b"a\nb\n"
+
+
+@pytest.mark.parametrize("broken", ["large", "invalid"])
+def test_a_record_that_its_topic_does_not_take_is_named_by_its_line(run, broken):
+    topic = f"picky-{broken}"
+    run("topics", "create", topic, "--partitions", "1", "--set", "max.message.bytes=2000")
+    rows = [json.dumps({"key": "k", "value": "%d" % number}) for number in range(40)]
+    if broken == "invalid":
+        # A record without a key has no place in a compacted topic.
+        run("topics", "set", topic, "cleanup.policy=compact")
+        rows[20] = '{"value":"no key"}'
+    else:
+        rows[20] = json.dumps({"key": "k", "value": "x" * 3000})
+    ended = run("produce", topic, "--json", given="\n".join(rows).encode(), status=1)
+    counts, said = ended.stderr.splitlines()
+    assert counts == b"20 records written to %s, 20 are not acknowledged" % topic.encode()
+    assert said.startswith(b"barnabas: line 21: ")
+    assert run.lines("consume", topic) == [str(number) for number in range(20)]
+
+
+def test_the_failure_of_one_topic_leaves_the_records_of_others_alone(run):
+    run("topics", "create", "pickier", "--partitions", "1", "--set", "max.message.bytes=2000")
+    run("topics", "create", "z-other", "--partitions", "3")
+    rows = [
+        json.dumps({"key": str(n), "value": "v", "headers": {"to": "z-other" if n % 2 else "pickier"}})
+        for n in range(20)
+    ]
+    rows.insert(10, json.dumps({"value": "B" * 3000, "headers": {"to": "pickier"}}))
+    ended = run("produce", "--to-header", "to", given="\n".join(rows).encode(), status=1)
+    *counts, said = ended.stderr.splitlines()
+    assert counts == [b"5 records written to pickier, 6 are not acknowledged", b"10 records written to z-other"]
+    assert said.startswith(b"barnabas: line 11: topic 'pickier' does not take a record of 3,0")
+    assert len(run.lines("consume", "z-other")) == 10
+
+
+def test_after_a_failure_the_records_that_are_written_are_counted(run):
+    run("topics", "create", "denied", "--partitions", "1")
+    with run.broker.faults.fail("Produce", "TOPIC_AUTHORIZATION_FAILED", topic="denied", nth=3):
+        ended = run("produce", "denied", given=WIDE_LINES[: 3_000 * 1001], status=1)
+    written = int(re.match(rb"(\d+) records written to denied, \d+ are not acknowledged\n", ended.stderr)[1])
+    assert 0 < written == len(run.lines("consume", "denied"))
+    assert b"barnabas: partition denied-0: TOPIC_AUTHORIZATION_FAILED" in ended.stderr
 
 
 def test_a_line_for_a_partition_that_there_is_not_is_named(run):
@@ -185,10 +230,87 @@ def test_a_mistake_in_the_options_of_produce_is_said(run, arguments, said):
 # -- what happens meanwhile
 
 
-def consuming(run, topic, *options):
-    command = [sys.executable, "-m", "barnabas", "consume", topic, *options]
+def started(run, *arguments, **pipes):
     environment = {**os.environ, "BARNABAS_BOOTSTRAP": run.broker.bootstrap_servers}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+    return subprocess.Popen(
+        [sys.executable, "-m", "barnabas", *arguments], stderr=subprocess.PIPE, env=environment, **pipes
+    )
+
+
+def consuming(run, topic, *options):
+    return started(run, "consume", topic, *options, stdout=subprocess.PIPE)
+
+
+def values(run, topic):
+    return [record.value for record in run.broker.records(topic)]
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_lines_are_written_when_they_pause_and_before_a_signal_ends_the_command(run, number, status):
+    topic = f"slowly-{status}"
+    run("topics", "create", topic, "--partitions", "1")
+    with started(run, "produce", topic, stdin=subprocess.PIPE) as process:
+        process.stdin.write(b"one\ntwo\n")
+        process.stdin.flush()
+        wait_until(lambda: values(run, topic) == [b"one", b"two"], 30, "what was read is not written")
+        # They are in the pipe when the signal comes. The last one has no end, so nobody can say what it is.
+        process.stdin.write(b"three\nfour\nfi")
+        process.stdin.flush()
+        process.send_signal(number)
+        said = process.stderr.read().decode().splitlines()
+    assert process.returncode == status
+    assert said == [
+        f"4 records written to {topic}",
+        "barnabas: the end of the last line had not come: it is left out",
+    ]
+    assert values(run, topic) == [b"one", b"two", b"three", b"four"]
+
+
+def test_lines_that_never_pause_are_written_within_a_moment(run):
+    run("topics", "create", "steady", "--partitions", "1")
+    with started(run, "produce", "steady", stdin=subprocess.PIPE) as process:
+        began = time.monotonic()
+        while not values(run, "steady"):
+            assert time.monotonic() - began < 30, "nothing is written"
+            process.stdin.write(b"a line\n")
+            process.stdin.flush()
+            time.sleep(0.02)
+        process.stdin.close()
+        process.stderr.read()
+    assert process.returncode == 0
+
+
+def test_a_second_signal_ends_a_command_whose_broker_is_silent(run):
+    run("topics", "create", "silent", "--partitions", "1")
+    with run.broker.faults.delay("Produce", 60, topic="silent") as silence:
+        with started(run, "produce", "silent", stdin=subprocess.PIPE) as process:
+            process.stdin.write(b"one\n")
+            process.stdin.flush()
+            silence.wait(1, seconds=30)
+            process.send_signal(signal.SIGINT)
+            time.sleep(1)
+            assert process.poll() is None
+            process.send_signal(signal.SIGINT)
+            said = process.stderr.read()
+    assert process.returncode == 130
+    assert said == b"0 records written to silent, 1 are not acknowledged\n"
+
+
+def test_a_redrive_that_is_interrupted_has_written_what_its_group_has_committed(run):
+    run("topics", "create", "dead-group", "revived", "--partitions", "1")
+    run("produce", "dead-group", "-H", "to=revived", given=b"".join(b"r%d\n" % number for number in range(100)))
+    consume = started(run, "consume", "dead-group", "--json", "-g", "redrive", "-f", stdout=subprocess.PIPE)
+    produce = started(run, "produce", "--to-header", "to", stdin=consume.stdout)
+    consume.stdout.close()
+    wait_until(lambda: values(run, "revived"), 30, "nothing is written")
+    for process in (consume, produce):
+        process.send_signal(signal.SIGINT)
+    assert [process.wait(30) for process in (consume, produce)] == [130, 130]
+    (row,) = run.rows("groups", "show", "redrive")
+    assert row["committed"] == len(values(run, "revived")) == 100
+    assert produce.stderr.read() == b"100 records written to revived\n"
+    for process in (consume, produce):
+        process.stderr.close()
 
 
 def test_a_topic_that_is_deleted_while_it_is_read_ends_the_command(run):
