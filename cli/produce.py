@@ -1,4 +1,4 @@
-"""`barnabas produce`: lines to records (edge)."""
+"""`barnabas produce`: lines to records."""
 
 from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING
