@@ -4,7 +4,10 @@ What is printed is committed: every few seconds, before the partitions may go to
 that by Ctrl-C. A command that is killed between print and commit leaves records that are printed once more.
 """
 
+import os
+import select
 import signal
+import sys
 from collections.abc import Sequence
 from contextlib import aclosing
 from functools import partial
@@ -26,7 +29,8 @@ if TYPE_CHECKING:
     from barnabas.wire.topics import TopicPartition
 
 COMMIT_SECONDS = 5.0
-LAST_WRITE_SECONDS = 0.5
+LAST_LINE_SECONDS = 5.0  # for the rest of a line of which the pipe has a part
+LOOK_SECONDS = 0.1  # how often a thread that waits for the pipe looks whether the command ends
 FAREWELL_SECONDS = 10.0  # for the last commit, and to leave the group
 
 
@@ -42,7 +46,6 @@ class _Session:
         self._output = output
         self._member = Member(cluster, group, [topic])
         self._printed: dict[TopicPartition, int] = {}  # what is printed, and not committed yet
-        self._is_writing = False
         self._failure: ClientError | None = None  # of a heartbeat
 
     async def run(self) -> None:
@@ -96,7 +99,7 @@ class _Session:
         reading = rounds(self._cluster, positions, ends, committed=self._wanted.committed)
         async with aclosing(reading):
             async for taken in reading:
-                await self._print(taken)
+                await trio.to_thread.run_sync(self._print, taken)
                 if trio.current_time() >= commit_at:
                     await self._commit()
                     commit_at = trio.current_time() + COMMIT_SECONDS
@@ -106,22 +109,36 @@ class _Session:
         await self._commit()
         return self._output.is_full or not self._member.must_rejoin
 
-    async def _print(self, all_taken: "Sequence[Taken]") -> None:
-        lines = self._output.lines(all_taken)
-        positions = {taken.partition: self._output.positions.get(taken.partition) for taken in all_taken}
-        behind = {key: offset for key, offset in positions.items() if offset is not None}
+    def _print(self, all_taken: "Sequence[Taken]") -> None:
+        """Print these records, in a thread: the reader of the pipe may be slow, and heartbeats go on meanwhile."""
+        for taken in all_taken:
+            for lines, behind in self._output.pieces(taken):
+                self._write(lines)
+                # It is noted here, because a signal may come before the next piece is written.
+                self._printed[taken.partition] = behind
 
-        def write() -> None:
+    def _write(self, lines: bytes) -> None:
+        """Write whole lines. Cancelled, before the first byte; after it the rest of a long line has to follow."""
+        fd = sys.stdout.fileno()
+        left = memoryview(lines)
+        while left:
+            self._await_room(fd, LAST_LINE_SECONDS if len(left) < len(lines) else 0)
+            left = left[os.write(fd, left[: select.PIPE_BUF]) :]
+
+    def _await_room(self, fd: int, seconds: float) -> None:
+        """Wait until the pipe takes a piece. Cancelled, when so long has passed since the end of this command began."""
+        while True:
+            _, ready, _ = select.select([], [fd], [], LOOK_SECONDS)
+            if ready and seconds:
+                return
             try:
-                self._output.write(lines)
-                # The thread notes it, because a signal may come before this task goes on.
-                self._printed.update(behind)
-            finally:
-                self._is_writing = False
-
-        # The reader of the pipe may be slow, and heartbeats must go on meanwhile.
-        self._is_writing = True
-        await trio.to_thread.run_sync(write, abandon_on_cancel=True)
+                trio.from_thread.check_cancelled()
+            except trio.Cancelled:
+                seconds -= LOOK_SECONDS
+                if seconds <= 0:
+                    raise
+            if ready:
+                return
 
     async def _positions(self, partitions: "list[TopicPartition]") -> "dict[TopicPartition, int]":
         committed = await committed_offsets(self._cluster, self._group)
@@ -130,15 +147,13 @@ class _Session:
         return {key: committed.get(key, begin.get(key, 0)) for key in partitions}
 
     async def _commit(self) -> None:
-        printed, self._printed = self._printed, {}
-        if not await self._member.commit(printed):
+        is_taken = await self._member.commit(self._printed)
+        # It is only forgotten now: a signal that ends the commit lets `_end` repeat it.
+        self._printed = {}
+        if not is_taken:
             click.echo("barnabas: the group gave the partitions to others: some records may be printed twice", err=True)
 
     async def _end(self) -> None:
-        # The reader of the pipe may have everything, and the thread may not have said so yet.
-        with trio.move_on_after(LAST_WRITE_SECONDS):
-            while self._is_writing:
-                await trio.sleep(LAST_WRITE_SECONDS / 50)
         try:
             await self._commit()
             await self._member.leave()

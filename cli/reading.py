@@ -1,5 +1,6 @@
-"""Reading records and printing them, alone or as a member of a group."""
+"""Reading records and printing them, alone or as a member of a group (edge)."""
 
+import select
 import sys
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -61,6 +62,21 @@ class Output:
         # Behind the last record there may be markers, or what compaction has left out.
         if not self.is_full:
             self.positions[taken.partition] = taken.next_offset
+
+    def pieces(self, taken: "Taken") -> "Iterator[tuple[bytes, int]]":
+        """The lines of these records, a few whole ones at a time, each with where its partition goes on behind them."""
+        key = taken.partition
+        piece = b""
+        behind = self.positions.get(key, -1)
+        for line in self._lines(taken):
+            # A pipe takes so much as a whole or not at all. A longer line comes alone.
+            if piece and len(piece) + len(line) > select.PIPE_BUF:
+                yield piece, behind
+                piece = b""
+            piece += line
+            behind = self.positions[key]
+        if key in self.positions:
+            yield piece, self.positions[key]
 
     def write(self, lines: bytes) -> None:
         """Print lines, and return when the reader of the pipe can have them. BrokenPipeError."""

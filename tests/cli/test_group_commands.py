@@ -1,9 +1,13 @@
 """`consume --group`: members share a topic, commit what they print, and end quietly."""
 
+import fcntl
 import os
+import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 
 import pytest
 
@@ -87,6 +91,32 @@ def test_a_signal_ends_a_member_quietly_with_a_commit(run, start, number, status
     assert member.stderr.read() == b""
     assert committed(run, topic) == {0: 2}
     assert run.rows("groups", "show", topic)[0]["state"] == "Empty"
+
+
+def held_bytes(pipe):
+    return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("size", [500, 9_000])
+def test_a_signal_while_the_pipe_is_full_doubles_and_cuts_no_line(run, start, number, size):
+    topic = f"full-{size}-{number}"
+    run("topics", "create", topic, "--partitions", "1")
+    lines = [b"%04d" % line + b"x" * size + b"\n" for line in range(400)]
+    run("produce", topic, given=b"".join(lines))
+    member = start(topic, topic)
+    wait_until(lambda: held_bytes(member.stdout) > 40_000, 30, "the pipe is not full")
+    member.send_signal(number)
+    # A line of which the pipe has a part is written to its end, so the reader has to go on.
+    if size < select.PIPE_BUF:
+        member.wait(30)
+    printed = member.stdout.read()
+    assert member.wait(30) == 128 + number
+    assert member.stderr.read() == b""
+    first = printed.splitlines(keepends=True)
+    assert 0 < len(first) < 400
+    assert committed(run, topic) == {0: len(first)}
+    assert first + run("consume", topic, "--group", topic).stdout.splitlines(keepends=True) == lines
 
 
 def test_members_share_the_partitions_and_lose_and_repeat_nothing(run, start):
