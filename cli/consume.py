@@ -93,7 +93,7 @@ async def _rounds(cluster: "Cluster", topic: str, wanted: Wanted) -> "AsyncGener
 
     # The ends are those of now: a command that follows a busy topic to its end would never reach it.
     keys = await partitions_named(cluster, topic, wanted.partitions)
-    ends = None if wanted.end is None else await offsets_at(cluster, keys, wanted.end)
+    ends = None if wanted.end is None else await offsets_at(cluster, keys, wanted.end, committed=wanted.committed)
     positions = await offsets_at(cluster, keys, wanted.begin)
     async with aclosing(rounds(cluster, positions, ends, committed=wanted.committed)) as reading:
         async for taken in reading:

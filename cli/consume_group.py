@@ -87,7 +87,7 @@ class _Session:
         positions = await self._positions(partitions)
         ends = None
         if self._wanted.end is not None:
-            ends = await offsets_at(self._cluster, partitions, self._wanted.end)
+            ends = await offsets_at(self._cluster, partitions, self._wanted.end, committed=self._wanted.committed)
         # The others have all partitions, and one comes here when one of them leaves.
         if not partitions:
             click.echo(f"barnabas: group {self._group!r} has more members than partitions to read", err=True)

@@ -22,8 +22,13 @@ async def partitions_named(cluster: "Cluster", topic: str, partitions: Sequence[
     return [key for key in all_keys if not partitions or key.partition in partitions]
 
 
-async def offsets_at(cluster: "Cluster", keys: "Sequence[TopicPartition]", text: str) -> "dict[TopicPartition, int]":
-    """The offset of this place in each partition, within the partition's present bounds."""
+async def offsets_at(
+    cluster: "Cluster", keys: "Sequence[TopicPartition]", text: str, *, committed: bool = False
+) -> "dict[TopicPartition, int]":
+    """The offset of this place in each partition, within the partition's present bounds.
+
+    `committed`: a partition ends where the first open transaction begins.
+    """
     from barnabas.cli.when import BeforeEnd, Offset, parse_place
     from barnabas.client.errors import ClientError
     from barnabas.client.offsets import list_offsets
@@ -36,7 +41,7 @@ async def offsets_at(cluster: "Cluster", keys: "Sequence[TopicPartition]", text:
 
     # An offset that the log does not hold any more, or not yet, would be refused.
     starts = await list_offsets(cluster, dict.fromkeys(keys, EARLIEST))
-    ends = await list_offsets(cluster, dict.fromkeys(keys, LATEST))
+    ends = await list_offsets(cluster, dict.fromkeys(keys, LATEST), isolation_level=1 if committed else 0)
     if isinstance(place, Offset):
         return {key: min(max(place.offset, starts[key].offset), ends[key].offset) for key in keys}
     if isinstance(place, BeforeEnd):

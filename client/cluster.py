@@ -276,6 +276,8 @@ class Cluster:
                 # The broker may have died, and its partitions have other leaders by now.
                 self._topics.clear()
                 self._coordinators.clear()
+                # It may have been the controller, and another broker is by now.
+                self._controller_id = -1
 
     def retry(self, seconds: float | None = None) -> "Retry":
         """The pauses between attempts that begin now, for so long; None: as long as for an answer."""

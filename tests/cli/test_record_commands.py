@@ -13,12 +13,15 @@ import time
 import pytest
 import trio
 
-from barnabas.client.cluster import Cluster
+from barnabas.client.cluster import TRANSACTION_KEY_TYPE, Cluster, Place
+from barnabas.client.remote import RemotePeer
 from barnabas.client.settings import bootstrap_of
 from barnabas.testing import LocalBroker
 from barnabas.testing.looking.live import wait_until
 from barnabas.wire import messages as m
 from barnabas.wire.apis import served_apis
+from barnabas.wire.record_batch import TRANSACTIONAL
+from barnabas.wire.records import build_batch
 from barnabas.wire.topics import TopicPartition
 from barnabas.world.net import OsNet
 from tests.cli.running import Commands
@@ -391,6 +394,47 @@ def deleted_below(run, topic, offset):
             await delete_records(cluster, TopicPartition(topic, 0), offset)
 
     trio.run(delete)
+
+
+async def begin_transaction(bootstrap, topic):
+    """Write one record in a transaction that stays open."""
+    with Cluster(OsNet(), bootstrap) as cluster:
+        begun = m.InitProducerIdRequest(
+            transactional_id="open", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+        )
+        producer = await cluster.ask_coordinator("open", begun, TRANSACTION_KEY_TYPE)
+        assert producer.error_code == 0
+        about = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
+        ours = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=topic, partitions=[0])
+        # The versions above it are for requests of brokers.
+        peer = RemotePeer(OsNet(), lambda: Place(*bootstrap[0]), "a client", {24: 3})
+        await peer.ask(
+            m.AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id="open",
+                v3_and_below_producer_id=about["producer_id"],
+                v3_and_below_producer_epoch=about["producer_epoch"],
+                v3_and_below_topics=[ours],
+            ),
+            10_000,
+        )
+        peer.close()
+        batch = build_batch([(None, b"open")], timestamp_ms=1, base_sequence=0, attributes=TRANSACTIONAL, **about)
+        row = m.ProduceRequest.PartitionProduceData(index=0, records=memoryview(batch.data))
+        data = [m.ProduceRequest.TopicProduceData(name=topic, partition_data=[row])]
+        request = m.ProduceRequest(transactional_id="open", acks=-1, timeout_ms=10_000, topic_data=data)
+        written = await cluster.ask_leader(topic, 0, request)
+        assert written.responses[0].partition_responses[0].error_code == 0
+
+
+@pytest.mark.parametrize("options", [[], ["--group", "patient"]])
+def test_committed_records_end_where_an_open_transaction_begins(run, options):
+    topic = "open" + "".join(options)
+    run("topics", "create", topic, "--partitions", "1", "--set", "retention.ms=-1")
+    run("produce", topic, given=b"a\nb\n")
+    trio.run(begin_transaction, bootstrap_of(run.broker.bootstrap_servers), topic)
+    run("produce", topic, given=b"c\n")
+    assert run.lines("consume", topic, "--committed", *options, seconds=20) == ["a", "b"]
+    assert run.lines("consume", topic) == ["a", "b", "open", "c"]
 
 
 def test_a_broker_that_lacks_an_api_is_named_with_the_api_and_since_when():

@@ -166,6 +166,14 @@ async def test_a_moved_leader_is_found_by_writers_and_readers():
     assert found == [b"0", b"1", b"2"]
 
 
+async def test_a_controller_that_dies_is_looked_for_again():
+    with LocalCluster(3) as brokers, cluster_of(brokers.bootstrap_servers, seconds=20) as cluster:
+        first = (await cluster.brokers()).controller_id
+        await trio.to_thread.run_sync(brokers.kill, first)
+        await admin.create_topic(cluster, "afterwards", partitions=1, replicas=2)
+        assert (await cluster.brokers()).controller_id != first
+
+
 async def written(cluster, topic, values):
     """The one partition of a new topic with these values, each in a batch of its own."""
     await admin.create_topic(cluster, topic, partitions=1)
