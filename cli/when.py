@@ -49,8 +49,13 @@ def parse_place(text: str, now_ms: int) -> Place:
         return BeforeEnd(-int(word))
     ago = re.fullmatch(r"-([0-9]{1,9})(ms|s|m|h|d)", word)
     if ago is not None:
-        return Time(now_ms - round(timedelta(**{UNITS[ago[2]]: int(ago[1])}).total_seconds() * 1000))
-    return Time(_parse_time(text.strip()))
+        return _time(now_ms - round(timedelta(**{UNITS[ago[2]]: int(ago[1])}).total_seconds() * 1000))
+    return _time(_parse_time(text.strip()))
+
+
+def _time(timestamp_ms: int) -> Time:
+    # In a request -1 and -2 are the ends of a log, and no record is older than 1970.
+    return Time(max(0, timestamp_ms))
 
 
 def _parse_time(text: str) -> int:

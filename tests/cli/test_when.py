@@ -39,3 +39,8 @@ def test_what_is_no_place_hears_what_is_allowed(text):
 )
 def test_a_timestamp_is_shown_in_utc(timestamp_ms, text):
     assert time_text(timestamp_ms) == text
+
+
+@pytest.mark.parametrize("text", ["1969-12-31T23:59:59.999", "1969-12-31T23:59:59.998", "1950-01-01", "-99999d"])
+def test_a_time_before_1970_is_the_beginning_and_no_end_of_the_log(text):
+    assert parse_place(text, 1_000) == Time(0)
