@@ -288,7 +288,9 @@ class _Loading:
         # First the state of the scanned part is dropped; the entries bring it back, up to the last good one.
         base = self.bases[first]
         self._load_sealed(first)
-        self.epochs.truncate_from_end(base)
+        # The file has the epochs up to the recovery point, and only they tell where an epoch began whose first records
+        # compaction has dropped.
+        self.epochs.truncate_from_end(max(base, self.recovery_point))
         self._remove_snapshots_above(base)  # they may describe records that the scan will not find
         self._load_producers(base)
         for number in range(first, len(self.bases)):
@@ -303,6 +305,8 @@ class _Loading:
             if not self._scan_segment(number):
                 break
 
+        # Below the recovery point, too, the end may be damaged.
+        self.epochs.truncate_from_end(self.log_end_offset)
         self._last_active().finish()
 
     def _scan_segment(self, number: int) -> bool:

@@ -40,6 +40,19 @@ def test_a_crash_after_the_policy_was_changed_takes_no_hole_of_compaction_for_a_
     assert compacted.log.log_end_offset == 14
 
 
+def test_a_crash_moves_no_epoch_whose_first_records_were_compacted(new_world):
+    """If the epoch began later here than at its leader, a follower would keep records that are not in this log."""
+    compacted = Compacted(new_world(compacted=True, deletes=False))
+    for epoch in (2, 2, 2, 3, 3, 3):
+        compacted.world.append(compacted.log, epoch=epoch)
+    compacted.roll()
+    compacted.compact()
+    compacted.world.checkpoint(compacted.log)
+    assert compacted.offsets() == [5]
+    found = compacted.world.after_process_crash().open()
+    assert found.epochs.entries == [(2, 0), (3, 3)]
+
+
 def with_aborted_transaction(compacted) -> None:
     """So that the segment has all four files."""
     compacted.put((b"a", b"v"), **idempotent(0), attributes=TRANSACTIONAL)

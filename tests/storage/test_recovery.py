@@ -336,6 +336,19 @@ def test_epochs_are_read_from_the_batches_behind_the_recovery_point(world):
     assert world.open().epochs.entries == [(3, 0), (5, 2), (8, 4)]
 
 
+@pytest.mark.parametrize(("left", "epochs"), [(3, [(2, 0)]), (4, [(2, 0), (3, 3)])])
+def test_epochs_of_records_that_recovery_cut_are_dropped(world, left, epochs):
+    log = world.open()
+    for epoch in (2, 2, 2, 3, 3, 4):
+        world.append(log, epoch=epoch)
+    world.flush(log)
+    world.checkpoint(log)
+    end = log.segments.active.find(left, log.segments.store.private).position
+    world.put(FIRST_LOG, world.content(FIRST_LOG)[:end])
+    found = world.open()
+    assert (found.log_end_offset, found.epochs.entries) == (left, epochs)
+
+
 def test_the_log_starts_where_the_checkpoint_says(new_world):
     world = new_world(segment_bytes=200)
     log = world.open()
