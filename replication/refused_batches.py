@@ -20,6 +20,7 @@ from barnabas.wire.topics import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.replication.partition import Partition
+    from barnabas.storage.log import PartitionLog
     from barnabas.wire.records import BatchHeader
 
 # Retriable: the same batch may succeed a moment later.
@@ -93,11 +94,19 @@ def _has_gap(partition: "Partition", header: "BatchHeader") -> bool:
     """Whether the log would refuse the batch as out of order, or accept it only because the producer is unknown."""
     # The log accepts any first sequence of an unknown producer. If it took the second batch, the first would be refused
     # for ever.
-    if partition.log is None or _is_unknown(partition, header):
+    log = _usable_log(partition)
+    if log is None or _is_unknown(partition, header):
         return True
-    return partition.log.producers.check(header, Origin.CLIENT) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    return log.producers.check(header, Origin.CLIENT) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def _is_unknown(partition: "Partition", header: "BatchHeader") -> bool:
     """Whether the log has nothing of the producer."""
-    return partition.log is None or partition.log.producers.get(header.producer_id) is None
+    log = _usable_log(partition)
+    return log is None or log.producers.get(header.producer_id) is None
+
+
+def _usable_log(partition: "Partition") -> "PartitionLog | None":
+    """The log, unless it is being truncated: a thread loads its producers again meanwhile."""
+    log = partition.log
+    return None if log is None or log.is_being_cut else log

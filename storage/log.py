@@ -406,7 +406,8 @@ class PartitionLog:
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """The LSO: a read_committed consumer reads below it."""
-        if self.producers.are_decided:
+        # During a truncation, when nothing is read, a thread loads the producers again.
+        if self.is_being_cut or self.producers.are_decided:
             return high_watermark
         first_unstable = self.first_unstable_offset(high_watermark)
         return high_watermark if first_unstable is None else min(first_unstable, high_watermark)

@@ -259,7 +259,8 @@ class FetchPlan:
     def _read(self, partition: Partition, wanted: Wanted) -> Row:
         refused = self._refuse(partition, wanted)
         log = partition.log
-        if refused or log is None:
+        # During a truncation a thread changes the epochs and producers, of which the row is made.
+        if refused or log is None or log.is_being_cut:
             self.urgent = True
             return failed_row(wanted, refused or ErrorCode.NOT_LEADER_OR_FOLLOWER)
         # Nearly all clients are newer.

@@ -48,6 +48,16 @@ async def test_a_batch_behind_one_that_came_before_the_role_is_refused_alike(nur
     assert topic.values(2) == [b"0", b"1", b"2"]
 
 
+async def test_a_batch_for_a_log_that_is_being_cut_is_refused_without_its_producers(nursery, autojump_clock):
+    """A thread loads them again meanwhile."""
+    _, topic = await led_topic(nursery, isr=[1, 2])
+    assert await send(topic, 2, 1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    log = topic.replica(2).log
+    log.is_being_cut, log.producers = True, None
+    assert await send(topic, 2, 2) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert await send(topic, 2, 3) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 async def test_only_what_may_have_been_on_its_way_is_refused_alike(nursery, autojump_clock):
     _, topic = await led_topic(nursery, isr=[1, 2])
     assert await send(topic, 1, 0) == 0

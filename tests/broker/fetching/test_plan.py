@@ -109,3 +109,16 @@ async def test_the_id_of_a_topic_whose_replica_was_given_away_is_forgotten(nurse
         await group.clients[1].ask(request)
     row = await group.clients[1].fetch(topic.topic_id, 0, version=13)
     assert row.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+@pytest.mark.parametrize("isolation_level", [0, 1])
+async def test_of_a_log_that_is_being_cut_nothing_is_looked_at(nursery, autojump_clock, isolation_level):
+    """A thread changes its epochs and producers meanwhile."""
+    group = await Group.start(nursery, count=2)
+    topic = group.topic("t", replicas=(1, 2))
+    await topic.led_by(1)
+    log = topic.replica(2).log
+    log.is_being_cut, log.producers = True, None
+    asked = fetch_request([("t", 0, 0)], max_wait_ms=0, isolation_level=isolation_level)
+    ((_, row),) = fetched(await group.clients[2].ask(asked, 12))
+    assert row.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
