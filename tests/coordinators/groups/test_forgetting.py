@@ -277,7 +277,7 @@ def test_a_group_that_dies_with_its_last_offset_takes_handed_out_ids_along(scene
     assert scene.group.state is GroupState.DEAD
 
 
-def test_an_empty_group_without_offsets_of_deleted_topics_goes_on_with_its_generations(scene):
+def test_the_deletion_of_other_topics_does_not_end_an_empty_group(scene):
     (member,) = scene.stable("a")
     scene.leave(member)
     assert scene.group.state is GroupState.EMPTY
