@@ -1,11 +1,11 @@
 """The plan of one flush of a log: the files that have to be synced (see `log.py`)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from barnabas.storage.checkpoint import LEADER_EPOCH_CHECKPOINT
 from barnabas.storage.disk import File
-from barnabas.storage.files import SNAPSHOT
+from barnabas.storage.files import SNAPSHOT, SegmentStore
 from barnabas.storage.packed_table import PackedRows
 from barnabas.storage.producers import encode_snapshot
 from barnabas.storage.segment import Segment
@@ -17,6 +17,12 @@ class UnsavedSnapshot(NamedTuple):
 
     offset: int
     producers: PackedRows
+
+
+def save_snapshots(store: SegmentStore, snapshots: Iterable[UnsavedSnapshot]) -> None:
+    """Write these snapshots, each into its file. Blocking: long. Durable: no."""
+    for snapshot in snapshots:
+        store.save(store.path(snapshot.offset, SNAPSHOT), encode_snapshot(snapshot.producers))
 
 
 class FlushPlan:
@@ -31,7 +37,7 @@ class FlushPlan:
         "generation",
         "names_version",
         "offset",
-        "snapshot",
+        "snapshots",
         "synced_stable_offset",
     )
 
@@ -44,7 +50,7 @@ class FlushPlan:
         epochs: str | None,
         epochs_version: int,
         names_version: int | None,
-        snapshot: UnsavedSnapshot | None,
+        snapshots: Sequence[UnsavedSnapshot],
     ) -> None:
         # The event loop may roll and delete this segment during the sync; the reference keeps the descriptor open.
         segments.active.file.retain()
@@ -53,7 +59,7 @@ class FlushPlan:
         self.generation = segments.generation
         self.epochs_version = epochs_version
         self.names_version = names_version  # None: no file was made since the last directory sync
-        self.snapshot = snapshot
+        self.snapshots = snapshots
         # `sync` runs in a thread and must not look at the log, which the event loop goes on changing: so everything
         # that it needs is taken here.
         self._store = segments.store
@@ -63,11 +69,9 @@ class FlushPlan:
 
     def sync(self) -> None:
         """Sync the files in offset order, then the epoch file and the directory. Blocking: long, in any thread."""
-        # The snapshot goes before the sealed segments, because the sync of each one includes the
+        # The snapshots go before the sealed segments, because the sync of each one includes the
         # snapshot at its end.
-        if self.snapshot is not None:
-            path = self._store.path(self.snapshot.offset, SNAPSHOT)
-            self._store.save(path, encode_snapshot(self.snapshot.producers))
+        save_snapshots(self._store, self.snapshots)
         # The syncs go in offset order: a power failure between two of them leaves no synced segment
         # behind an unsynced one.
         for segment in self._sealed:

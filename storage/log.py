@@ -31,7 +31,7 @@ from barnabas.storage.checkpoint import (
 )
 from barnabas.storage.entries import EntrySpan, divide, max_timestamp_of, walk_buffer
 from barnabas.storage.files import SNAPSHOT, SegmentStore
-from barnabas.storage.flush_plan import FlushPlan, UnsavedSnapshot
+from barnabas.storage.flush_plan import FlushPlan, UnsavedSnapshot, save_snapshots
 from barnabas.storage.index import MAX_RELATIVE_OFFSET
 from barnabas.storage.producers import CompletedTransaction, Duplicate, Origin, encode_snapshot
 from barnabas.storage.recovery import LoadedLog
@@ -76,7 +76,7 @@ class PartitionLog:
         "_names_saved",
         "_names_version",
         "_now_ms",
-        "_unsaved_snapshot",
+        "_unsaved_snapshots",
         "acknowledgeable_offset",
         "config",
         "copied_from",
@@ -108,7 +108,7 @@ class PartitionLog:
         self.log_end_offset = loaded.log_end_offset
         self.recovery_point = loaded.recovery_point
         self.acknowledgeable_offset = loaded.log_end_offset
-        self._unsaved_snapshot: UnsavedSnapshot | None = None
+        self._unsaved_snapshots: list[UnsavedSnapshot] = []  # of the rolls since the last flush; ascending offsets
         self.flush_demanded = False  # a flush is due now: flush.messages was reached, or a segment was sealed
         self.epochs = loaded.epochs
         self.producers = loaded.producers
@@ -359,9 +359,9 @@ class PartitionLog:
             return
         self.segments.roll(base_offset, now_ms)
         # The snapshot of the producers belongs to the new segment's base offset, as in Kafka: recovery that begins to
-        # read at this segment starts from it. There may be 100,000 producers, so the flush writes it. One that is still
-        # unsaved is replaced: recovery then starts from an older one, and reads more.
-        self._unsaved_snapshot = UnsavedSnapshot(base_offset, self.producers.entries())
+        # read at this segment starts from it, and once retention has deleted the earlier segments, nothing else has
+        # their producers. There may be 100,000 producers, so the flush writes it.
+        self._unsaved_snapshots.append(UnsavedSnapshot(base_offset, self.producers.entries()))
         self._now_ms = now_ms
         self._names_version += 1
         # Kafka, too, flushes a sealed segment soon: recovery then reads little, and the cleaner may take the segment.
@@ -464,7 +464,7 @@ class PartitionLog:
             epochs,
             self._epochs_version,
             names_version,
-            self._unsaved_snapshot,
+            tuple(self._unsaved_snapshots),
         )
 
     def flushed(self, plan: FlushPlan) -> None:
@@ -473,9 +473,8 @@ class PartitionLog:
         self._epochs_saved = plan.epochs_version
         if plan.names_version is not None:
             self._names_saved = plan.names_version
-        # Unless a roll during the sync has made another one.
-        if self._unsaved_snapshot is plan.snapshot:
-            self._unsaved_snapshot = None
+        # Rolls during the sync may have made others.
+        self._unsaved_snapshots = [each for each in self._unsaved_snapshots if each not in plan.snapshots]
         # Segments were truncated, deleted or replaced during the sync: `plan.offset` may lie in other bytes than those
         # that were synced, so the recovery point stays and the next plan syncs again.
         if plan.generation == self.segments.generation:
@@ -501,6 +500,7 @@ class PartitionLog:
 
     def sync_everything(self) -> None:
         """All three steps of a flush, in a thread, while no other code uses the log."""
+        self._save_snapshots(self.log_end_offset)
         for segment in self.unsynced_segments():
             segment.sync(self.log_end_offset)
         disk = self.segments.store.disk
@@ -515,6 +515,16 @@ class PartitionLog:
         self.recovery_point = self.log_end_offset
         self.synced_stable_offset = self.decided_offset
         self._settle()
+
+    @property
+    def has_unsaved_snapshots(self) -> bool:
+        """Whether the next flush writes a snapshot of the producers, for which `delete_old_segments` may wait."""
+        return bool(self._unsaved_snapshots)
+
+    def _save_snapshots(self, offset: int) -> None:
+        """Write the unsaved snapshots up to `offset`, and drop the others. Blocking: long."""
+        save_snapshots(self.segments.store, (each for each in self._unsaved_snapshots if each.offset <= offset))
+        self._unsaved_snapshots = []
 
     # -- the beginning of the log
 
@@ -535,7 +545,8 @@ class PartitionLog:
         """Delete old segments by time, size and log start offset; returns how many. Blocking: short (renames).
 
         It deletes a few segments per call, so call it until it returns 0. It returns 0 while the log is being cleaned,
-        truncated or renamed. The files are renamed to .deleted; `remove_deleted` removes them later.
+        truncated or renamed, or if a flush has to come first. The files are renamed to .deleted; `remove_deleted`
+        removes them later.
         """
         if self.is_being_cleaned or self.is_being_cut or self.is_being_renamed:
             return 0
@@ -557,6 +568,13 @@ class PartitionLog:
         # A log always has an active segment, so a new one must exist before the last one is deleted.
         if count == len(self.segments):
             self.roll(now_ms)
+        # Of the producers of deleted records only the snapshot where the log begins then is left. If that is not
+        # written yet, a crash would lose them: a retry of their last batch would be appended a second time.
+        unsaved = {each.offset for each in self._unsaved_snapshots}
+        while count and self.segments[count].base_offset in unsaved:
+            count -= 1
+        if count == 0:
+            return 0
         self.segments.delete_first(count, now_ms, config.file_delete_delay_ms)
         # The recovery point stays, even below the first segment: until the names are synced, a power failure brings the
         # removed segments back, and the end of the last one was not synced.
@@ -582,12 +600,16 @@ class PartitionLog:
         if offset < self.segments[0].base_offset:
             self.truncate_fully_and_start_at(offset)
             return True
+        # Those of what is left are true after the cut, too, and may be the only ones. One between the new log end and
+        # `offset` is removed with the others behind the log end.
+        self._save_snapshots(offset)
         self._end_at(self.segments.cut(offset, self.config.index_interval_bytes, self._now_ms))
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Delete all records and restart the log at `offset`. The rules of `truncate_to` apply. Blocking: long."""
         self.segments.start_over(offset, self._now_ms)
+        self._unsaved_snapshots = []
         self.log_start_offset = offset
         self.epochs.clear()
         self.recovery_point = offset  # an empty log has nothing to check after a crash
@@ -596,7 +618,6 @@ class PartitionLog:
     def _end_at(self, log_end_offset: int) -> None:
         """After a truncation: lower everything else that refers to offsets at or above the new log end."""
         self.log_end_offset = log_end_offset
-        self._unsaved_snapshot = None  # it may describe producers whose records are gone
         self.log_start_offset = min(self.log_start_offset, log_end_offset)
         self.recovery_point = min(self.recovery_point, log_end_offset)
         self.acknowledgeable_offset = min(self.acknowledgeable_offset, log_end_offset)

@@ -313,9 +313,8 @@ class _Loading:
         """Scan one segment; False if it was cut, which ends the log."""
         base = self.bases[number]
         size_bytes = self.sizes[self.bases[number]]
-        # The producers are now as they were at `base`. No record precedes the log start, so no snapshot is needed
-        # there.
-        if base > self.log_start_offset:
+        # The producers are now as they were at `base`. Before the first segment there is nothing to replay.
+        if number > 0:
             self._save_snapshot(base)
         # The index files may be newer or older than the log, so they are not read: `note` builds the
         # indexes from the entries.

@@ -107,7 +107,7 @@ class Logs:
         self.checkpoints = checkpoints = Checkpoints(directories, world)
         # The parts are made in the order in which they need each other; nothing runs before `run`.
         self._deletion = deletion = DelayedDeletion(config, directories, world)
-        self._retention = retention = Retention(directories, deletion, world)
+        self._retention = retention = Retention(directories, deletion, flusher, world)
         self.cleaner = LogCleaner(config, world, directories, checkpoints, deletion, retention)
         self.gate = gate = Gate(flusher, self.cleaner, world.in_request_thread)
         self.truncation = Truncation(directories, checkpoints, gate, world)

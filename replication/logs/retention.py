@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import trio
@@ -13,6 +14,7 @@ from barnabas.world.pacing import portions
 if TYPE_CHECKING:
     from barnabas.replication.logs.delayed_deletion import DelayedDeletion
     from barnabas.replication.logs.directories import LogDirectories
+    from barnabas.storage.flusher import Flusher
     from barnabas.storage.log import PartitionLog
     from barnabas.wire.topics import TopicPartition
     from barnabas.world.world import World
@@ -20,14 +22,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PRODUCERS_AT_A_TIME = 1000  # checked in one step
+FLUSH_SECONDS_MAX = 10  # that a deletion waits for a flush; the next run goes on with it
 
 
 class Retention:
     """Deletes segments by `retention.ms` and `retention.bytes`, and those below the log start offset."""
 
-    def __init__(self, directories: "LogDirectories", deletion: "DelayedDeletion", world: "World") -> None:
+    def __init__(
+        self, directories: "LogDirectories", deletion: "DelayedDeletion", flusher: "Flusher", world: "World"
+    ) -> None:
         self._directories = directories
         self._deletion = deletion
+        self._flusher = flusher
         self._world = world
 
     async def delete_old_segments(self, high_watermarks: "Mapping[TopicPartition, int]") -> None:
@@ -42,9 +48,17 @@ class Retention:
 
     async def delete_old_segments_of(self, log: "PartitionLog", high_watermark: int) -> None:
         """Delete the old segments of one log, a few in each step."""
-        key = log.topic_partition
+        await self._delete_all_of(log, high_watermark)
+        # The rest waits for a snapshot of the producers. A quiet log gets no flush from elsewhere. The log is looked at
+        # once more only: no shortage, in which flushes are repeated, keeps the other logs waiting.
+        if log.has_unsaved_snapshots and self._directories.get(log.topic_partition) is log:
+            with suppress(StorageError), trio.move_on_after(FLUSH_SECONDS_MAX):
+                await self._flusher.flush([log])
+                await self._delete_all_of(log, high_watermark)
+
+    async def _delete_all_of(self, log: "PartitionLog", high_watermark: int) -> None:
         # The log may be deleted, or replaced by a move to another directory, at each checkpoint.
-        while self._directories.get(key) is log and self._delete_some_of(log, high_watermark):
+        while self._directories.get(log.topic_partition) is log and self._delete_some_of(log, high_watermark):
             await trio.lowlevel.checkpoint()
 
     def _delete_some_of(self, log: "PartitionLog", high_watermark: int) -> bool:

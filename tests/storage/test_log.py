@@ -290,6 +290,8 @@ def test_a_slice_outlives_its_segment(new_world, offsets_of):
     log = world.open()
     for _ in range(6):
         world.append(log)
+    log.roll(world.now_ms)
+    world.flush(log)
     read = log.read(0, max_bytes=EVERYTHING, end_offset=6)
     assert log.delete_old_segments(world.now_ms, 6) == 3
     log.segments.remove_deleted(world.now_ms + 60_000)
@@ -515,6 +517,7 @@ def test_old_segments_are_renamed_and_removed_after_a_delay(new_world):
     for _ in range(3):
         world.append(log)
         world.now_ms += 600
+    world.flush(log)
     assert log.delete_old_segments(world.now_ms, 3) == 2
     assert log.log_start_offset == 2
     assert "00000000000000000000.log.deleted" in world.names()
@@ -527,6 +530,8 @@ def test_a_log_is_never_without_a_segment(new_world):
     world = new_world(retention_bytes=0)
     log = world.open()
     world.append(log)
+    assert log.delete_old_segments(world.now_ms, 1) == 0
+    world.flush(log)
     assert log.delete_old_segments(world.now_ms, 1) == 1
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (1, 1, 0)
     assert world.append(log).base_offset == 1
@@ -537,6 +542,7 @@ def test_records_without_timestamps_age_with_their_file(new_world):
     log = world.open()
     for _ in range(2):
         world.append(log, timestamp=-1)
+    world.flush(log)
     world.disk.set_modified_ms(f"{log.directory}/00000000000000000000.log", world.now_ms - 1001)
     assert log.delete_old_segments(world.now_ms, 2) == 1
 
@@ -548,6 +554,7 @@ def test_raising_the_log_start_lets_whole_segments_go(new_world):
         world.append(log, epoch=epoch)
     log.raise_log_start(3)
     assert log.epochs.entries[0] == (3, 3)
+    world.flush(log)
     assert log.delete_old_segments(world.now_ms, 6) == 1
     assert (log.log_start_offset, log.segments[0].base_offset) == (3, 2)
     log.raise_log_start(1)

@@ -119,12 +119,15 @@ def test_a_truncation_during_a_sync_makes_its_plan_worthless(new_world):
 
 
 def test_segments_deleted_during_a_sync_are_no_error(new_world):
-    world = new_world(segment_bytes=150, retention_bytes=0)
+    world = new_world(retention_bytes=0)
     log = world.open()
-    for _ in range(5):
+    for _ in range(4):
         world.append(log)
-    plan = log.flush_plan()
-    log.delete_old_segments(world.now_ms, 5)
+    log.roll(world.now_ms)
+    world.flush(log)
+    world.append(log)
+    plan = log.flush_plan()  # also of the segment that ends at the recovery point
+    assert log.delete_old_segments(world.now_ms, 5) == 1
     log.segments.remove_deleted(world.now_ms + 60_000)
     plan.sync()
     log.flushed(plan)
@@ -136,13 +139,15 @@ def test_segments_deleted_during_a_sync_are_no_error(new_world):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_power_failure_after_a_deletion_leaves_what_the_recovery_point_says(new_world, seed):
-    """The deletion is not durable yet: the old segments are back, without their end, which was never synced."""
+    """The deletion is not durable yet: the old segments are back."""
     world = new_world(retention_bytes=0)
     log = world.open()
     world.append(log)
     world.flush(log)
     world.append(log)
     world.append(log)
+    assert log.delete_old_segments(world.now_ms, 3) == 0
+    world.flush(log)
     assert log.delete_old_segments(world.now_ms, 3) == 1
     recovery_point = log.recovery_point
     found = world.after_machine_crash(seed).open()

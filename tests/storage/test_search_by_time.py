@@ -111,6 +111,7 @@ def test_a_search_begins_again_when_segments_went_meanwhile(new_world):
     log = world.open()
     for number in range(6):
         world.append(log, timestamp=1000 + number)
+    world.flush(log)
     open_file = world.disk.open
 
     def open_late(path, **options):
