@@ -33,7 +33,8 @@ from barnabas.storage.entries import EntrySpan, divide, max_timestamp_of, walk_b
 from barnabas.storage.files import SNAPSHOT, SegmentStore
 from barnabas.storage.flush_plan import FlushPlan, UnsavedSnapshot, save_snapshots
 from barnabas.storage.index import MAX_RELATIVE_OFFSET
-from barnabas.storage.producers import CompletedTransaction, Duplicate, Origin, encode_snapshot
+from barnabas.storage.packed_table import PackedRows
+from barnabas.storage.producers import CompletedTransaction, Duplicate, Origin, encode_snapshot, producers_below
 from barnabas.storage.recovery import LoadedLog
 from barnabas.storage.replay import (
     check_marker,
@@ -606,10 +607,20 @@ class PartitionLog:
         self._end_at(self.segments.cut(offset, self.config.index_interval_bytes, self._now_ms))
         return True
 
-    def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Delete all records and restart the log at `offset`. The rules of `truncate_to` apply. Blocking: long."""
+    def truncate_fully_and_start_at(self, offset: int, copied: PackedRows | None = None) -> None:
+        """Delete all records and restart the log at `offset`. The rules of `truncate_to` apply. Blocking: long.
+
+        The future log of a move gets the producers of the log that is `copied`, as far as the copy will have no record
+        of them.
+        """
         self.segments.start_over(offset, self._now_ms)
         self._unsaved_snapshots = []
+        if copied is not None and (earlier := producers_below(copied, offset)):
+            store = self.segments.store
+            save_snapshots(store, [UnsavedSnapshot(offset, earlier)])
+            # No flush syncs it, for no segment ends here.
+            with store.private(store.path(offset, SNAPSHOT)) as file:
+                file.sync()
         self.log_start_offset = offset
         self.epochs.clear()
         self.recovery_point = offset  # an empty log has nothing to check after a crash

@@ -514,6 +514,15 @@ def _checksum(content: bytes | memoryview) -> int:
     return crc32c(content)
 
 
+def producers_below(entries: PackedRows, offset: int) -> PackedRows:
+    """Those of `ProducerStates.entries` all of whose records are below this offset. Blocking: long."""
+    table = PackedTable(_ENTRY)
+    for row in entries:
+        if _as_producer(row).last_offset < offset:
+            table.put(*row)
+    return table.snapshot()
+
+
 def encode_snapshot(entries: PackedRows) -> bytes:
     """The content of a `.snapshot` file, of `ProducerStates.entries`. Blocking: short (4 ms for 100,000 producers)."""
     body = entries.packed()

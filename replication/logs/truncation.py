@@ -5,6 +5,7 @@ log meanwhile (`gate.py`). Only logs of followers and future logs are truncated,
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -42,7 +43,11 @@ class Truncation:
 
     async def start_over(self, log: "PartitionLog", offset: int, on_cut: Callable[[], None]) -> None:
         """Delete all records of the log and restart it at `offset`. As `truncate` otherwise."""
-        await self._cut(log, log.truncate_fully_and_start_at, offset, on_cut)
+        # Only the current log still has the producers of records that are not copied, because they are deleted. The
+        # state that the swap takes over is in memory alone; a snapshot where the copy begins outlives the process.
+        current = log.copied_from
+        copied = None if current is None or current.is_being_cut else current.producers.entries()
+        await self._cut(log, partial(log.truncate_fully_and_start_at, copied=copied), offset, on_cut)
 
     async def _cut(
         self, log: "PartitionLog", cut: Callable[[int], object], offset: int, on_cut: Callable[[], None]

@@ -12,7 +12,7 @@ from barnabas.wire.topics import TopicPartition
 from tests.broker.clusters import until
 from tests.broker.harness import CrashRecorder
 from tests.broker.replica_group import Group
-from tests.broker.requests import batch_of, deletion_request, placement_request
+from tests.broker.requests import batch_of, deletion_request, placement_request, produce_request
 from tests.replication.moving import TEN, directories, has_moved, move, with_directories
 
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
@@ -69,6 +69,25 @@ async def test_a_partition_moves_with_its_records_and_leaves_nothing_behind(nurs
     await machine.stop()
     client = await (await machine.start()).connect()
     assert await client.read_values("t") == [*TEN, b"goes on"]
+
+
+@pytest.mark.parametrize("left", [0, 2])
+async def test_a_move_and_a_crash_leave_the_producers_of_deleted_records_known(nursery, autojump_clock, left):
+    machine, client = await with_directories(nursery)
+    await client.create_topic("t")
+    retried = batch_of(b"deleted", producer_id=7, producer_epoch=0, base_sequence=0)
+    await client.ask(produce_request("t", bytearray(retried)))
+    for value in TEN[:left]:
+        await client.produce("t", value)
+    assert (await client.ask(deletion_request(("t", 0, 1)))).topics[0].partitions[0].error_code == 0
+    for path in ("/b", "/a"):
+        assert await move(client, path) == 0
+        await has_moved(machine, path)
+        await machine.crash()
+        client = await (await machine.start()).connect()
+        answer = await client.ask(produce_request("t", bytearray(retried)))
+        assert answer.responses[0].partition_responses[0].base_offset == 0
+    assert await client.read_values("t", 1) == TEN[:left]
 
 
 async def test_an_empty_partition_moves_and_back_again(nursery, autojump_clock):

@@ -131,3 +131,17 @@ def test_recovery_writes_the_snapshot_where_the_log_starts(new_world):
     assert log.segments[0].base_offset == 2
     log.truncate_to(2)
     assert ids(log) == [1, 2]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_copy_begins_with_the_producers_of_what_is_not_copied(new_world, seed):
+    _, log = four_segments(new_world)
+    world = new_world()
+    copy = world.open()
+    copy.truncate_fully_and_start_at(2, log.producers.entries())
+    assert (ids(copy), snapshots(world)) == ([1, 2], [2])
+    world.checkpoint(copy)
+    copy = world.after_machine_crash(seed).open()
+    assert (copy.log_end_offset, ids(copy)) == (2, [1, 2])
+    copy.truncate_fully_and_start_at(0, log.producers.entries())
+    assert ids(copy) == []

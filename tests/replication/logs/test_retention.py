@@ -19,7 +19,7 @@ def append_idempotent(scene, key=T0):
 
 
 async def quiet(nursery, *keys) -> Scene:
-    """Logs with one old batch of an idempotent producer, to which nobody writes any more."""
+    """Logs with one old batch of an idempotent producer, that is quiet since."""
     scene = await Scene(directories="/d1", **OFTEN).start(nursery)
     await scene.create(*keys)
     for key in keys:
