@@ -30,11 +30,16 @@ class Senders:
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Send, until cancelled."""
-        async with trio.open_nursery() as self._nursery:
+        async with trio.open_nursery() as nursery:
             for broker_id in list(self._woken):
-                self._nursery.start_soon(self._send_all, broker_id)
+                nursery.start_soon(self._send_all, broker_id)
+            self._nursery = nursery
             task_status.started()
-            await trio.sleep_forever()
+            # A thread that loads a shard may end after the cancellation, and its shard then owes markers.
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None
 
     def wake(self, broker_id: int) -> None:
         """Something waits for this broker."""
