@@ -179,13 +179,25 @@ class Cluster:
         self._topics.pop(topic, None)
         raise Refused(f"partition {topic}-{partition}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    async def by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
-        """The partitions that each broker leads. Refused, Unreachable."""
+    async def by_leader(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[int, list[TopicPartition]], Refused | None]:
+        """The partitions that each broker leads; and the error of one that has no leader. Refused, Unreachable."""
         led: dict[int, list[TopicPartition]] = {}
+        failed: Refused | None = None
+        leaders: dict[str, dict[int, int]] = {}
         for key in partitions:
-            # After the first partition of a topic the others are found without a request.
-            led.setdefault(await self.leader_of(*key), []).append(key)
-        return led
+            if key.topic not in leaders:
+                # The other partitions need not wait for those without a leader.
+                known = self._topics.get(key.topic) or (await self.topics([key.topic], leader_seconds=0))[key.topic]
+                leaders[key.topic] = {row.partition_index: row.leader_id for row in known.partitions}
+            leader = leaders[key.topic].get(key.partition, NO_LEADER)
+            if leader != NO_LEADER:
+                led.setdefault(leader, []).append(key)
+            else:
+                self.forget(key.topic)
+                failed = Refused(f"partition {key}", ErrorCode.LEADER_NOT_AVAILABLE)
+        return led, failed
 
     def forget(self, topic: str) -> None:
         """Ask for the leaders of this topic again, before the next request."""

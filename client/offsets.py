@@ -1,16 +1,16 @@
 """Offsets of partitions by time, and of groups: ListOffsets, OffsetFetch, OffsetCommit, OffsetDelete.
 
-Requests are split by leader and sent one after the other. Of an answer with an outdated leader only those partitions
-are asked for again.
+Requests are split by leader and sent one after the other. Only those partitions are asked for again that have no
+answer, or a retriable error.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from barnabas.client.cluster import OUTDATED, Cluster
-from barnabas.client.errors import Refused, check
+from barnabas.client.errors import ClientError, Refused, Unreachable, check
 from barnabas.wire import messages as m
-from barnabas.wire.errors import ErrorCode
+from barnabas.wire.errors import ErrorCode, PeerTooOld, error_of
 from barnabas.wire.sentinels import CONSUMER, NO_LEADER_EPOCH, NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 
@@ -40,22 +40,32 @@ async def list_offsets(
         # Partitions that are answered keep their answer, though it is of an earlier moment than the
         # others'.
         left = [key for key in wanted if key not in found]
-        outdated: Refused | None = None
-        for leader, keys in (await cluster.by_leader(left)).items():
+        failed: ClientError | None
+        led, failed = await cluster.by_leader(left)
+        for leader, keys in led.items():
             request = _list_offsets_request({key: wanted[key] for key in keys}, isolation_level)
-            response = await cluster.ask_broker(leader, request, version_min)
+            try:
+                response = await cluster.ask_broker(leader, request, version_min)
+            except Unreachable as error:
+                # Another attempt does not make the broker newer.
+                if isinstance(error.__cause__, PeerTooOld):
+                    raise
+                for key in keys:
+                    cluster.forget(key.topic)
+                failed = error
+                continue
             assert isinstance(response, m.ListOffsetsResponse)
             for topic in response.topics:
                 for row in topic.partitions:
                     key = TopicPartition(topic.name, row.partition_index)
-                    if row.error_code in OUTDATED:
+                    if error_of(row.error_code).retriable:
                         cluster.forget(topic.name)
-                        outdated = Refused(f"partition {key}", row.error_code)
+                        failed = Refused(f"partition {key}", row.error_code)
                         continue
                     check(f"partition {key}", row.error_code)
                     found[key] = Found(row.offset, row.timestamp)
-        if outdated is not None and not await retry.pause():
-            raise outdated
+        if failed is not None and not await retry.pause():
+            raise failed
     return found
 
 

@@ -1,15 +1,16 @@
 """Reading records without a group: partitions, each from an offset on.
 
-Each leader of the partitions is asked once, and what it sends is decoded in pieces: memory is bounded by FETCH_BYTES
-and one piece, and a larger batch comes alone. The records of a partition come in the order of their offsets; what an
-aborted transaction wrote is left out with `committed`.
+The leaders of the partitions are asked together, and what they send is decoded in pieces: memory is bounded by
+FETCH_BYTES and one piece, and a larger batch comes alone. The records of a partition come in the order of their
+offsets; what an aborted transaction wrote is left out with `committed`.
 
 Retention may delete records before they are read. The partition goes on at its earliest offset then, and `Taken` says
 how many offsets were passed over.
 """
 
+import math
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import trio
@@ -32,6 +33,7 @@ PIECE_RECORDS_MAX = 2_000
 WAIT_MS = 500
 # A full request each time is simple, and a reader of a few partitions loses nothing by it.
 NO_SESSION = -1
+RETRIED = OUTDATED | {ErrorCode.OFFSET_NOT_AVAILABLE}
 BATCH_MAGIC = 2  # older formats have messages without a header in common
 
 
@@ -49,12 +51,19 @@ class Taken(NamedTuple):
 
 
 class Reader:
-    """Reads partitions round by round. `positions` is where each goes on; one that is removed is read no more."""
+    """Reads partitions round by round. `positions` is where each goes on; one that is removed is read no more.
+
+    While some partitions cannot be read, because they have no leader, the others are. `late` is the reason, when it has
+    lasted for as long as an answer may take.
+    """
 
     def __init__(
         self, cluster: Cluster, positions: Mapping[TopicPartition, int], *, committed: bool = False, rack: str = ""
     ) -> None:
         self.positions = dict(positions)
+        self.late: ClientError | None = None
+        self._late_at = math.inf
+        self._is_busy = True  # whether what was fetched last had records
         self._cluster = cluster
         self._committed = committed
         self._rack = rack
@@ -63,22 +72,25 @@ class Reader:
     async def round(self) -> list[Taken]:
         """Some records of what was fetched; when all of it is given, each leader is asked once.
 
-        It answers when it has records, or after WAIT_MS, and then nothing may be taken. Refused, Unreachable, and
-        ClientError for a damaged batch.
+        It answers when it has records, or after WAIT_MS, and then nothing may be taken. ClientError for a damaged
+        batch; Refused and Unreachable when no partition can be read.
         """
         retry = self._cluster.retry()
         while (taken := self._next()) is None:
-            lost, outdated = await self._fetch()
+            lost, failed, can_read = await self._fetch()
+            self._note(failed)
             if lost:
                 return lost
-            # What the other leaders have sent is given first. The outdated one is asked in the next
-            # round.
+            # What some leaders have sent is given first. The others are asked in the next round.
             if self._unread:
                 continue
-            if outdated is None:
+            if failed is None:
                 return []
-            if not await retry.pause():
-                raise outdated
+            has_time = await retry.pause()
+            if can_read:
+                return []
+            if not has_time:
+                raise failed
 
         # A caller that has more to do than to read gets its turn, though nothing is waited for.
         await trio.lowlevel.checkpoint()
@@ -101,24 +113,25 @@ class Reader:
             self._unread.popleft()
         return None
 
-    async def _fetch(self) -> tuple[list[Taken], ClientError | None]:
-        """Ask each leader: what was lost, and the last error that says that a leader is another one now, or away."""
+    def _note(self, failed: ClientError | None) -> None:
+        """Note why some partitions were not read."""
+        now = trio.current_time()
+        self._late_at = math.inf if failed is None else min(self._late_at, now + self._cluster.timeout_seconds)
+        self.late = failed if now >= self._late_at else None
+
+    async def _fetch(self) -> tuple[list[Taken], ClientError | None, bool]:
+        """Ask each leader: what was lost; the last error after which a partition is asked for again; and whether
+        another one could be read.
+        """
         beyond: list[TopicPartition] = []
-        outdated: ClientError | None = None
-        led = await self._cluster.by_leader(self.positions)
-        for leader, keys in led.items():
-            positions = {key: self.positions[key] for key in keys}
-            # All responses are in memory together.
-            request = _fetch_request(positions, FETCH_BYTES // len(led), committed=self._committed, rack=self._rack)
-            try:
-                response = await self._cluster.ask_broker(leader, request)
-            except Unreachable as error:
+        can_read = False
+        led, failed = await self._ask()
+        for leader, response in led.items():
+            if isinstance(response, Unreachable):
                 # Another attempt does not make the broker newer.
-                if isinstance(error.__cause__, PeerTooOld):
-                    raise
-                for key in keys:
-                    self._cluster.forget(key.topic)
-                outdated = error
+                if isinstance(response.__cause__, PeerTooOld):
+                    raise response
+                failed = response
                 continue
 
             assert isinstance(response, m.FetchResponse)
@@ -126,17 +139,44 @@ class Reader:
             for topic in response.responses:
                 for row in topic.partitions:
                     key = TopicPartition(topic.topic, row.partition_index)
-                    if row.error_code in OUTDATED:
-                        self._cluster.forget(topic.topic)
-                        outdated = Refused(f"partition {key}", row.error_code)
-                    elif row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                         beyond.append(key)
+                    elif row.error_code in RETRIED:
+                        self._cluster.forget(topic.topic)
+                        failed = Refused(f"partition {key}", row.error_code)
                     else:
-                        check(f"partition {key}, offset {positions[key]}", row.error_code)
+                        check(f"partition {key}, offset {self.positions[key]}", row.error_code)
+                        can_read = True
                         if row.records:
-                            pieces = _pieces(key, row, positions[key], committed=self._committed)
+                            pieces = _pieces(key, row, self.positions[key], committed=self._committed)
                             self._unread.append((key, pieces))
-        return [await self._passed_over(key) for key in beyond], outdated
+        self._is_busy = bool(self._unread)
+        return [await self._passed_over(key) for key in beyond], failed, can_read
+
+    async def _ask(self) -> tuple[dict[int, m.Message | Unreachable], ClientError | None]:
+        """What each leader answers, and the error of a partition that has none."""
+        answers: dict[int, m.Message | Unreachable] = {}
+        led, failed = await self._cluster.by_leader(self.positions)
+        # Where one leader has records, it is not slowed by others that wait for some.
+        wait_ms = 0 if self._is_busy and len(led) > 1 else min(WAIT_MS, self._cluster.timeout_seconds * 1000 / 2)
+
+        async def ask(leader: int, keys: Sequence[TopicPartition]) -> None:
+            positions = {key: self.positions[key] for key in keys}
+            # All responses are in memory together.
+            request = _fetch_request(
+                positions, FETCH_BYTES // len(led), wait_ms, committed=self._committed, rack=self._rack
+            )
+            try:
+                answers[leader] = await self._cluster.ask_broker(leader, request)
+            except Unreachable as error:
+                for key in keys:
+                    self._cluster.forget(key.topic)
+                answers[leader] = error
+
+        async with trio.open_nursery() as nursery:
+            for leader, keys in led.items():
+                nursery.start_soon(ask, leader, keys)
+        return answers, failed
 
     async def _passed_over(self, key: TopicPartition) -> Taken:
         """What became of a partition that has no record at its position. Refused if its log ends before it."""
@@ -152,7 +192,7 @@ class Reader:
 
 
 def _fetch_request(
-    positions: Mapping[TopicPartition, int], bytes_max: int, *, committed: bool, rack: str
+    positions: Mapping[TopicPartition, int], bytes_max: int, wait_ms: float, *, committed: bool, rack: str
 ) -> m.FetchRequest:
     topics: dict[str, list[m.FetchRequest.FetchPartition]] = {}
     for (topic, partition), offset in positions.items():
@@ -167,7 +207,7 @@ def _fetch_request(
         topics.setdefault(topic, []).append(row)
     return m.FetchRequest(
         replica_id=CONSUMER,
-        max_wait_ms=WAIT_MS,
+        max_wait_ms=round(wait_ms),
         min_bytes=1,
         max_bytes=bytes_max,
         isolation_level=1 if committed else 0,

@@ -156,9 +156,10 @@ class Writer:
 
         The last error after which the others may be sent again, if there was one.
         """
-        failed: ClientError | None = None
+        failed: ClientError | None
         keys = [TopicPartition(self._topic, partition) for partition in batches]
-        for leader, led in (await self._cluster.by_leader(keys)).items():
+        by_leader, failed = await self._cluster.by_leader(keys)
+        for leader, led in by_leader.items():
             rows = [
                 m.ProduceRequest.PartitionProduceData(
                     index=key.partition, records=memoryview(batches[key.partition][0].data)

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from barnabas.client import admin
+from barnabas.client import admin, reading
 from barnabas.client.cluster import Cluster
 from barnabas.client.errors import Refused, Unreachable
 from barnabas.client.offsets import MAX_TIMESTAMP, commit_offsets, committed_offsets, delete_offsets, list_offsets
@@ -214,6 +214,59 @@ async def test_a_reader_waits_for_a_broker_that_starts_again():
             reader.positions[key] = 1
             (taken,) = await reader.round()
     assert [record.value for record in taken.records] == [b"after"]
+
+
+async def test_a_partition_without_a_leader_stops_no_other_one():
+    with LocalCluster(2, topics={"halves": (2, 1)}) as brokers:
+        led, leaderless = (TopicPartition("halves", index) for index in (0, 1))
+        survivor = brokers.brokers[brokers.leader(*led)]
+        await trio.to_thread.run_sync(brokers.kill, brokers.leader(*leaderless))
+        with cluster_of(survivor.bootstrap_servers, seconds=3) as cluster:
+            writer = Writer(cluster, "halves", 2)
+            await writer.add(None, b"v", [], 1, partition=0)
+            await writer.flush()
+            reader = Reader(cluster, {led: 0, leaderless: 0})
+            (taken,) = await reader.round()
+            assert (taken.partition, [record.value for record in taken.records]) == (led, [b"v"])
+            # It goes on with the one, and says what it cannot read when an answer should have come.
+            while reader.late is None:
+                assert await reader.round() == []
+            assert "halves-1: LEADER_NOT_AVAILABLE" in str(reader.late) or isinstance(reader.late, Unreachable)
+            del reader.positions[led]
+            with pytest.raises((Refused, Unreachable)):
+                await reader.round()
+
+
+async def test_a_busy_leader_is_not_slowed_by_idle_ones(monkeypatch):
+    monkeypatch.setattr(reading, "WAIT_MS", 5_000)
+    with LocalCluster(2, topics={"uneven": (2, 1)}) as brokers, cluster_of(brokers.bootstrap_servers, 30) as cluster:
+        writer = Writer(cluster, "uneven", 2)
+        for number in range(20):
+            await writer.add(None, bytes(500_000), [], number, partition=1)
+        await writer.flush()
+        began = trio.current_time()
+        reader = Reader(cluster, {TopicPartition("uneven", index): 0 for index in (0, 1)})
+        while reader.positions["uneven", 1] < 20:
+            await reader.round()
+        assert trio.current_time() - began < 5
+
+
+async def test_a_reader_that_has_little_time_waits_for_less(broker):
+    with cluster_of(broker.bootstrap_servers, seconds=0.4) as cluster:
+        assert await Reader(cluster, {TopicPartition("empty", 0): 0}).round() == []
+
+
+@pytest.mark.parametrize("fault", ["not available", "lost"])
+async def test_offsets_without_an_answer_at_first_are_asked_for_again(broker, fault):
+    with cluster_of(broker.bootstrap_servers) as cluster:
+        faults = broker.faults
+        with (
+            faults.drop("ListOffsets", times=1)
+            if fault == "lost"
+            else faults.fail("ListOffsets", "OFFSET_NOT_AVAILABLE", times=1)
+        ):
+            found = await list_offsets(cluster, dict.fromkeys(ORDERS, LATEST))
+        assert found.keys() == set(ORDERS)
 
 
 async def test_a_cluster_that_is_not_there_is_said_within_the_time(autojump_clock):
