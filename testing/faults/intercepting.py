@@ -93,8 +93,8 @@ class Intercepting:
             choice = self.faults.choose(call, request, self._broker.metadata.topic_name)
             if choice is None:
                 return await handle(request)
-            noted.fault = str(choice.fault)
-            return await self._hit(choice, call, request, handle, noted)
+            with self.faults.hitting(choice.fault, noted):
+                return await self._hit(choice, call, request, handle, noted)
         except (Dropped, ProtocolViolation):
             raise
         # A bug of this package, or of the function that a test has given: it ends this request.

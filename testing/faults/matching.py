@@ -184,7 +184,8 @@ def _check_counts(matchers: Matchers) -> None:
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             raise FaultError(f"{name}: a number from 1 on, not {value!r}")
     chance = matchers.get("chance")
-    if chance is not None and (not isinstance(chance, int | float) or not 0 <= chance <= 1):
+    is_number = isinstance(chance, int | float) and not isinstance(chance, bool)
+    if chance is not None and not (is_number and 0 <= chance <= 1):
         raise FaultError(f"chance: a number from 0 to 1, not {chance!r}")
     if "seed" in matchers and chance is None:
         raise FaultError("seed: it is for `chance`, which is missing")

@@ -238,7 +238,6 @@ class _Exchange:
         # The first fault that matches a request is the only one that hits it.
         if choice is None:
             return await self._ask(request)
-        noted.fault = str(choice.fault)
         occasion = Occasion(
             call=call,
             request=request,
@@ -249,7 +248,8 @@ class _Exchange:
             removed=choice.fault.removed,
             fire=lambda: faults.fire(choice.fault, noted),
         )
-        return await choice.fault.act(occasion)
+        with faults.hitting(choice.fault, noted):
+            return await choice.fault.act(occasion)
 
     async def _ask_stale(self, request: m.Message) -> m.Message | None:
         # The first one is asked for, and is what the next one is compared with.

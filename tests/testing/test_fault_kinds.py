@@ -66,6 +66,21 @@ async def test_a_fetch_that_finds_nothing_has_no_bit_to_turn(stage):
     assert fault.fired == 1
 
 
+async def test_a_fetch_that_finds_nothing_does_not_use_up_the_fault(stage):
+    stage.log.is_on = True
+    once = stage.faults.corrupt("Fetch", topic="t", times=1)
+    second = stage.faults.corrupt("Fetch", topic="u", nth=2)
+    for topic in ("t", "u", "u"):
+        assert not (await stage.client.fetch(topic, max_wait_ms=0)).records
+    # What was not hit is not said to be.
+    assert [entry.fault for entry in stage.log("Fetch")] == [None, None, None]
+    for topic, fault in (("t", once), ("u", second)):
+        await stage.client.produce(topic, b"v")
+        assert not is_intact((await stage.client.fetch(topic)).records)
+        assert is_intact((await stage.client.fetch(topic)).records)
+        assert fault.fired == 1
+
+
 async def test_what_is_produced_arrives_damaged_and_is_refused(stage):
     stage.faults.corrupt("Produce", topic="u", times=1)
     response = await stage.client.ask(produce_many({("t", 0): b"a", ("u", 0): b"b"}))

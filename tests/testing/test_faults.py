@@ -178,11 +178,24 @@ async def test_the_first_fault_that_matches_wins_and_a_spent_one_no_more(stage):
     assert (first.fired, second.fired) == (1, 1)
 
 
+async def test_a_client_that_leaves_before_the_effect_does_not_use_up_the_fault(stage):
+    lost = stage.faults.drop("Fetch", "after", topic="t", times=1)
+    other = await stage.machine.connect()
+    await other.send(fetch_request([("t", 0, 0)], max_wait_ms=60_000), 4)
+    await trio.sleep(1)
+    other.close()
+    await trio.sleep(1)
+    await stage.client.send(fetch_request([("t", 0, 0)], max_wait_ms=0), 4)
+    assert await stage.client.is_closed()
+    assert lost.fired == 1
+
+
 @pytest.mark.parametrize(
     ("matchers", "hits"),
     [
         ({"nth": 3}, "..x.."),
         ({"nth": 2, "times": 2}, ".xx.."),
+        ({"nth": None, "topic": None}, "xxxxx"),
         ({"times": 1}, "x...."),
         ({}, "xxxxx"),
         ({"client_id": "te*"}, "xxxxx"),
@@ -355,6 +368,7 @@ async def test_nothing_is_intercepted_when_no_fault_is_left(stage):
         (lambda f: f.fail("Produce", NOT_LEADER, times=0), "times: a number from 1 on, not 0"),
         (lambda f: f.fail("Produce", NOT_LEADER, nth=True), "nth: a number from 1 on, not True"),
         (lambda f: f.fail("Produce", NOT_LEADER, chance=1.5), "chance: a number from 0 to 1, not 1.5"),
+        (lambda f: f.fail("Produce", NOT_LEADER, chance=True), "chance: a number from 0 to 1, not True"),
         (lambda f: f.fail("Produce", NOT_LEADER, seed=1), "seed: it is for `chance`, which is missing"),
         (lambda f: f.drop("Produce", "later"), "drop: 'before', 'after' or 'midway', not 'later'"),
         (lambda f: f.delay("Produce", -1), "delay: a number of seconds, not -1"),

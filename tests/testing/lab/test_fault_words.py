@@ -27,6 +27,7 @@ NOT_KINDS = {
     "sightings",
     "choose",
     "fire",
+    "hitting",
     "may_hit",
 }
 
@@ -215,6 +216,11 @@ def test_an_error_says_the_same_in_both(cluster, lab, body, text):
         ({"fail": "Produce"}, "fail: error is missing (the error)"),
         ({"fail": "Produce", "error": 6, "after": "yes"}, "after: true or false, not 'yes'"),
         ({"drop": "Fetch", "chance": 0.5, "seed": "x"}, "seed: a whole number, not 'x'"),
+        # A name that a program has lost must not make a fault of all requests.
+        ({"drop": "Fetch", "topic": None}, "topic: a text, not None"),
+        ({"drop": "Fetch", "client_id": None}, "client_id: a text, not None"),
+        ({"drop": "Fetch", "nth": None}, "nth: a whole number, not None"),
+        ({"drop": "Fetch", "times": None}, "times: a whole number, not None"),
         ({"answer": "Heartbeat", "response": {"eror_code": 1}}, "has no field 'eror_code'; is 'error_code' meant?"),
         ({"answer": "Heartbeat", "response": {"error_code": 1 << 20}}, ".error_code: a value of Kafka's type int16"),
         ({"answer": "Metadata", "response": {"brokers": [1]}}, "MetadataResponse.brokers[0]: an object, not 1"),
