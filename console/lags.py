@@ -2,9 +2,10 @@
 
 The coordinator of a group knows its committed offsets. The lag in records needs the high watermark, and the lag in
 seconds the timestamp of the first record that is not consumed. The leader of the partition has both: if that is this
-broker, both are read from its log at each scrape. Another leader is asked, at most every REFRESH_SECONDS: by one
-ListOffsets for its high watermarks, and by a Fetch for each first batch that is not known yet, which is what any
-consumer could ask. A timestamp does not change, so it is kept as long as the group has committed the same offset.
+broker, both are read from its log at each scrape. Another leader is asked, at most every REFRESH_SECONDS: by two
+ListOffsets for its high watermarks and its first offsets, and by a Fetch for each first batch that is not known yet,
+which is what any consumer could ask. A timestamp does not change, so it is kept as long as the group has committed the
+same offset and the record is there.
 
 Records of aborted transactions count as records, as they do for the lag of offsets. Markers do not.
 """
@@ -23,8 +24,8 @@ from barnabas.storage.disk import StorageError
 from barnabas.wire import messages as m
 from barnabas.wire.compression import CorruptRecords
 from barnabas.wire.errors import ErrorCode, PeerLost
-from barnabas.wire.sentinels import CONSUMER, FETCH_BY_NAME_VERSION, LATEST, NO_OFFSET
-from barnabas.wire.topics import TopicPartition
+from barnabas.wire.sentinels import CONSUMER, EARLIEST, FETCH_BY_NAME_VERSION, LATEST, NO_OFFSET
+from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 from barnabas.world.pacing import complete, paced
 
 REFRESH_SECONDS = 5.0
@@ -43,7 +44,11 @@ class Lag(NamedTuple):
 
 class _Place(NamedTuple):
     key: TopicPartition
-    offset: int  # the first that is not consumed
+    offset: int  # the first that is neither consumed nor deleted
+    topic_id: bytes  # a topic that is deleted and created again has other records
+
+
+_Committed = tuple[TopicPartition, int]  # and the offset that a group has committed there
 
 
 class GroupLags:
@@ -52,6 +57,7 @@ class GroupLags:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._ends: dict[TopicPartition, int] = {}  # high watermarks of leaders elsewhere, when they were asked
+        self._starts: dict[TopicPartition, int] = {}  # and their first offsets, where a group is behind
         self._times: dict[_Place, int] = {}  # the timestamps of first records that are not consumed, ms
         self._peers: dict[int, Peer] = {}  # closed with all others when the broker stops
         self._asked_at = -REFRESH_SECONDS  # trio's clock, s
@@ -64,39 +70,53 @@ class GroupLags:
             return Lag(None, None)
         if offset >= end:
             return Lag(0, 0.0)
-        timestamp = self._times.get(_Place(key, offset))
+        timestamp = self._times.get(self._place(key, offset))
         age_ms = None if timestamp is None else max(0, self._broker.world.now_ms() - timestamp)
         return Lag(end - offset, None if age_ms is None else age_ms / 1000)
 
     async def refresh(self, groups: Iterable[Group]) -> None:
         """Read what is not known: from the logs here, and from other leaders if it is time to ask them."""
-        places: dict[_Place, None] = {}
+        committed: dict[_Committed, None] = {}
         async for group in paced(groups):
             async for key, stored in paced(list(group.recorded.offsets.items())):
-                places[_Place(key, stored.commit.offset)] = None
+                committed[key, stored.commit.offset] = None
         # Several groups may have consumed up to the same place, and share its timestamp. What no group
         # has committed any more is forgotten.
+        places = {self._place(*each): None async for each in paced(list(committed))}
         self._times = {place: time for place, time in self._times.items() if place in places}
 
-        elsewhere: dict[int, list[_Place]] = {}
-        async for place in paced(list(places)):
-            partition = self._led_here(place.key)
+        elsewhere: dict[int, list[_Committed]] = {}
+        async for key, offset in paced(list(committed)):
+            partition = self._led_here(key)
             if partition is not None:
                 # This broker may have become the leader since it asked another one.
-                self._ends.pop(place.key, None)
-                await self._read_here(partition, place)
-            elif (leader := self._broker.metadata.leader_of(*place.key)) is not None:
-                elsewhere.setdefault(leader, []).append(place)
+                self._ends.pop(key, None)
+                await self._read_here(partition, self._place(key, offset))
+            elif (leader := self._broker.metadata.leader_of(*key)) is not None:
+                elsewhere.setdefault(leader, []).append((key, offset))
 
         # However often it is scraped: the load of the other brokers must not depend on that.
         now = trio.current_time()
-        if elsewhere and now - self._asked_at >= REFRESH_SECONDS:
+        if now - self._asked_at >= REFRESH_SECONDS:
             self._asked_at = now
-            known = {place.key for asked in elsewhere.values() for place in asked}
-            self._ends = {key: end for key, end in self._ends.items() if key in known}
+            # Without an answer there is no end: an old one would hide how far the groups fall behind.
+            self._ends = {}
             async with trio.open_nursery() as nursery:
                 for leader, asked in elsewhere.items():
                     nursery.start_soon(self._ask, leader, asked)
+            known = {key for asked in elsewhere.values() for key, _ in asked}
+            self._starts = {key: start for key, start in self._starts.items() if key in known}
+
+    def _place(self, key: TopicPartition, offset: int) -> _Place:
+        """Where the first record is that a group has not consumed, which has committed this offset."""
+        partition = self._led_here(key)
+        topic = self._broker.metadata.topics.get(key.topic)
+        if partition is not None and partition.log is not None:
+            start_offset = partition.log.log_start_offset
+        else:
+            start_offset = self._starts.get(key, 0)
+        # Records may have been deleted since: the first one that is left counts.
+        return _Place(key, max(offset, start_offset), ZERO_TOPIC_ID if topic is None else topic.topic_id)
 
     def _led_here(self, key: TopicPartition) -> Partition | None:
         partition = self._broker.replicas.get(*key)
@@ -113,7 +133,7 @@ class GroupLags:
         for _ in range(BATCHES_MAX):
             if place in self._times or partition.log is None or offset >= partition.high_watermark:
                 return
-            # Records may have been deleted since: the first one that is left counts.
+            # Records may have been deleted since they were looked for.
             offset = max(offset, partition.log.log_start_offset)
 
             records = await self._batch_at(partition, offset)
@@ -151,27 +171,25 @@ class GroupLags:
 
     # -- other leaders
 
-    async def _ask(self, leader: int, places: Sequence[_Place]) -> None:
+    async def _ask(self, leader: int, committed: Sequence[_Committed]) -> None:
         # The versions are negotiated on each connection: another broker may be older, or Apache Kafka's.
         peer = self._peers.get(leader)
         if peer is None:
             client_id = CLIENT_ID.format(self._broker.broker_id)
             peer = self._peers[leader] = self._broker.peers.broker(leader, client_id, negotiates=True)
         try:
-            response = await peer.ask(_list_offsets(places), ANSWER_MS)
-            if isinstance(response, m.ListOffsetsResponse):
-                self._ends |= _ends_in(response)
+            self._ends |= await _offsets_of(peer, {key for key, _ in committed}, LATEST)
+            behind = [(key, offset) for key, offset in committed if offset < self._ends.get(key, NO_OFFSET)]
+            if not behind:
+                return
+            self._starts |= await _offsets_of(peer, {key for key, _ in behind}, EARLIEST)
 
-            unknown = [
-                place
-                for place in places
-                if place not in self._times and place.offset < self._ends.get(place.key, NO_OFFSET)
-            ]
+            unknown = {place: None for each in behind if (place := self._place(*each)) not in self._times}
             # One after the other: a leader serves its clients first, and this is no hurry.
-            for place in unknown[:LOOKUPS_MAX]:
+            for place in list(unknown)[:LOOKUPS_MAX]:
                 fetched = await peer.ask(_fetch(place.key, place.offset), ANSWER_MS, FETCH_BY_NAME_VERSION)
                 await self._take(place, fetched)
-        # Its high watermarks stay as they were; the next refresh asks again.
+        # What it has not answered is not shown; the next refresh asks again.
         except PeerLost:
             return
 
@@ -188,24 +206,18 @@ class GroupLags:
             self._times[place] = found
 
 
-def _list_offsets(places: Iterable[_Place]) -> m.ListOffsetsRequest:
+async def _offsets_of(peer: Peer, keys: Iterable[TopicPartition], timestamp: int) -> Mapping[TopicPartition, int]:
+    """The first or the last offset of each partition, where the leader says it. PeerLost."""
     request = m.ListOffsetsRequest
-    asked: dict[str, dict[int, None]] = {}
-    for place in places:
-        asked.setdefault(place.key.topic, {})[place.key.partition] = None
-    return request(
-        replica_id=CONSUMER,
-        topics=[
-            request.ListOffsetsTopic(
-                name=name,
-                partitions=[request.ListOffsetsPartition(partition_index=each, timestamp=LATEST) for each in indexes],
-            )
-            for name, indexes in asked.items()
-        ],
-    )
+    asked: dict[str, list[m.ListOffsetsRequest.ListOffsetsPartition]] = {}
+    for topic, index in keys:
+        asked.setdefault(topic, []).append(request.ListOffsetsPartition(partition_index=index, timestamp=timestamp))
+    topics = [request.ListOffsetsTopic(name=name, partitions=rows) for name, rows in asked.items()]
+    response = await peer.ask(request(replica_id=CONSUMER, topics=topics), ANSWER_MS)
+    return _offsets_in(response) if isinstance(response, m.ListOffsetsResponse) else {}
 
 
-def _ends_in(response: m.ListOffsetsResponse) -> Mapping[TopicPartition, int]:
+def _offsets_in(response: m.ListOffsetsResponse) -> Mapping[TopicPartition, int]:
     return {
         TopicPartition(topic.name, row.partition_index): row.offset
         for topic in response.topics

@@ -95,6 +95,66 @@ async def test_the_age_grows_while_nothing_is_consumed(nursery, autojump_clock):
     assert (await scrape(metrics)).value(SECONDS, **place) == pytest.approx(before + 30, abs=0.1)
 
 
+async def delete_records(client, offset):
+    """Delete the records of partition 0 of t below this offset."""
+    request = m.DeleteRecordsRequest
+    row = request.DeleteRecordsPartition(partition_index=0, offset=offset)
+    asked = request(topics=[request.DeleteRecordsTopic(name="t", partitions=[row])], timeout_ms=1000)
+    (topic,) = (await client.ask(asked, 2)).topics
+    assert topic.partitions[0].low_watermark == offset
+
+
+PLACE = {"consumergroup": "clerks", "topic": "t", "partition": 0}
+
+
+async def test_the_age_is_not_that_of_a_record_that_is_deleted(nursery, autojump_clock):
+    machine, client = await with_topic(nursery)
+    began = now_ms()
+    await client.produce("t", batch(began - 9_000_000, began - 90_000))
+    await commit(client, "clerks", p0=0)
+    metrics = metrics_of(machine.broker)
+    assert (await scrape(metrics)).value(SECONDS, **PLACE) == pytest.approx(9000, abs=1)
+    await delete_records(client, 1)
+    assert (await scrape(metrics)).value(SECONDS, **PLACE) == pytest.approx(90, abs=1)
+
+
+async def test_the_age_is_not_that_of_a_record_of_a_deleted_topic(nursery, autojump_clock):
+    machine, client = await with_topic(nursery)
+    metrics = metrics_of(machine.broker)
+    for age in (9000, 90):
+        await client.produce("t", batch(now_ms() - 1000 * age))
+        await commit(client, "clerks", p0=0)
+        assert (await scrape(metrics)).value(SECONDS, **PLACE) == pytest.approx(age, abs=1)
+        await client.delete_topic("t")
+        await client.create_topic("t")
+
+
+async def test_a_lag_is_not_shown_when_the_leader_does_not_answer(nursery, autojump_clock):
+    async with cluster(nursery, 3, offsets_topic_num_partitions="1", offsets_topic_replication_factor="3") as machines:
+        client = await machines[0].connect()
+        coordinator = await coordinator_of(machines, client, "clerks")
+        # The controller stays, so that its election is no part of this.
+        leader = next(each for each in machines if each is not coordinator and each.broker.candidate.controller is None)
+        await create_topic(client, "t", [leader.serving.broker_id])
+        assert await leader_of(machines, "t", 0) is leader
+        to_leader = await leader.connect()
+        began = now_ms()
+        await to_leader.produce("t", batch(began - 9_000_000, began))
+        await commit(await coordinator.connect(), "clerks", p0=0)
+        metrics = metrics_of(coordinator.broker)
+        found = await scrape(metrics)
+        assert (found.value(LAG, **PLACE), found.value(SECONDS, **PLACE)) == (2, pytest.approx(9000, abs=1))
+
+        # Its records may be deleted, too.
+        await delete_records(to_leader, 1)
+        await trio.sleep(REFRESH_SECONDS)
+        assert (await scrape(metrics)).value(SECONDS, **PLACE) == pytest.approx(REFRESH_SECONDS, abs=2)
+        await leader.crash()
+        await trio.sleep(60)
+        found = await scrape(metrics)
+        assert (found.value(LAG, **PLACE), found.value(SECONDS, **PLACE)) == (None, None)
+
+
 async def test_groups_of_three_brokers_through_a_change_of_the_leader(nursery, autojump_clock):
     async with cluster(nursery, 3, offsets_topic_num_partitions="3", offsets_topic_replication_factor="3") as machines:
         client = await machines[0].connect()
