@@ -51,7 +51,7 @@ security: $(VENV)/made-dev
 
 # The compiled form, as users get it: a wheel, installed in an environment of its own. Without ARGS the tests of what is
 # compiled, and clients of every kind; everything else is the same code in both forms, and `make test` runs it.
-COMPILED_UNITS := tests/test_form.py $(addprefix tests/,wire storage config world security replication coordinators client broker)
+COMPILED_UNITS := tests/test_form.py $(addprefix tests/,wire storage config world security replication coordinators quotas client broker)
 COMPILED_CLIENTS := $(addprefix compat_tests/,test_hostile.py test_process.py test_roundtrip.py)
 COMPILED_DIFFERENTIAL := compat_tests/differential/test_differential.py
 test-compiled: $(COMPILED_VENV)/made $(KIO)/made

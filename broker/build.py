@@ -16,7 +16,6 @@ from barnabas.broker.interception import Interception
 from barnabas.broker.logins import allow_logins, token_store
 from barnabas.broker.peers.controller_peer import ControllerPeer
 from barnabas.broker.peers.peer import Peers, SelfPeer
-from barnabas.broker.quotas.quotas import Quotas
 from barnabas.broker.server.dispatch import answer_own
 from barnabas.broker.tally import Tally
 from barnabas.config.live import BrokerConfig
@@ -29,6 +28,7 @@ from barnabas.coordinators.transactions.coordinator import TransactionCoordinato
 from barnabas.coordinators.transactions.markers import WriteAtOnce
 from barnabas.coordinators.transactions.producer_ids import ProducerIds
 from barnabas.coordinators.transactions.verification import Verification
+from barnabas.quotas.quotas import Quotas
 from barnabas.replication.alter_partition import AlterPartition
 from barnabas.replication.fetch_sessions import FetchSessions
 from barnabas.replication.fetcher_pool import FetcherPool

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from barnabas.broker.interception import Interception, Seen
     from barnabas.broker.peers.controller_peer import ControllerPeer
     from barnabas.broker.peers.peer import Peers
-    from barnabas.broker.quotas.quotas import Quotas
     from barnabas.broker.tally import ApiTally, Tally
     from barnabas.config.live import BrokerConfig
     from barnabas.controller.candidate import Candidate
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from barnabas.coordinators.transactions.producer_ids import ProducerIds
     from barnabas.coordinators.transactions.state import Producer
     from barnabas.coordinators.transactions.verification import Verification
+    from barnabas.quotas.quotas import Quotas
     from barnabas.replication.alter_partition import AlterPartition
     from barnabas.replication.fetch_sessions import FetchSessions
     from barnabas.replication.fetcher_pool import FetcherPool

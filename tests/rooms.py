@@ -20,10 +20,11 @@ PACKAGES = {
     "security": {"wire", "storage", "controller", "config", "world"},
     "replication": {"wire", "storage", "controller", "config", "world"},
     "coordinators": {"wire", "storage", "controller", "world"},
+    "quotas": {"wire", "controller", "config", "security"},
     "client": {"wire", "storage", "security", "world"},
     "broker": {
         *("wire", "storage", "controller", "config", "world"),
-        *("security", "replication", "coordinators", "client"),
+        *("security", "replication", "coordinators", "quotas", "client"),
     },
     "console": {
         *("wire", "storage", "controller", "config", "world"),
@@ -51,7 +52,7 @@ ROOMS = {
         ["fetching"],
         ["call"],
         ["cluster"],
-        ["peers", "quotas"],
+        ["peers"],
     ),
     "coordinators": (["groups", "transactions"], ["classic"], ["offsets"], ["runtime"]),
     "replication": (["replicas"], ["logs"]),

@@ -37,9 +37,9 @@ from barnabas.controller.store.paths import DEFAULT_ENTITY, ConfigChange
 from barnabas.controller.store.store import MetadataStore, NoNode, check_path
 
 if TYPE_CHECKING:
-    from barnabas.broker.quotas.quotas import Quotas
     from barnabas.config.live import BrokerConfig
     from barnabas.controller.candidate import Candidate
+    from barnabas.quotas.quotas import Quotas
     from barnabas.replication.replicas import Replicas
     from barnabas.replication.topic_configs import TopicConfigs
     from barnabas.security.passwords import StoredPasswords

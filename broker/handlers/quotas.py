@@ -5,14 +5,16 @@ Behaviour: quotas are stored at Kafka's paths in the metadata store, with a chan
     named twice is altered twice and answered once. A non-strict filter also matches entities with further names; a
     filter without components matches all. Entities without any rate are not described.
 Versions: 0-1, which differ only in their encoding.
-Not done: nothing that is known. `broker/quotas/` enforces them.
+Not done: nothing that is known. `quotas/` enforces them.
 """
 
 import logging
 from collections.abc import AsyncIterator, Mapping
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.quotas.client_quotas import (
+from barnabas.controller.admin.entity_configs import CLIENTS, USERS, change_entity, list_entities, read_entity
+from barnabas.controller.store.store import DataTooLarge, MetadataStore, StoreError
+from barnabas.quotas.client_quotas import (
     CLIENT_ID,
     FOLDERS,
     IP,
@@ -27,8 +29,6 @@ from barnabas.broker.quotas.client_quotas import (
     parse_filter,
     read_rates,
 )
-from barnabas.controller.admin.entity_configs import CLIENTS, USERS, change_entity, list_entities, read_entity
-from barnabas.controller.store.store import DataTooLarge, MetadataStore, StoreError
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse, shortened
 from barnabas.world.freeing import emptied

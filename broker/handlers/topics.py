@@ -16,12 +16,12 @@ from collections.abc import Iterable
 import trio
 
 from barnabas.broker.call import Broker, Call
-from barnabas.broker.quotas.clients import Mutations
 from barnabas.broker.repeats import counted
 from barnabas.config.alter import CHANGES_MAX
 from barnabas.config.describe import describe_topic
 from barnabas.controller.admin.create_partitions import CreatedPartitions, NewPartitions
 from barnabas.controller.admin.create_topics import CreatedTopic, NewTopic, TopicPlan, TopicRefused
+from barnabas.quotas.clients import Mutations
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, Refuse, shortened
 from barnabas.wire.topics import ZERO_TOPIC_ID

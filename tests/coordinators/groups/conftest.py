@@ -13,7 +13,6 @@ import pytest
 import trio
 
 from barnabas.broker.call import Call
-from barnabas.broker.quotas.clients import Mutations
 from barnabas.broker.server.dispatch import answer
 from barnabas.config.live import BrokerConfig
 from barnabas.controller.store.paths import Endpoint
@@ -38,6 +37,7 @@ from barnabas.coordinators.groups.classic.subscriptions import reading
 from barnabas.coordinators.groups.coordinator import GroupCoordinator
 from barnabas.coordinators.groups.records import Commit, OffsetRecord, decode_record, encode_record
 from barnabas.coordinators.groups.replay import Groups, replay, replay_all, replay_marker
+from barnabas.quotas.clients import Mutations
 from barnabas.replication.alter_partition import AlterPartition
 from barnabas.replication.confirmation import is_fetch_awaited
 from barnabas.replication.partition import Partition, Role

@@ -2,10 +2,10 @@
 
 import pytest
 
-from barnabas.broker.quotas import clients
-from barnabas.broker.quotas.client_quotas import Entity
-from barnabas.broker.quotas.clients import BucketKey, ClientMutations, ClientRates, QuotaTable
-from barnabas.broker.quotas.rates import Window
+from barnabas.quotas import clients
+from barnabas.quotas.client_quotas import Entity
+from barnabas.quotas.clients import BucketKey, ClientMutations, ClientRates, QuotaTable
+from barnabas.quotas.rates import Window
 
 # In the order in which they are looked for: `u` and `c` are the client's own, None a default.
 LEVELS = [

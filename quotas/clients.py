@@ -14,9 +14,9 @@ the client id. A default gives each user or client id a bucket of its own. There
 from collections.abc import Callable
 from typing import NamedTuple
 
-from barnabas.broker.quotas.buckets import TokenBucket
-from barnabas.broker.quotas.client_quotas import Entity
-from barnabas.broker.quotas.rates import Rate, Window, throttle_ms
+from barnabas.quotas.buckets import TokenBucket
+from barnabas.quotas.client_quotas import Entity
+from barnabas.quotas.rates import Rate, Window, throttle_ms
 
 IDLE_MS = 3_600_000  # a bucket that was not used for so long is dropped
 BUCKETS_MAX = 50_000  # of one rate: clients choose their ids

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from barnabas.broker.quotas.buckets import TokenBucket
-from barnabas.broker.quotas.rates import INT32_MAX, Window
+from barnabas.quotas.buckets import TokenBucket
+from barnabas.quotas.rates import INT32_MAX, Window
 
 
 def test_a_bucket_starts_full_and_may_go_below_zero_once():

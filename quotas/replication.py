@@ -9,7 +9,7 @@ are never held back, since acknowledgements wait for them.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from barnabas.broker.quotas.rates import SimpleRate, Window, throttle_ms
+from barnabas.quotas.rates import SimpleRate, Window, throttle_ms
 
 if TYPE_CHECKING:
     from barnabas.config.live import TopicConfig

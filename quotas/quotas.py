@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from barnabas.broker.quotas.client_quotas import Entity, from_path
-from barnabas.broker.quotas.clients import ClientMutations, ClientRates, Mutations, QuotaTable
-from barnabas.broker.quotas.creations import ConnectionCreations
-from barnabas.broker.quotas.rates import Window
-from barnabas.broker.quotas.replication import ReplicationThrottle
 from barnabas.controller.admin.entity_configs import ADDRESSES, CLIENTS, USERS, list_entities, read_entity
 from barnabas.controller.image.loading import read_each
 from barnabas.controller.store.store import MetadataStore
+from barnabas.quotas.client_quotas import Entity, from_path
+from barnabas.quotas.clients import ClientMutations, ClientRates, Mutations, QuotaTable
+from barnabas.quotas.creations import ConnectionCreations
+from barnabas.quotas.rates import Window
+from barnabas.quotas.replication import ReplicationThrottle
 from barnabas.security.acls.acls import address_text
 
 if TYPE_CHECKING:

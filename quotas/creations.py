@@ -5,7 +5,7 @@ A connection above a rate waits until it is accepted, and those behind it wait a
 
 from typing import Protocol
 
-from barnabas.broker.quotas.rates import INT32_MAX, Rate, Window, throttle_ms
+from barnabas.quotas.rates import INT32_MAX, Rate, Window, throttle_ms
 
 
 class RateConfig(Protocol):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.quotas.buckets import TokenBucket
-from barnabas.broker.quotas.rates import INT32_MAX, Rate, SimpleRate, Window, java_round, throttle_ms
+from barnabas.quotas.buckets import TokenBucket
+from barnabas.quotas.rates import INT32_MAX, Rate, SimpleRate, Window, java_round, throttle_ms
 
 BEGIN_MS = 1_000_000_007
 

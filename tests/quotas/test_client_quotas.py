@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from barnabas.broker.quotas.client_quotas import (
+from barnabas.quotas.client_quotas import (
     Entity,
     QuotaRefused,
     RateChange,

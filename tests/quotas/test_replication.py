@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from barnabas.broker.quotas.rates import Window
-from barnabas.broker.quotas.replication import THROTTLE_SECONDS_MAX, ReplicationThrottle
+from barnabas.quotas.rates import Window
+from barnabas.quotas.replication import THROTTLE_SECONDS_MAX, ReplicationThrottle
 
 ME = 3
 

@@ -4,7 +4,7 @@ It holds as many tokens as the quota gives in the whole window, and is full in t
 while the bucket is not below zero, and may take it below zero, whatever it costs.
 """
 
-from barnabas.broker.quotas.rates import INT32_MAX, Window, java_round
+from barnabas.quotas.rates import INT32_MAX, Window, java_round
 
 
 class TokenBucket:
