@@ -23,7 +23,11 @@ FORM = COPY / SOURCES / "form.py"
 PROJECT = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))
 MODULES = PROJECT["tool"]["barnabas"]["compiled"]["modules"]
 # The compiler reads the types of what the modules import.
-REQUIREMENTS = [*PROJECT["tool"]["barnabas"]["compiled"]["requires"], *PROJECT["project"]["dependencies"]]
+REQUIREMENTS = [
+    *PROJECT["tool"]["barnabas"]["compiled"]["requires"],
+    *PROJECT["project"]["dependencies"],
+    *PROJECT["project"]["optional-dependencies"]["security"],
+]
 BUILDING = {"bdist_wheel", "build", "build_ext"}
 IN_PLACE = {"editable_wheel", "develop", "--inplace", "-i"}
 
