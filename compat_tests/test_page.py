@@ -317,6 +317,37 @@ def test_the_tail_shows_a_hundred_thousand_records_once(page, cluster):
     assert sorted(shown) == sorted(latest)
 
 
+def test_a_time_that_no_date_has_breaks_no_view(page, cluster):
+    cluster.create_topic("nanoseconds")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+    producer.produce("nanoseconds", b"too late", timestamp=1_700_000_000_000_000_000)
+    assert producer.flush(60) == 0
+    page.goto(cluster.brokers[1].page_url + "#/topics/nanoseconds/messages")
+    page.locator("table.records .fold").first.click()
+    assert "1700000000000000000 ms" in page.locator(".details").inner_text()
+    page.locator("table.records .fold").first.click()
+    playwright.expect(page.locator(".details")).to_have_count(0)
+
+
+def test_a_tail_waits_for_a_partition_without_a_leader(page, cluster):
+    cluster.create_topic("alone", 1, 1)
+    leader = cluster.leader("alone", 0)
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(cluster.brokers[leader % 3 + 1].page_url + "#/topics/alone/messages")
+    page.locator("select[name=mode]").select_option("tail")
+    page.locator("#tailed").wait_for()
+    cluster.kill(leader)
+    page.get_by_text("its leader does not answer").wait_for()
+    asked.clear()
+    page.wait_for_timeout(2000)
+    assert 1 <= len([each for each in asked if "/records?" in each]) <= 4
+    cluster.recover()
+    produce(cluster, "alone", 1)
+    playwright.expect(page.locator("#tailed")).to_have_text("1")
+    playwright.expect(page.get_by_text("its leader does not answer")).to_have_count(0)
+
+
 VIEWS = ["", "topics", "topics/orders", "topics/orders/messages", "groups", "groups/group-1", "transactions", "access"]
 
 

@@ -40,7 +40,9 @@ RECORDS_MAX = 500
 COUNT_DEFAULT = 100
 FETCH_BYTES = 1 << 20
 PAGE_BYTES = 8 << 20  # fetched for one page
+FEWER = 8  # times fewer are the newest records of a partition, if they do not fit
 WAIT_MS_MAX = 2000
+NO_ANSWER = "its leader does not answer"
 INT64_MAX = (1 << 63) - 1
 LINES = "application/x-ndjson"
 BINARY = "application/octet-stream"
@@ -51,6 +53,7 @@ class Place(NamedTuple):
 
     topic: str
     positions: dict[int, int]  # partition -> offset
+    silent: Sequence[int] = ()  # partitions of which no leader says the ends
 
 
 class Page(NamedTuple):
@@ -60,6 +63,7 @@ class Page(NamedTuple):
     positions: dict[int, int]  # where reading goes on
     high_watermarks: dict[int, int]
     problems: dict[int, str]
+    is_cut: bool = False  # by PAGE_BYTES: there are records behind it that were asked for
 
 
 async def records(life: Life, request: HttpRequest) -> Answer:
@@ -79,6 +83,12 @@ async def records(life: Life, request: HttpRequest) -> Answer:
         count = number(request, "newest", 1, RECORDS_MAX, COUNT_DEFAULT)
     place = await place_of(asking, request, count)
     page = await read_page(asking, place, count, wait_ms, newest=newest)
+
+    # Of long records the last ones were not reached: fewer of them are read then.
+    each = count
+    while newest and page.is_cut and each > 1:
+        each = max(1, each // FEWER)
+        page = await read_page(asking, await place_of(asking, request, each), count, wait_ms, newest=newest)
 
     # Half a thousand records make megabytes of JSON: too much for one step of the event loop.
     body = await asking.broker.world.in_request_thread(_page_json, page)
@@ -116,11 +126,13 @@ async def place_of(asking: Asking, request: HttpRequest, count: int) -> Place:
     keys = [TopicPartition(topic, index) for index in asked]
     ends = await ends_of(asking, keys)
     positions = {}
+    silent = []
     for key in keys:
         start, end = ends.get(key, UNKNOWN)
 
-        # Without a leader there is nothing to read; the page shows the partition as offline.
+        # Without a leader there is nothing to read.
         if start is None or end is None:
+            silent.append(key.partition)
             continue
         positions[key.partition] = start
         if "newest" in query:
@@ -129,7 +141,7 @@ async def place_of(asking: Asking, request: HttpRequest, count: int) -> Place:
             positions[key.partition] = min(max(start, number(request, "offset", 0, INT64_MAX, 0)), end)
     if "time" in query:
         positions |= await _positions_at(asking, keys, number(request, "time", 0, INT64_MAX, 0), ends)
-    return Place(topic, positions)
+    return Place(topic, positions, silent)
 
 
 def asked_partitions(asking: Asking, request: HttpRequest) -> list[int]:
@@ -186,7 +198,7 @@ def number(request: HttpRequest, name: str, smallest: int, largest: int, default
 
 async def read_page(asking: Asking, place: Place, count: int, wait_ms: int, *, newest: bool = False) -> Page:
     """Up to `count` records behind these positions, in the order of their timestamps."""
-    page = Page([], dict(place.positions), {}, {})
+    page = Page([], dict(place.positions), {}, dict.fromkeys(place.silent, NO_ANSWER))
 
     # Each round asks for what has more. The bytes that are fetched are bounded, whatever the records are like.
     open_positions = dict(place.positions)
@@ -198,7 +210,7 @@ async def read_page(asking: Asking, place: Place, count: int, wait_ms: int, *, n
         for key, offset in keys.items():
             fetched = answered.get(key)
             if fetched is None:
-                page.problems[key.partition] = "its leader does not answer"
+                page.problems[key.partition] = NO_ANSWER
                 continue
             fetched_bytes += len(fetched.records)
             if await _take(asking, key, offset, fetched, page, count):
@@ -209,7 +221,7 @@ async def read_page(asking: Asking, place: Place, count: int, wait_ms: int, *, n
 
     in_order = _in_order(page.found)
     if newest:
-        return page._replace(found=in_order[-count:])
+        return page._replace(found=in_order[-count:], is_cut=bool(open_positions))
     # What is beyond the page is left to the next one.
     for partition, found in reversed(in_order[count:]):
         page.positions[partition] = found.record.offset
@@ -229,8 +241,8 @@ async def _take(asking: Asking, key: TopicPartition, offset: int, fetched: Fetch
     """Add the records of one partition. Whether there are more."""
     if fetched.error_code:
         page.problems[key.partition] = error_name(fetched.error_code)
-        if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and offset < fetched.log_start_offset:
-            page.positions[key.partition] = fetched.log_start_offset
+        if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            page.positions[key.partition] = await _nearest(asking, key, offset, count)
         return False
 
     page.high_watermarks[key.partition] = fetched.high_watermark
@@ -252,6 +264,15 @@ async def _take(asking: Asking, key: TopicPartition, offset: int, fetched: Fetch
         page.problems[key.partition] = problem
         return False
     return next_offset < fetched.high_watermark and next_offset > offset and len(found) < count
+
+
+async def _nearest(asking: Asking, key: TopicPartition, offset: int, count: int) -> int:
+    """Where reading goes on if this offset is out of range: at the first record, or `count` records before the end."""
+    start, end = (await ends_of(asking, [key])).get(key, UNKNOWN)
+    if start is None or end is None:
+        return offset
+    # The log has lost its end, or the topic was deleted and created again: the tail begins as it does at first.
+    return start if offset < start else max(start, end - count)
 
 
 # -- downloads
@@ -304,7 +325,7 @@ async def _write_lines(
     while offset < end_offset and written < count_max:
         fetched = (await fetch(asking, {key: offset}, Limits(FETCH_BYTES))).get(key)
         if fetched is None:
-            raise BadRequest(f"offset {offset}: its leader does not answer")
+            raise BadRequest(f"offset {offset}: {NO_ANSWER}")
         # Retention has deleted records since: those that are left follow.
         if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and offset < fetched.log_start_offset:
             offset = fetched.log_start_offset

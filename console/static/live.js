@@ -211,9 +211,15 @@ export function duration(ms) {
   return `${Math.floor(seconds / 86400)} d ${Math.floor((seconds % 86400) / 3600)} h`;
 }
 
-export function time(ms) {
-  if (ms < 0) return "–";
+/** The date of a time in ms; null of one that no date has, as of a record whose producer has counted in ns. */
+export function dateOf(ms) {
   const date = new Date(ms);
+  return ms < 0 || Number.isNaN(date.getTime()) ? null : date;
+}
+
+export function time(ms) {
+  const date = dateOf(ms);
+  if (date === null) return ms < 0 ? "–" : `${ms} ms`;
   const two = (value, width = 2) => String(value).padStart(width, "0");
   const clock = `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}.${two(date.getMilliseconds(), 3)}`;
   const isToday = new Date().toDateString() === date.toDateString();

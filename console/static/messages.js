@@ -1,7 +1,7 @@
 // The records of a topic: a page of them, or the tail.
 
 import { html, useEffect, useRef, useState } from "./htm-preact.js";
-import { bytes, count, get, path, time } from "./live.js";
+import { bytes, count, dateOf, get, path, time } from "./live.js";
 import { Asked, Problem } from "./parts.js";
 
 const PAGE = 100;
@@ -79,7 +79,7 @@ function Problems({ page }) {
 
 /** Follows the end of the log by long polling: each answer says where the next one begins, so none is missed. */
 function Tail({ topic, begin, filter }) {
-  const state = useRef({ records: [], total: null, error: null, isPaused: false });
+  const state = useRef({ records: [], total: null, error: null, problems: {}, isPaused: false });
   const [, redraw] = useState(0);
   const draw = () => redraw((value) => value + 1);
   useEffect(() => {
@@ -90,7 +90,9 @@ function Tail({ topic, begin, filter }) {
         try {
           const url = `${path("topics", topic, "records")}?${place}&count=500&wait_ms=${TAIL_WAIT_MS}`;
           const page = await get(url, controller.signal);
-          place = `from=${page.next}`;
+          // Without any leader there is no place yet.
+          place = page.next ? `from=${page.next}` : begin;
+          const hadError = state.current.error !== null;
           const found = page.records.filter((each) => !each.is_marker);
           const isFirst = state.current.total === null;
           state.current.total = (state.current.total ?? 0) + found.length;
@@ -98,7 +100,11 @@ function Tail({ topic, begin, filter }) {
           if (!state.current.isPaused && found.length) {
             state.current.records = [...found.reverse(), ...state.current.records].slice(0, TAIL_KEPT);
           }
-          if (found.length || isFirst) draw();
+          const isOther = JSON.stringify(page.problems) !== JSON.stringify(state.current.problems);
+          state.current.problems = page.problems;
+          if (found.length || isFirst || isOther || hadError) draw();
+          // The answer of a partition without a leader does not wait.
+          if (Object.keys(page.problems).length) await new Promise((resolve) => setTimeout(resolve, 1000));
         } catch (error) {
           if (controller.signal.aborted) return;
           state.current.error = error;
@@ -110,11 +116,12 @@ function Tail({ topic, begin, filter }) {
     follow();
     return () => controller.abort();
   }, [topic, begin]);
-  const { records, total, error, isPaused } = state.current;
+  const { records, total, error, problems, isPaused } = state.current;
   return html`
     <p class="pages"><button onClick=${() => { state.current.isPaused = !isPaused; draw(); }}>${isPaused ? "Go on" : "Pause"}</button>
       <span role="status">${total === null ? "…" : html`<b id="tailed">${count(total)}</b> received`}${records.length < total ? `, the last ${records.length} shown` : ""}</span></p>
     ${error && html`<${Problem} error=${error} />`}
+    <${Problems} page=${{ problems }} />
     <${Records} topic=${topic} records=${records} filter=${filter} />
   `;
 }
@@ -164,7 +171,7 @@ const textOf = (record) => JSON.stringify([record.key?.text ?? record.key?.hex, 
 function Details({ topic, record }) {
   const whole = (part) => path("topics", topic, "records", record.partition, record.offset, part);
   return html`<div class="details">
-    <p class="quiet">${new Date(record.timestamp).toISOString()} · codec ${record.codec ?? "of an older format"} · leader epoch ${record.leader_epoch}${record.producer_id >= 0 ? ` · producer ${record.producer_id}` : ""}</p>
+    <p class="quiet">${dateOf(record.timestamp)?.toISOString() ?? time(record.timestamp)} · codec ${record.codec ?? "of an older format"} · leader epoch ${record.leader_epoch}${record.producer_id >= 0 ? ` · producer ${record.producer_id}` : ""}</p>
     <${Part} title="Key" data=${record.key} href=${whole("key")} />
     <${Part} title="Value" data=${record.value} href=${whole("value")} />
     ${record.header_count > 0 && html`<h3>Headers <span class="quiet">${record.header_count}</span></h3>

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 INIT_PRODUCER_ID_VERSION = 1
 LIST_TRANSACTIONS_VERSION = 0
-FENCING_TIMEOUT_MS = 60_000
 FOR_NOW = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 FAR_FUTURE_MS = 1 << 62
 
@@ -46,9 +45,10 @@ class Producers:
         """
         transactional_id = producer if isinstance(producer, str) else self._transactional_id_of(producer)
         known = self._live.ask(lambda broker: broker.transactions.describe(transactional_id))
-        if isinstance(known, ErrorCode) and known:
+        if isinstance(known, ErrorCode):
             raise LocalBrokerError(f"transactional id {transactional_id!r}: {known.name}")
-        request = m.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=FENCING_TIMEOUT_MS)
+        # With the timeout that it has, which the broker allows (transaction.max.timeout.ms).
+        request = m.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=known.timeout_ms)
         answers = [ErrorCode.NONE]
 
         def fence() -> bool:

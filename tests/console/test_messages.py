@@ -135,6 +135,32 @@ async def test_the_newest_do_not_wait_so_that_a_tail_misses_none(nursery, autoju
     assert len(shown["records"]) == 50
 
 
+async def test_the_newest_of_long_records_are_the_last_ones(nursery, autojump_clock):
+    page, _, client = await one_page(nursery, 2)
+    for number in range(60):
+        records = [(b"%d" % number, bytes(400_000))]
+        await client.produce("t", batch_of_records(records, number), number % 2)
+    shown = await page.get("/v1/topics/t/records?newest=50")
+    keys = [int(each["key"]["text"]) for each in shown["records"]]
+    assert keys == list(range(60 - len(keys), 60))
+    assert len(keys) >= 5
+    assert shown["next"] == "0:30,1:30"
+
+
+async def test_a_tail_goes_on_in_a_topic_that_was_created_again(nursery, autojump_clock):
+    page, _, client = await one_page(nursery)
+    for number in range(3):
+        await client.produce("t", b"old %d" % number)
+    place = (await page.get("/v1/topics/t/records?newest=50"))["next"]
+    await client.delete_topic("t")
+    await client.create_topic("t")
+    await client.produce("t", b"new")
+    shown = await page.get(f"/v1/topics/t/records?from={place}&wait_ms=100")
+    assert (shown["records"], shown["problems"]) == ([], {"0": "OFFSET_OUT_OF_RANGE"})
+    shown = await page.get(f"/v1/topics/t/records?from={shown['next']}&wait_ms=100")
+    assert (values_of(shown), shown["problems"]) == (["new"], {})
+
+
 async def test_a_transaction_shows_what_became_of_it(nursery, autojump_clock):
     page, machine, _ = await one_page(nursery, transaction_state_log_num_partitions="1")
     writer = Writer((machine,), "clerk")
@@ -229,6 +255,18 @@ async def test_a_partition_without_a_leader_is_not_left_out_of_a_download(nurser
         status, said = await page.refused("/v1/topics/t/download?time=0")
         assert (status, said) == (503, "partition 1 of topic 't' has no leader that answers")
         assert (await page.ask("/v1/topics/t/download?partition=0&offset=0"))[0] == 200
+
+
+async def test_a_partition_without_a_leader_is_said_to_be_missing(nursery, autojump_clock):
+    async with cluster(nursery, 2) as machines:
+        client = await machines[0].connect()
+        await create_topic(client, "t", [1], [2])
+        await until(lambda: all("t" in machine.broker.metadata.topics for machine in machines))
+        page = await Page(machines[0]).open(nursery)
+        await machines[1].crash()
+        await until(lambda: machines[0].broker.metadata.leader_of("t", 1) is None)
+        shown = await page.get("/v1/topics/t/records?newest=50")
+        assert (shown["next"], shown["problems"]) == ("0:0", {"1": "its leader does not answer"})
 
 
 async def test_a_download_that_cannot_go_on_is_cut_off(nursery, autojump_clock, caplog):

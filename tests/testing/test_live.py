@@ -241,6 +241,18 @@ def test_a_transactional_producer_is_fenced(broker, client, by):
         broker.producers.fence(4711)
 
 
+def test_a_producer_is_fenced_where_timeouts_are_short():
+    with (
+        LocalBroker(config={"transaction.max.timeout.ms": "5000"}) as broker,
+        Client(broker.bootstrap_servers) as client,
+    ):
+        client.find_coordinator("x", TRANSACTION)
+        init = m.InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=5000)
+        producer = eventually(lambda: (found := client(init)).error_code == 0 and found)
+        broker.producers.fence("x")
+        assert client(init).producer_epoch == producer.producer_epoch + 2
+
+
 @pytest.mark.parametrize(
     "harm", [lambda disk: disk.fill(-1), lambda disk: disk.slow(-0.1), lambda disk: disk.slow("1")]
 )
