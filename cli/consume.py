@@ -5,6 +5,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from barnabas.cli.cluster import Target, for_a_cluster, run_with
 from barnabas.cli.reading import Output, Wanted, rounds
@@ -49,6 +50,10 @@ def consume(
     """Print the records of TOPIC, up to its present end."""
     if group is not None and partitions:
         raise click.UsageError("a member of a group gets its partitions from the group: leave --partition out")
+    if follows and until is not None:
+        raise click.UsageError("--follow goes on at the end, and --until ends there: leave one of them out")
+    if is_json and click.get_current_context().get_parameter_source("style") != ParameterSource.DEFAULT:
+        raise click.UsageError("--json is a form of its own: leave --output out")
     wanted = Wanted(begin, until, count, follows, partitions, _filters(filters), committed)
     output = Output(topic, wanted, _form(None if is_json else style))
 
@@ -95,6 +100,7 @@ async def _rounds(cluster: "Cluster", topic: str, wanted: Wanted) -> "AsyncGener
     keys = await partitions_named(cluster, topic, wanted.partitions)
     ends = None if wanted.end is None else await offsets_at(cluster, keys, wanted.end, committed=wanted.committed)
     positions = await offsets_at(cluster, keys, wanted.begin)
-    async with aclosing(rounds(cluster, positions, ends, committed=wanted.committed)) as reading:
+    growing = None if wanted.partitions else topic
+    async with aclosing(rounds(cluster, positions, ends, committed=wanted.committed, topic=growing)) as reading:
         async for taken in reading:
             yield taken

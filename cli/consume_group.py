@@ -19,6 +19,7 @@ import trio
 from barnabas.cli.beside import beside, end_by
 from barnabas.cli.places import offsets_at
 from barnabas.cli.reading import Output, Wanted, rounds
+from barnabas.client.cluster import NEW_LEADER_SECONDS
 from barnabas.client.errors import ClientError
 from barnabas.client.membership import HEARTBEAT_SECONDS, Member
 from barnabas.client.offsets import committed_offsets
@@ -45,13 +46,15 @@ class _Session:
         self._wanted = wanted
         self._output = output
         self._member = Member(cluster, group, [topic])
+        self._first_count = 0  # of partitions
         self._printed: dict[TopicPartition, int] = {}  # what is printed, and not committed yet
         self._failure: ClientError | None = None  # of a heartbeat
 
     async def run(self) -> None:
         """Read until everything wanted is printed, or until a signal."""
         # A misspelled name is said before the group hears of this member.
-        await self._cluster.topics([self._topic])
+        found = await self._cluster.topics([self._topic], leader_seconds=NEW_LEADER_SECONDS)
+        self._first_count = len(found[self._topic].partitions)
         try:
             await beside(self._await_signal, self._read)
         finally:
@@ -141,8 +144,9 @@ class _Session:
                 return
 
     async def _positions(self, partitions: "list[TopicPartition]") -> "dict[TopicPartition, int]":
-        committed = await committed_offsets(self._cluster, self._group)
-        new = [key for key in partitions if key not in committed]
+        committed = await committed_offsets(self._cluster, self._group, partitions)
+        # Of a partition that has come since, everything is wanted, wherever the others began.
+        new = [key for key in partitions if key not in committed and key.partition < self._first_count]
         begin = await offsets_at(self._cluster, new, self._wanted.begin)
         return {key: committed.get(key, begin.get(key, 0)) for key in partitions}
 

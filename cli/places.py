@@ -12,10 +12,13 @@ if TYPE_CHECKING:
 
 async def partitions_named(cluster: "Cluster", topic: str, partitions: Sequence[int]) -> "list[TopicPartition]":
     """These partitions of a topic; none named: all. ClientError for one that there is not."""
+    from barnabas.client.cluster import NEW_LEADER_SECONDS
     from barnabas.client.errors import ClientError
     from barnabas.client.offsets import partitions_of
 
-    all_keys = partitions_of((await cluster.topics([topic]))[topic])
+    # Whether these have leaders is seen when their offsets are looked up.
+    found = await cluster.topics([topic], leader_seconds=NEW_LEADER_SECONDS)
+    all_keys = partitions_of(found[topic])
     missing = sorted(set(partitions) - {key.partition for key in all_keys})
     if missing:
         raise ClientError(f"topic {topic!r} has the partitions 0 to {len(all_keys) - 1}, and no partition {missing[0]}")

@@ -3,6 +3,7 @@
 import select
 import sys
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
@@ -10,7 +11,7 @@ import click
 if TYPE_CHECKING:
     from barnabas.cli.record_lines import Form
     from barnabas.client.cluster import Cluster
-    from barnabas.client.reading import Taken
+    from barnabas.client.reading import Reader, Taken
     from barnabas.wire.record_reader import Record
     from barnabas.wire.topics import TopicPartition
 
@@ -104,22 +105,23 @@ async def rounds(
     ends: "Mapping[TopicPartition, int] | None",
     *,
     committed: bool,
+    topic: str | None = None,
 ) -> "AsyncGenerator[list[Taken], None]":
     """What is read from these positions on, up to these ends; a round without records is empty.
 
-    Where there are ends, a person sees how far it is.
+    Where there are ends, a person sees how far it is. Without them, new partitions of `topic` are read as well.
     """
-    from barnabas.client.reading import Reader
+    from barnabas.client.reading import Reader, check_positions
     from barnabas.progress import progress
 
     if ends is None:
         reader = Reader(cluster, positions, committed=committed)
-        while reader.positions:
-            all_taken = await reader.round()
-            _say_lost(all_taken)
-            yield all_taken
+        async with aclosing(_endless_rounds(cluster, reader, topic)) as reading:
+            async for all_taken in reading:
+                yield all_taken
         return
 
+    await check_positions(cluster, {key: offset for key, offset in positions.items() if offset > ends[key]})
     left = {key: ends[key] - offset for key, offset in positions.items() if offset < ends[key]}
     reader = Reader(cluster, {key: positions[key] for key in left}, committed=committed)
     with progress("consume", sum(left.values()), " offsets", beside_output=True) as advance:
@@ -134,6 +136,30 @@ async def rounds(
                 advance(before - left[key])
             _say_lost(all_taken)
             yield all_taken
+
+
+async def _endless_rounds(
+    cluster: "Cluster", reader: "Reader", topic: str | None
+) -> "AsyncGenerator[list[Taken], None]":
+    import trio
+
+    from barnabas.client.cluster import METADATA_SECONDS
+    from barnabas.client.offsets import partitions_of
+
+    look_at = trio.current_time() + METADATA_SECONDS
+    is_late = False
+    while reader.positions:
+        all_taken = await reader.round()
+        _say_lost(all_taken)
+        if reader.late is not None and not is_late:
+            click.echo(f"barnabas: {reader.late}; the other partitions are read meanwhile", err=True)
+        is_late = reader.late is not None
+        yield all_taken
+        if topic is not None and trio.current_time() >= look_at:
+            found = (await cluster.topics([topic], leader_seconds=0))[topic]
+            for key in partitions_of(found):
+                reader.positions.setdefault(key, 0)
+            look_at = trio.current_time() + METADATA_SECONDS
 
 
 def _say_lost(all_taken: "Sequence[Taken]") -> None:

@@ -34,6 +34,7 @@ RETRY_SECONDS = 0.1  # doubles up to RETRY_SECONDS_MAX
 RETRY_SECONDS_MAX = 1.0
 # A new topic has leaders within so long. Who only looks at a topic does not wait for those that are offline.
 NEW_LEADER_SECONDS = 1.0
+METADATA_SECONDS = 30.0  # how often a client that runs on looks for new partitions
 BOOTSTRAP_ID = -1  # the number of the first bootstrap address; the others are lower
 GROUP_KEY_TYPE = 0
 TRANSACTION_KEY_TYPE = 1

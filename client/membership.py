@@ -6,9 +6,11 @@ shares groups with them.
 """
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from barnabas.client.cluster import OUTDATED, Cluster
+import trio
+
+from barnabas.client.cluster import METADATA_SECONDS, OUTDATED, Cluster
 from barnabas.client.errors import check
 from barnabas.client.offsets import by_topic, commit_request
 from barnabas.wire import messages as m
@@ -41,6 +43,9 @@ class Member:
     def __init__(self, cluster: Cluster, group: str, topics: Sequence[str]) -> None:
         self.member_id = NO_MEMBER
         self.must_rejoin = False  # set by heartbeats and commits
+        # How many partitions each topic had when this member divided them; None: another member did.
+        self._divided: dict[str, int] | None = None
+        self._look_at = 0.0
         self._cluster = cluster
         self._group = group
         self._topics = list(topics)
@@ -67,13 +72,22 @@ class Member:
                 check(f"group {self._group!r}", joined.error_code)
 
     async def heartbeat(self) -> None:
-        """Say that this member lives; `must_rejoin` then says whether its generation goes on."""
+        """Say that this member lives; `must_rejoin` then says whether its generation goes on.
+
+        The leader of the group looks now and then whether there are new partitions, which have to be divided, too.
+        """
         request = m.HeartbeatRequest(
             group_id=self._group, generation_id=self._generation, member_id=self.member_id, group_instance_id=None
         )
         response = await self._cluster.ask_coordinator(self._group, request)
         assert isinstance(response, m.HeartbeatResponse)
         await self._note(response.error_code)
+        if self._divided is not None and trio.current_time() >= self._look_at:
+            self._look_at = trio.current_time() + METADATA_SECONDS
+            # The next heartbeat must not be late.
+            with trio.move_on_after(HEARTBEAT_SECONDS):
+                counts = await self._partition_counts(self._divided)
+                self.must_rejoin |= any(counts[topic] > count for topic, count in self._divided.items())
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> bool:
         """Commit where the group goes on; False if the partitions belong to other members by now."""
@@ -133,6 +147,7 @@ class Member:
         """What the leader of the group gives this member; None if the group has begun another generation."""
         self.member_id = joined.member_id
         self._generation = joined.generation_id
+        self._divided = None
         assignments = await self._assign(joined) if joined.leader == self.member_id else {}
         request = m.SyncGroupRequest(
             group_id=self._group,
@@ -162,9 +177,14 @@ class Member:
             subscriptions[member.member_id] = list(
                 m.decode(m.ConsumerProtocolSubscription, _readable(data), data, VERSION_BYTES).topics
             )
+        self._divided = await self._partition_counts({name for names in subscriptions.values() for name in names})
+        self._look_at = trio.current_time() + METADATA_SECONDS
+        return range_assignment(subscriptions, self._divided)
+
+    async def _partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
         # A member may have subscribed to a topic that does not exist yet.
-        known = (await self._cluster.describe()).topics
-        return range_assignment(subscriptions, {topic.name or "": len(topic.partitions) for topic in known})
+        known = {topic.name: len(topic.partitions) for topic in (await self._cluster.describe()).topics}
+        return {topic: known.get(topic, 0) for topic in topics}
 
 
 def range_assignment(

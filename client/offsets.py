@@ -80,16 +80,37 @@ def _list_offsets_request(wanted: Mapping[TopicPartition, int], isolation_level:
     return m.ListOffsetsRequest(replica_id=CONSUMER, isolation_level=isolation_level, topics=rows)
 
 
-async def committed_offsets(cluster: Cluster, group: str) -> dict[TopicPartition, int]:
-    """All committed offsets of a group. Refused, Unreachable."""
-    request = m.OffsetFetchRequest(group_id=group, topics=None)
+async def committed_offsets(
+    cluster: Cluster, group: str, partitions: Iterable[TopicPartition] | None = None
+) -> dict[TopicPartition, int]:
+    """Committed offsets of a group: all, or those of these partitions. Refused, Unreachable.
+
+    Who names partitions reads on from there, so that an open transaction that commits offsets of them is waited for.
+    """
+    topics = None
+    if partitions is not None:
+        rows = by_topic(partitions).items()
+        topics = [
+            m.OffsetFetchRequest.OffsetFetchRequestTopic(name=name, partition_indexes=each) for name, each in rows
+        ]
+    request = m.OffsetFetchRequest(group_id=group, topics=topics, require_stable=partitions is not None)
     retry = cluster.retry()
     while True:
         response = await cluster.ask_coordinator(group, request)
         assert isinstance(response, m.OffsetFetchResponse)
-        if not await cluster.is_other_coordinator(group, response.error_code, retry):
+        if await cluster.is_other_coordinator(group, response.error_code, retry):
+            continue
+        check(f"group {group!r}", response.error_code)
+        errors = {
+            TopicPartition(topic.name, row.partition_index): row.error_code
+            for topic in response.topics
+            for row in topic.partitions
+            if row.error_code
+        }
+        if not any(error_of(code).retriable for code in errors.values()) or not await retry.pause():
             break
-    check(f"group {group!r}", response.error_code)
+    for key, code in errors.items():
+        check(f"group {group!r}, partition {key}", code)
     return {
         TopicPartition(topic.name, row.partition_index): row.committed_offset
         for topic in response.topics

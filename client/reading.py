@@ -1,8 +1,8 @@
 """Reading records without a group: partitions, each from an offset on.
 
-The leaders of the partitions are asked together, and what they send is decoded in pieces: memory is bounded by
-FETCH_BYTES and one piece, and a larger batch comes alone. The records of a partition come in the order of their
-offsets; what an aborted transaction wrote is left out with `committed`.
+Each leader of the partitions is asked once, and what it sends is decoded in pieces: memory is bounded by FETCH_BYTES
+and one piece, and a larger batch comes alone. The records of a partition come in the order of their offsets; what an
+aborted transaction wrote is left out with `committed`.
 
 Retention may delete records before they are read. The partition goes on at its earliest offset then, and `Taken` says
 how many offsets were passed over.
@@ -10,7 +10,7 @@ how many offsets were passed over.
 
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import trio
@@ -63,7 +63,6 @@ class Reader:
         self.positions = dict(positions)
         self.late: ClientError | None = None
         self._late_at = math.inf
-        self._is_busy = True  # whether what was fetched last had records
         self._cluster = cluster
         self._committed = committed
         self._rack = rack
@@ -124,14 +123,21 @@ class Reader:
         another one could be read.
         """
         beyond: list[TopicPartition] = []
+        failed: ClientError | None
         can_read = False
-        led, failed = await self._ask()
-        for leader, response in led.items():
-            if isinstance(response, Unreachable):
+        led, failed = await self._cluster.by_leader(self.positions)
+        for number, (leader, keys) in enumerate(led.items(), 1):
+            # Where one leader has records, it is not slowed by others that wait for some.
+            is_waiting = number == len(led) and not self._unread
+            try:
+                response = await self._cluster.ask_broker(leader, self._request(keys, len(led), is_waiting))
+            except Unreachable as error:
                 # Another attempt does not make the broker newer.
-                if isinstance(response.__cause__, PeerTooOld):
-                    raise response
-                failed = response
+                if isinstance(error.__cause__, PeerTooOld):
+                    raise
+                for key in keys:
+                    self._cluster.forget(key.topic)
+                failed = error
                 continue
 
             assert isinstance(response, m.FetchResponse)
@@ -150,33 +156,34 @@ class Reader:
                         if row.records:
                             pieces = _pieces(key, row, self.positions[key], committed=self._committed)
                             self._unread.append((key, pieces))
-        self._is_busy = bool(self._unread)
         return [await self._passed_over(key) for key in beyond], failed, can_read
 
-    async def _ask(self) -> tuple[dict[int, m.Message | Unreachable], ClientError | None]:
-        """What each leader answers, and the error of a partition that has none."""
-        answers: dict[int, m.Message | Unreachable] = {}
-        led, failed = await self._cluster.by_leader(self.positions)
-        # Where one leader has records, it is not slowed by others that wait for some.
-        wait_ms = 0 if self._is_busy and len(led) > 1 else min(WAIT_MS, self._cluster.timeout_seconds * 1000 / 2)
-
-        async def ask(leader: int, keys: Sequence[TopicPartition]) -> None:
-            positions = {key: self.positions[key] for key in keys}
-            # All responses are in memory together.
-            request = _fetch_request(
-                positions, FETCH_BYTES // len(led), wait_ms, committed=self._committed, rack=self._rack
+    def _request(self, keys: Iterable[TopicPartition], leader_count: int, is_waiting: bool) -> m.FetchRequest:
+        """A request for these partitions, which waits for records or not."""
+        # A request may take a third of the time, so that another broker can be asked in the rest.
+        wait_ms = min(WAIT_MS, self._cluster.timeout_seconds * 1000 / 6) if is_waiting else 0
+        topics: dict[str, list[m.FetchRequest.FetchPartition]] = {}
+        for key in keys:
+            row = m.FetchRequest.FetchPartition(
+                partition=key.partition,
+                current_leader_epoch=NO_LEADER_EPOCH,
+                fetch_offset=self.positions[key],
+                last_fetched_epoch=NO_LEADER_EPOCH,
+                log_start_offset=-1,
+                partition_max_bytes=PARTITION_BYTES,
             )
-            try:
-                answers[leader] = await self._cluster.ask_broker(leader, request)
-            except Unreachable as error:
-                for key in keys:
-                    self._cluster.forget(key.topic)
-                answers[leader] = error
-
-        async with trio.open_nursery() as nursery:
-            for leader, keys in led.items():
-                nursery.start_soon(ask, leader, keys)
-        return answers, failed
+            topics.setdefault(key.topic, []).append(row)
+        return m.FetchRequest(
+            replica_id=CONSUMER,
+            max_wait_ms=round(wait_ms),
+            min_bytes=1,
+            max_bytes=FETCH_BYTES // leader_count,  # all responses are in memory together
+            isolation_level=1 if self._committed else 0,
+            session_id=0,
+            session_epoch=NO_SESSION,
+            topics=[m.FetchRequest.FetchTopic(topic=name, partitions=rows) for name, rows in topics.items()],
+            rack_id=self._rack,
+        )
 
     async def _passed_over(self, key: TopicPartition) -> Taken:
         """What became of a partition that has no record at its position. Refused if its log ends before it."""
@@ -185,37 +192,21 @@ class Reader:
         start = (await list_offsets(self._cluster, {key: EARLIEST}))[key].offset
         if start <= position:
             end = (await list_offsets(self._cluster, {key: LATEST}))[key].offset
-            why = f"the log ends at {end}: its topic was created again, or its leader has lost records"
-            raise Refused(f"partition {key}, offset {position}", ErrorCode.OFFSET_OUT_OF_RANGE, why)
+            raise _beyond(key, position, end)
         self.positions[key] = start
         return Taken(key, [], start, start - position)
 
 
-def _fetch_request(
-    positions: Mapping[TopicPartition, int], bytes_max: int, wait_ms: float, *, committed: bool, rack: str
-) -> m.FetchRequest:
-    topics: dict[str, list[m.FetchRequest.FetchPartition]] = {}
-    for (topic, partition), offset in positions.items():
-        row = m.FetchRequest.FetchPartition(
-            partition=partition,
-            current_leader_epoch=NO_LEADER_EPOCH,
-            fetch_offset=offset,
-            last_fetched_epoch=NO_LEADER_EPOCH,
-            log_start_offset=-1,
-            partition_max_bytes=PARTITION_BYTES,
-        )
-        topics.setdefault(topic, []).append(row)
-    return m.FetchRequest(
-        replica_id=CONSUMER,
-        max_wait_ms=round(wait_ms),
-        min_bytes=1,
-        max_bytes=bytes_max,
-        isolation_level=1 if committed else 0,
-        session_id=0,
-        session_epoch=NO_SESSION,
-        topics=[m.FetchRequest.FetchTopic(topic=name, partitions=rows) for name, rows in topics.items()],
-        rack_id=rack,
-    )
+async def check_positions(cluster: Cluster, positions: Mapping[TopicPartition, int]) -> None:
+    """Refused for the first one that is beyond the end of its log; Unreachable."""
+    for key, found in (await list_offsets(cluster, dict.fromkeys(positions, LATEST))).items():
+        if positions[key] > found.offset:
+            raise _beyond(key, positions[key], found.offset)
+
+
+def _beyond(key: TopicPartition, position: int, end: int) -> Refused:
+    why = f"the log ends at {end}: its topic was created again, or its leader has lost records"
+    return Refused(f"partition {key}, offset {position}", ErrorCode.OFFSET_OUT_OF_RANGE, why)
 
 
 def _pieces(

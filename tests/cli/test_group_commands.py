@@ -10,9 +10,15 @@ import sys
 import termios
 
 import pytest
+import trio
 
+from barnabas.client.cluster import Cluster
+from barnabas.client.offsets import commit_offsets
+from barnabas.client.settings import bootstrap_of
 from barnabas.testing import LocalBroker
 from barnabas.testing.looking.live import wait_until
+from barnabas.wire.topics import TopicPartition
+from barnabas.world.net import OsNet
 from tests.cli.running import Commands
 
 
@@ -27,8 +33,8 @@ def start(run):
     """Starts members in the background; those that still run at the end are killed."""
     started = []
 
-    def start_one(topic, group, *options, **settings):
-        command = [sys.executable, "-m", "barnabas", "consume", topic, "--group", group, *options]
+    def start_one(topic, *options, program=("-m", "barnabas"), **settings):
+        command = [sys.executable, *program, "consume", topic, *options]
         environment = {**os.environ, "BARNABAS_BOOTSTRAP": run.broker.bootstrap_servers}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **settings}
         started.append(subprocess.Popen(command, env=environment, **pipes))
@@ -84,7 +90,7 @@ def test_a_signal_ends_a_member_quietly_with_a_commit(run, start, number, status
     topic = f"endless-{status}"
     run("topics", "create", topic, "--partitions", "1")
     run("produce", topic, given=b"a\nb\n")
-    member = start(topic, topic, "-f")
+    member = start(topic, "-g", topic, "-f")
     assert [member.stdout.readline(), member.stdout.readline()] == [b"a\n", b"b\n"]
     member.send_signal(number)
     assert member.wait(30) == status
@@ -104,7 +110,7 @@ def test_a_signal_while_the_pipe_is_full_doubles_and_cuts_no_line(run, start, nu
     run("topics", "create", topic, "--partitions", "1")
     lines = [b"%04d" % line + b"x" * size + b"\n" for line in range(400)]
     run("produce", topic, given=b"".join(lines))
-    member = start(topic, topic)
+    member = start(topic, "-g", topic)
     wait_until(lambda: held_bytes(member.stdout) > 40_000, 30, "the pipe is not full")
     member.send_signal(number)
     # A line of which the pipe has a part is written to its end, so the reader has to go on.
@@ -122,9 +128,9 @@ def test_a_signal_while_the_pipe_is_full_doubles_and_cuts_no_line(run, start, nu
 def test_members_share_the_partitions_and_lose_and_repeat_nothing(run, start):
     run("topics", "create", "shared", "--partitions", "4")
     run("produce", "shared", "-K", ":", given=b"".join(b"%d:first-%d\n" % (n, n) for n in range(200)))
-    one = start("shared", "team", "-f")
+    one = start("shared", "-g", "team", "-f")
     wait_until(lambda: sum(committed(run, "team").values()) == 200, 30, "the first member has not committed")
-    two = start("shared", "team", "-f")
+    two = start("shared", "-g", "team", "-f")
     wait_until(lambda: len(members(run, "team")) == 2, 30, "the second member has no partitions")
     run("produce", "shared", "-K", ":", given=b"".join(b"%d:second-%d\n" % (n, n) for n in range(200)))
     wait_until(lambda: sum(committed(run, "team").values()) == 400, 30, "not everything is committed")
@@ -139,9 +145,9 @@ def test_members_share_the_partitions_and_lose_and_repeat_nothing(run, start):
 
 def test_when_a_member_is_killed_the_others_take_over(run, start):
     run("topics", "create", "taken", "--partitions", "2")
-    first = start("taken", "heirs", "-f")
+    first = start("taken", "-g", "heirs", "-f")
     wait_until(lambda: len(members(run, "heirs")) == 1, 30, "it has not joined")
-    start("taken", "heirs", "-f", stdout=subprocess.DEVNULL)
+    start("taken", "-g", "heirs", "-f", stdout=subprocess.DEVNULL)
     wait_until(lambda: len(members(run, "heirs")) == 2, 30, "it has not joined")
     first.kill()
     wait_until(lambda: len(members(run, "heirs")) == 1, 30, "the killed member keeps its partitions")
@@ -151,7 +157,7 @@ def test_when_a_member_is_killed_the_others_take_over(run, start):
 
 def test_a_member_too_many_says_so_and_ends_unless_it_follows(run, start):
     run("topics", "create", "single", "--partitions", "1")
-    reading = start("single", "crowd", "-f")
+    reading = start("single", "-g", "crowd", "-f")
     wait_until(lambda: len(members(run, "crowd")) == 1, 30, "it has not joined")
     # The partition is with the member whose id comes first, which no test can choose.
     late = run("consume", "single", "--group", "crowd")
@@ -164,7 +170,7 @@ def test_a_member_too_many_says_so_and_ends_unless_it_follows(run, start):
 def test_a_slow_reader_of_the_pipe_does_not_cost_the_membership(run, start):
     run("topics", "create", "slow", "--partitions", "1")
     run("produce", "slow", given=b"x" * 1000 + b"\n" + (b"y" * 1000 + b"\n") * 500)
-    member = start("slow", "sleepers", "-f")
+    member = start("slow", "-g", "sleepers", "-f")
     seen = member.stdout.read(1001)
     (known,) = members(run, "sleepers")
     beats = run.broker.faults.delay("Heartbeat", 0, times=4)
@@ -179,7 +185,7 @@ def test_a_slow_reader_of_the_pipe_does_not_cost_the_membership(run, start):
 def test_a_reader_of_the_pipe_that_leaves_ends_a_member_quietly(run, start):
     run("topics", "create", "left", "--partitions", "1")
     run("produce", "left", given=b"y\n" * 200_000)
-    member = start("left", "leavers")
+    member = start("left", "-g", "leavers")
     assert member.stdout.readline() == b"y\n"
     member.stdout.close()
     assert member.wait(30) == -signal.SIGPIPE
@@ -187,8 +193,52 @@ def test_a_reader_of_the_pipe_that_leaves_ends_a_member_quietly(run, start):
     assert members(run, "leavers") == set()
 
 
-def test_a_group_of_another_kind_and_partitions_of_its_own_are_refused(run):
+def test_a_member_names_no_partitions_and_an_unknown_topic_is_said(run):
+    run("topics", "create", "letter-box", "--partitions", "1")
     ended = run("consume", "letters", "--group", "g", "-p", "0", status=2)
     assert b"a member of a group gets its partitions from the group" in ended.stderr
-    ended = run("consume", "leters", "--group", "g", status=1)
-    assert b"the nearest name is 'letters'" in ended.stderr
+    ended = run("consume", "leter-box", "--group", "g", status=1)
+    assert b"the nearest name is 'letter-box'" in ended.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["-f"], ["--until", "2"]])
+def test_a_group_beyond_the_end_of_a_log_is_refused(run, options):
+    topic = "".join(["ahead", *options])
+    run("topics", "create", topic, "--partitions", "1")
+    run("produce", topic, given=b"a\nb\nc\n")
+
+    async def commit():
+        with Cluster(OsNet(), bootstrap_of(run.broker.bootstrap_servers)) as cluster:
+            await commit_offsets(cluster, topic, {TopicPartition(topic, 0): 100})
+
+    trio.run(commit)
+    ended = run("consume", topic, "--group", topic, *options, status=1)
+    assert ended.stdout == b""
+    assert f"partition {topic}-0, offset 100: OFFSET_OUT_OF_RANGE: the log ends at 3" in ended.stderr.decode()
+    assert committed(run, topic) == {0: 100}
+
+
+# A client looks for new partitions each half minute, so the test shortens it.
+EAGER = """
+import barnabas.client.cluster
+barnabas.client.cluster.METADATA_SECONDS = 0.5
+from barnabas.cli.commands import main
+main()
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--group", "growers"]])
+def test_who_follows_a_topic_reads_new_partitions_from_their_beginning(run, start, options):
+    topic = "growing" + "".join(options)
+    run("topics", "create", topic, "--partitions", "1")
+    run("produce", topic, given=b"a\nb\n")
+    follower = start(topic, *options, "-f", "--from", "-1", program=["-c", EAGER])
+    assert follower.stdout.readline() == b"b\n"
+    run("topics", "grow", topic, "--partitions", "3")
+    run("produce", topic, "-p", "2", given=b"c\nd\n")
+    assert [follower.stdout.readline(), follower.stdout.readline()] == [b"c\n", b"d\n"]
+    follower.send_signal(signal.SIGINT)
+    assert follower.wait(30) == 130
+    assert follower.stderr.read() == b""
+    if options:
+        assert committed(run, "growers") == {0: 2, 2: 2}

@@ -230,6 +230,17 @@ def test_a_mistake_in_the_options_of_produce_is_said(run, arguments, said):
     assert said in run("produce", *arguments, status=2).stderr.decode()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--json", "-o", "%k"), "--json is a form of its own"),
+        (("-f", "--until", "latest"), "--follow goes on at the end"),
+    ],
+)
+def test_options_of_consume_that_contradict_each_other_are_said(run, arguments, said):
+    assert said in run("consume", "t", *arguments, status=2).stderr.decode()
+
+
 # -- what happens meanwhile
 
 
@@ -316,6 +327,19 @@ def test_a_redrive_that_is_interrupted_has_written_what_its_group_has_committed(
     assert produce.stderr.read() == b"100 records written to revived\n"
     for process in (consume, produce):
         process.stderr.close()
+
+
+def test_a_partition_that_cannot_be_read_is_named_and_the_others_are_followed(run):
+    run("topics", "create", "torn", "--partitions", "2")
+    away = run.broker.faults.fail("Fetch", "NOT_LEADER_OR_FOLLOWER", topic="torn", partition=1)
+    with away, consuming(run, "torn", "-f", "--timeout", "1") as process:
+        said = process.stderr.readline().decode()
+        run("produce", "torn", "-p", "0", given=b"a\n")
+        assert process.stdout.readline() == b"a\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == b""
+    assert said.startswith("barnabas: partition torn-1: NOT_LEADER_OR_FOLLOWER: ")
+    assert said.endswith("; the other partitions are read meanwhile\n")
 
 
 def test_a_topic_that_is_deleted_while_it_is_read_ends_the_command(run):

@@ -256,6 +256,14 @@ async def test_a_reader_that_has_little_time_waits_for_less(broker):
         assert await Reader(cluster, {TopicPartition("empty", 0): 0}).round() == []
 
 
+async def test_offsets_that_a_transaction_may_change_are_waited_for(broker):
+    with cluster_of(broker.bootstrap_servers) as cluster:
+        await commit_offsets(cluster, "unsure", {ORDERS[0]: 3})
+        with broker.faults.fail("OffsetFetch", "UNSTABLE_OFFSET_COMMIT", topic="orders", times=1) as unstable:
+            assert await committed_offsets(cluster, "unsure", ORDERS) == {ORDERS[0]: 3}
+    assert unstable.seen[0].request.require_stable
+
+
 @pytest.mark.parametrize("fault", ["not available", "lost"])
 async def test_offsets_without_an_answer_at_first_are_asked_for_again(broker, fault):
     with cluster_of(broker.bootstrap_servers) as cluster:
