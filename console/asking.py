@@ -48,6 +48,8 @@ class Asking:
         self.broker = broker
         self.principal = principal
         self._address = address
+        # A view asks for rights thousands of times, and to read the listeners takes longer than each answer.
+        self._listener = broker.config.listener_endpoints[0].listener
 
     def call(self, api_key: int, version: int) -> Call:
         """The caller, as a handler sees it."""
@@ -58,7 +60,7 @@ class Asking:
             client_id=CLIENT_ID,
             principal=self.principal,
             client_address=self._address,
-            listener=broker.config.listener_endpoints[0].listener,
+            listener=self._listener,
             authorizer=None if broker.authorization is None else broker.authorization.authorizer,
         )
 

@@ -92,7 +92,8 @@ async def group_state(asking: Asking, name: str) -> Row:
         for row in topic.partitions
         if row.committed_offset != NO_OFFSET
     }
-    members = [_member(each, found.protocol_type) for each in found.members]
+    # An assignment may be a megabyte, and there may be a thousand members.
+    members = await asking.broker.world.in_request_thread(_members, found)
     return {
         "group": name,
         "state": found.group_state,
@@ -117,6 +118,10 @@ async def _coordinator(asking: Asking, name: str) -> int:
 def _offset_fetch(name: str) -> m.OffsetFetchRequest:
     group = m.OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None)
     return m.OffsetFetchRequest(groups=[group], require_stable=False)
+
+
+def _members(group: m.DescribeGroupsResponse.DescribedGroup) -> list[Row]:
+    return [_member(each, group.protocol_type) for each in group.members]
 
 
 def _member(member: m.DescribeGroupsResponse.DescribedGroupMember, protocol_type: str) -> Row:
@@ -148,11 +153,15 @@ async def _lags(
     members: Iterable[Row],
 ) -> list[Row]:
     # What a member owns is the assignment of the last rebalance; whether it reads is seen by its commits.
-    owners = {}
+    owners: dict[TopicPartition, object] = {}
+    known = asking.broker.metadata.topics
     for member in members:
         assigned = member["assigned"]
         for topic, indexes in assigned.items() if isinstance(assigned, dict) else ():
-            owners.update({TopicPartition(topic, index): member["member"] for index in indexes if asking.sees(topic)})
+            # A member may write any number into its assignment, and each row takes time.
+            if topic in known and asking.sees(topic):
+                there = [index async for index in paced(indexes) if index in known[topic].partitions]
+                owners.update({TopicPartition(topic, index): member["member"] for index in there})
 
     keys = sorted({*committed, *owners})
     ends = await ends_of(asking, keys)

@@ -39,6 +39,7 @@ AnswerTo = Callable[[HttpRequest], Awaitable[Answer]]
 NoteWait = Callable[[bool], None]  # True when a client takes no more bytes for now, False when it has taken them
 
 END_OF_HEAD = re.compile(rb"\n\r?\n")
+NO_WEIGHT = re.compile(r"q\s*=\s*0(\.0*)?")
 
 
 class Bounds(NamedTuple):
@@ -148,7 +149,7 @@ class _Connection:
 
     async def send(self, request: HttpRequest, answer: Answer) -> bool:
         """Send an answer. Whether the connection goes on after it."""
-        compresses = "gzip" in request.headers.get("accept-encoding", "") and _is_worth_compressing(answer)
+        compresses = _takes_gzip(request.headers.get("accept-encoding", "")) and _is_worth_compressing(answer)
         # Headers are the server's business, so that no handler can forget one.
         head = [("content-type", answer.content_type), *SECURITY_HEADERS, *answer.headers]
         if not any(name == "cache-control" for name, _ in answer.headers):
@@ -238,6 +239,15 @@ async def _compressed(body: bytes) -> bytes:
         pieces.append(compressor.compress(body[start : start + COMPRESSED_BYTES_AT_A_TIME]))
         await pause_after(ROWS_AT_A_TIME)
     return b"".join([*pieces, compressor.flush()])
+
+
+def _takes_gzip(accept_encoding: str) -> bool:
+    """Whether the header names gzip, with a weight that is not 0: "br, gzip;q=0.5"."""
+    for each in accept_encoding.lower().split(","):
+        name, _, weight = each.partition(";")
+        if name.strip() in ("gzip", "x-gzip"):
+            return NO_WEIGHT.fullmatch(weight.strip()) is None
+    return False
 
 
 def _is_worth_compressing(answer: Answer) -> bool:

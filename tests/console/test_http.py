@@ -173,6 +173,15 @@ async def test_a_long_body_is_compressed_for_a_client_that_takes_it(autojump_clo
     assert gzip.decompress(packed_body) == body == b"moon " * 1000
 
 
+@pytest.mark.parametrize(
+    ("accepted", "is_packed"),
+    [("gzip;q=0", False), ("identity, gzip; q=0.0", False), ("br, GZIP;q=0.5", True), ("gzipped", False)],
+)
+async def test_a_client_that_refuses_compression_gets_the_body_as_it_is(autojump_clock, place, accepted, is_packed):
+    _, headers, _ = await place.get("/long", f"Accept-Encoding: {accepted}")
+    assert ("content-encoding" in headers) == is_packed
+
+
 async def test_head_has_the_headers_of_get_and_no_body(autojump_clock, place):
     status, headers, body = await place.ask(b"HEAD /long HTTP/1.1\r\n" + HOST + b"\r\n")
     assert (status, headers["content-length"], body) == (200, "5000", b"")

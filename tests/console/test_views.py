@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from urllib.parse import quote
 
 import pytest
@@ -160,6 +161,39 @@ async def test_a_group_has_its_members_and_its_lag(nursery, autojump_clock):
     # The record at offset 1 was produced 20 s ago.
     assert first["lag_seconds"] == pytest.approx(20, abs=1)
     assert (second["committed"], second["lag"]) == (None, None)
+
+
+async def test_a_member_that_claims_many_partitions_does_not_hold_the_broker(nursery, autojump_clock):
+    page, _, client = await one_page(nursery, 2)
+    await client.ask(m.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]))
+    given = await client.ask(join())
+    joined = await client.ask(join(given.member_id))
+    assignment = m.ConsumerProtocolAssignment
+    claimed = assignment.TopicPartition(topic="t", partitions=list(range(100_000)))
+    assigned = b"\x00\x01" + m.encode(assignment(assigned_partitions=[claimed]), 1)
+    await client.ask(sync(joined, [(joined.member_id, assigned)]))
+    steps = Steps()
+    trio.lowlevel.add_instrument(steps)
+    status, _, body = await page.ask("/v1/groups/g")
+    trio.lowlevel.remove_instrument(steps)
+    assert status == 200
+    assert [each["partition"] for each in json.loads(body)["offsets"]] == [0, 1]
+    # It was more than a second.
+    assert steps.longest_seconds < 0.3
+
+
+class Steps(trio.abc.Instrument):
+    """The processor time of the longest step."""
+
+    def __init__(self):
+        self.longest_seconds = 0.0
+        self._began = math.inf
+
+    def before_task_step(self, task):
+        self._began = time.thread_time()
+
+    def after_task_step(self, task):
+        self.longest_seconds = max(self.longest_seconds, time.thread_time() - self._began)
 
 
 async def test_a_group_of_another_coordinator_is_asked_for(nursery, autojump_clock):
