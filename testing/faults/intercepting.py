@@ -39,6 +39,7 @@ class Intercepting:
         self._broker: Broker | None = None
         self._before: ClusterMetadata | None = None  # the picture of the cluster before its last change
         self._wants_pictures = False
+        self._keeping = trio.CancelScope()  # of the task that keeps them
         self._token: trio.lowlevel.TrioToken | None = None
         self.note = self.log.noting(-1, lambda: 0)
 
@@ -64,11 +65,14 @@ class Intercepting:
     async def _keep_pictures(self) -> None:
         assert self._broker is not None
         metadata = self._broker.metadata
-        now = metadata.copy()
-        while True:
-            await metadata.changed()
-            self._before = now
+        # What an earlier life of the broker had does not change any more, and one loop may see thousands of them.
+        self._keeping.cancel()
+        with trio.CancelScope() as self._keeping:
             now = metadata.copy()
+            while True:
+                await metadata.changed()
+                self._before = now
+                now = metadata.copy()
 
     def see(
         self, call: Caller, request: m.Message | None, frame: bytes | memoryview, body_start: int, size_bytes: int

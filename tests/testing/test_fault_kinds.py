@@ -1,6 +1,7 @@
 """Faults of what a response says: old metadata, damaged batches, requests that are done twice, an older Kafka."""
 
 import pytest
+import trio
 
 from barnabas.testing.faults.kafka_releases import newest_versions
 from barnabas.wire import messages as m
@@ -35,6 +36,26 @@ async def test_without_a_change_the_metadata_are_as_they_are(stage):
     stage.interceptor.built(stage.machine.broker)
     stage.faults.stale()
     assert len((await later.ask(m.MetadataRequest(topics=None))).topics) == 2
+
+
+async def test_each_life_of_a_broker_has_one_task_that_keeps_its_metadata(stage):
+    for _ in range(3):
+        stage.interceptor.built(stage.machine.broker)
+        await trio.sleep(1)
+    assert [name.rpartition(".")[2] for name in names_of_tasks()].count("_keep_pictures") == 1
+    # It goes on for the last life.
+    await stage.client.create_topic("new")
+    stage.faults.stale("Metadata")
+    assert len((await stage.client.ask(m.MetadataRequest(topics=None))).topics) == 2
+
+
+def names_of_tasks():
+    """The names of all tasks that run."""
+    waiting = [trio.lowlevel.current_root_task()]
+    while waiting:
+        task = waiting.pop()
+        yield task.name
+        waiting += [child for nursery in task.child_nurseries for child in nursery.child_tasks]
 
 
 # -- corrupt
