@@ -1,16 +1,18 @@
 """Records as lines (pure): JSON that comes back byte by byte, and what a person reads.
 
-A key or a value in JSON is a string if its bytes are UTF-8, null if it is null, and otherwise `{"base64": "..."}`. So
-what one command prints, the other writes again unchanged.
+A key, a value or the name of a header in JSON is a string if its bytes are UTF-8, null if it is null, and otherwise
+`{"base64": "..."}`. So what one command prints, the other writes again unchanged. In a `Line`, as in a `Record`, bytes
+of a name that are not UTF-8 are surrogates.
 """
 
 import base64
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from barnabas.cli.when import time_text
+from barnabas.wire.record_reader import UNCHANGED
 
 BASE64 = "base64"
 
@@ -26,7 +28,7 @@ _FIELDS: Mapping[str, Form] = {
     "%T": lambda *record: time_text(record[3]).encode(),
     "%k": lambda *record: record[4] or b"",
     "%v": lambda *record: record[5] or b"",
-    "%h": lambda *record: b",".join(name.encode() + b"=" + (content or b"") for name, content in record[6]),
+    "%h": lambda *record: b",".join(_name_bytes(name) + b"=" + (content or b"") for name, content in record[6]),
 }
 
 
@@ -57,7 +59,7 @@ def to_json(
         "timestamp": timestamp_ms,
         "key": _shown(key),
         "value": _shown(value),
-        "headers": [[name, _shown(content)] for name, content in headers],
+        "headers": [[_shown(_name_bytes(name)), _shown(content)] for name, content in headers],
     }
     return json.dumps(row, ensure_ascii=False, separators=(",", ":"))
 
@@ -100,6 +102,10 @@ def _piece(text: str) -> bytes | Form:
     return _ESCAPES.get(text) or _FIELDS.get(text) or text.encode()
 
 
+def _name_bytes(name: str) -> bytes:
+    return name.encode("utf-8", UNCHANGED)
+
+
 def _shown(data: bytes | None) -> str | Mapping[str, str] | None:
     if data is None:
         return None
@@ -118,13 +124,17 @@ def _bytes(name: str, value: object) -> bytes | None:
             return value.encode()
         except UnicodeEncodeError as error:
             raise ValueError(f"{name} is no text: {error.reason}") from None
-    if isinstance(value, dict) and value.keys() == {BASE64} and isinstance(value[BASE64], str):
+    if _is_base64(value):
         try:
             return base64.b64decode(value[BASE64], validate=True)
         except ValueError as error:
             raise ValueError(f"{name} is no base64: {error}") from None
     # Anything else is JSON that the application wants as such.
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _is_base64(value: object) -> TypeGuard[dict[str, str]]:
+    return isinstance(value, dict) and value.keys() == {BASE64} and isinstance(value[BASE64], str)
 
 
 def _pairs(value: object) -> Sequence[object]:
@@ -138,9 +148,10 @@ def _pairs(value: object) -> Sequence[object]:
 
 
 def _header(pair: object) -> tuple[str, bytes | None]:
-    if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
+    if not isinstance(pair, list) or len(pair) != 2 or not (isinstance(pair[0], str) or _is_base64(pair[0])):
         raise ValueError("a header has to be a pair of a name and a value")
-    return pair[0], _bytes(f"header {pair[0]!r}", pair[1])
+    name = (_bytes("the name of a header", pair[0]) or b"").decode("utf-8", UNCHANGED)
+    return name, _bytes(f"header {pair[0]!r}", pair[1])
 
 
 def _number(name: str, value: object) -> int | None:

@@ -22,7 +22,7 @@ from barnabas.wire import messages as m
 from barnabas.wire.compression import CorruptRecords
 from barnabas.wire.errors import ErrorCode, PeerTooOld
 from barnabas.wire.record_batch import read_batch_header, walk_entries
-from barnabas.wire.record_reader import ABORT, Record, read_all_records, read_control_record
+from barnabas.wire.record_reader import ABORT, UNCHANGED, Record, read_all_records, read_control_record
 from barnabas.wire.sentinels import CONSUMER, EARLIEST, LATEST, NO_LEADER_EPOCH
 from barnabas.wire.topics import TopicPartition
 
@@ -260,7 +260,7 @@ def _walked(
         sorted((each.first_offset, each.producer_id) for each in row.aborted_transactions or ()) if committed else []
     )
     open_aborted: set[int] = set()
-    for header, record in read_all_records(data):
+    for header, record in read_all_records(data, name_errors=UNCHANGED):
         # Formats 0 and 1 know no transactions.
         if header is None:
             yield record, True

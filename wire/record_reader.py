@@ -44,6 +44,8 @@ from barnabas.wire.record_cursor import (
 from barnabas.wire.sentinels import NO_TIMESTAMP
 
 RECORD_MAX_BYTES = RECORDS_MAX_BYTES  # a produced batch may consist of one record of this size
+# Names of headers that are not UTF-8: Java replaces what is none by U+FFFD; the other form is written back unchanged.
+AS_JAVA, UNCHANGED = "replace", "surrogateescape"
 # The costs are in units of a `Meter`: to read the head of a record, and to pass one in a search by
 # time.
 _HEAD_COST, _PASS_COST = 16, 3
@@ -91,23 +93,26 @@ def read_records(
     *,
     with_headers: bool = True,
     record_max_bytes: int = RECORD_MAX_BYTES,
+    name_errors: str = AS_JAVA,
 ) -> Iterator[Record]:
     """The records of the entry at `position`, in any format. CorruptRecords if it is damaged.
 
     BeyondLimits for a record of more than `record_max_bytes`, or with more than `HEADERS_MAX` headers. Without
-    `with_headers` headers are skipped, and have no limit.
+    `with_headers` headers are skipped, and have no limit. `name_errors` is for their names that are not UTF-8.
     """
     entry, magic, offset = _intact_entry(buffer, position)
     if magic < 2:
         return _read_legacy_entry(entry, offset, record_max_bytes)
-    return _read_batch(entry, with_headers, record_max_bytes)
+    return _read_batch(entry, with_headers, record_max_bytes, name_errors)
 
 
-def read_all_records(buffer: bytes | bytearray | memoryview) -> Iterator[tuple[BatchHeader | None, Record]]:
+def read_all_records(
+    buffer: bytes | bytearray | memoryview, *, name_errors: str = AS_JAVA
+) -> Iterator[tuple[BatchHeader | None, Record]]:
     """Every record of every whole entry, each with the header of its batch (None in formats 0 and 1)."""
     for start, entry in walk_entries(buffer):
         header = read_batch_header(buffer, start) if entry.magic == 2 else None
-        for record in read_records(buffer, start):
+        for record in read_records(buffer, start, name_errors=name_errors):
             yield header, record
 
 
@@ -282,7 +287,7 @@ def _intact_entry(buffer: bytes | bytearray | memoryview, position: int) -> tupl
     raise CorruptRecords(f"there is no whole entry at position {position}")
 
 
-def _read_batch(batch: memoryview, with_headers: bool, record_max_bytes: int) -> Iterator[Record]:
+def _read_batch(batch: memoryview, with_headers: bool, record_max_bytes: int, name_errors: str) -> Iterator[Record]:
     header = read_batch_header(batch)
     cursor = RecordCursor(open_stream(header.codec, batch[BATCH_OVERHEAD_BYTES:]), Meter())
     for _ in range(header.record_count):
@@ -290,12 +295,12 @@ def _read_batch(batch: memoryview, with_headers: bool, record_max_bytes: int) ->
         # A `Record` is held whole, so its length is limited, while stored batches may hold longer ones.
         if length > record_max_bytes:
             raise BeyondLimits(f"a record of {length} bytes is too large to be read", ErrorCode.MESSAGE_TOO_LARGE)
-        yield _parse_record(header, cursor.read_bytes(max(length, 0)), with_headers)
+        yield _parse_record(header, cursor.read_bytes(max(length, 0)), with_headers, name_errors)
     if not cursor.is_at_end():
         raise invalid_records("bytes follow the last record")
 
 
-def _parse_record(header: BatchHeader, body: bytes, with_headers: bool) -> Record:
+def _parse_record(header: BatchHeader, body: bytes, with_headers: bool, name_errors: str) -> Record:
     """The record with this body, which is the record without its length."""
     # Byte 0 holds the attributes, which have no meaning. A read past the end raises IndexError: a false length.
     try:
@@ -320,8 +325,7 @@ def _parse_record(header: BatchHeader, body: bytes, with_headers: bool) -> Recor
                 if header_key is None:
                     raise null_header_key()
 
-                # Java replaces text that is not UTF-8 by U+FFFD, and raises no error.
-                headers.append((header_key.decode("utf-8", "replace"), header_value))
+                headers.append((header_key.decode("utf-8", name_errors), header_value))
     except IndexError:
         raise invalid_records("a length within a record leads out of it") from None
 

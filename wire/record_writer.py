@@ -37,7 +37,15 @@ from barnabas.wire.record_cursor import (
     read_varlong,
     too_many_headers,
 )
-from barnabas.wire.record_reader import CONTROL_KEY, CONTROL_VALUE, Record, read_field, read_signed, timestamp_of
+from barnabas.wire.record_reader import (
+    CONTROL_KEY,
+    CONTROL_VALUE,
+    UNCHANGED,
+    Record,
+    read_field,
+    read_signed,
+    timestamp_of,
+)
 from barnabas.wire.sentinels import NO_PRODUCER_ID, NO_TIMESTAMP
 
 RECORD_IN_HAND_BYTES = 4 * CHUNK_BYTES  # a longer record is copied in pieces
@@ -329,7 +337,7 @@ def _encode_all(records: Iterable[tuple[bytes | None, bytes | None] | Record], t
     for index, record in enumerate(records):
         delta = times[index] - times[0]
         if isinstance(record, Record):
-            headers = [(key.encode(), value) for key, value in record.headers]
+            headers = [(key.encode("utf-8", UNCHANGED), value) for key, value in record.headers]
             yield _encode_record(delta, index, record.key, record.value, headers)
         else:
             yield _encode_record(delta, index, *record, ())

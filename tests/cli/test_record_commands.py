@@ -40,7 +40,8 @@ def random_lines(count, seed):
     ways = [lambda: None, lambda: "", lambda: rng.randbytes(rng.randrange(40))]
     for number in range(count):
         key, value, content = (rng.choice(ways)() for _ in range(3))
-        row = {"key": shown(key), "value": shown(value), "headers": [["h", shown(content)]] * (number % 3)}
+        name = shown(rng.randbytes(rng.randrange(3)))
+        row = {"key": shown(key), "value": shown(value), "headers": [[name, shown(content)]] * (number % 3)}
         yield json.dumps({**row, "timestamp": number, "partition": number % 4})
 
 

@@ -5,9 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.cli.record_lines import from_json, text_form, to_json
+from barnabas.wire.record_reader import UNCHANGED
 
 CONTENT = st.none() | st.binary(max_size=40) | st.text(max_size=20).map(lambda text: text.encode("utf-8", "ignore"))
-HEADERS = st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), CONTENT), max_size=4)
+NAME = st.text(max_size=8).map(lambda text: text.encode("utf-8", "ignore")) | st.binary(max_size=8)
+HEADERS = st.lists(st.tuples(NAME.map(lambda name: name.decode("utf-8", UNCHANGED)), CONTENT), max_size=4)
 
 
 @given(CONTENT, CONTENT, HEADERS, st.integers(-1, 1 << 62))
@@ -29,6 +31,8 @@ def test_a_record_comes_back_unchanged(key, value, headers, timestamp_ms):
         ('{"value": "\\ud800"}', "value is no text"),
         ('{"value": null, "headers": 1}', "headers have to be"),
         ('{"value": null, "headers": [["a"]]}', "a pair of a name and a value"),
+        ('{"value": null, "headers": [[{"a": 1}, ""]]}', "a pair of a name and a value"),
+        ('{"value": null, "headers": {"\\udcff": ""}}', "the name of a header is no text"),
         ('{"value": null, "partition": "1"}', "partition has to be a whole number"),
         ('{"value": null, "timestamp": true}', "timestamp has to be a whole number"),
     ],
@@ -36,6 +40,12 @@ def test_a_record_comes_back_unchanged(key, value, headers, timestamp_ms):
 def test_what_is_no_record_hears_why(text, said):
     with pytest.raises(ValueError, match=said):
         from_json(text)
+
+
+def test_the_name_of_a_header_that_is_no_text_is_written_in_bytes():
+    header = ("\udcff", b"a")
+    assert '"headers":[[{"base64":"/w=="},"a"]]' in to_json("orders", 3, 17, 1_000, None, None, [header])
+    assert text_form("%h")("orders", 3, 17, 1_000, None, None, [header]) == b"\xff=a"
 
 
 def test_other_json_becomes_its_own_text():

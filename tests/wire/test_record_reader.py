@@ -12,6 +12,7 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from barnabas.wire.compression import CHUNK_BYTES, Codec
 from barnabas.wire.compressors import compress
+from barnabas.wire.record_reader import UNCHANGED
 from barnabas.wire.records import (
     ABORT,
     COMMIT,
@@ -115,6 +116,14 @@ def test_all_records_come_with_the_header_of_their_batch() -> None:
     found = list(read_all_records(legacy(1, 0, b"old") + bytes(batch.data) + b"partial"))
     assert [header for header, _ in found] == [None, batch.header, batch.header]
     assert [record.offset for _, record in found] == [0, 7, 8]
+
+
+def test_a_name_of_a_header_that_is_not_utf_8_is_read_as_by_java_or_unchanged() -> None:
+    record = Record(0, 5, None, b"v", [("a\udcff", b"1")])
+    batch = build_batch([record], timestamp_ms=5)
+    assert b"a\xff" in batch.data
+    assert [each.headers for each in read_records(batch.data)] == [[("a\ufffd", b"1")]]
+    assert [each for _, each in read_all_records(batch.data, name_errors=UNCHANGED)] == [record]
 
 
 def first_at(data: bytes, timestamp: int, start_offset: int = 0) -> tuple[int, int] | None:
