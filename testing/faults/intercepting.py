@@ -14,7 +14,7 @@ from barnabas.broker.call import Broker, Call
 from barnabas.broker.interception import Caller, Dropped, Handle
 from barnabas.broker.server.dispatch import answer, refused
 from barnabas.testing.asking import CLIENT_ID
-from barnabas.testing.faults.faults import Choice, Faults
+from barnabas.testing.faults.faults import Choice, Fault, Faults
 from barnabas.testing.faults.kinds import Occasion, Response, sessionless
 from barnabas.testing.faults.matching import is_of_broker
 from barnabas.testing.faults.noted import Noted
@@ -23,6 +23,7 @@ from barnabas.wire import messages as m
 from barnabas.wire.apis import APIS
 from barnabas.wire.errors import ErrorCode, ProtocolViolation
 from barnabas.world.metadata import ClusterMetadata
+from barnabas.world.net import ConnectionLost
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +89,6 @@ class Intercepting:
         noted = call.seen
         if not isinstance(noted, Noted) or self._broker is None:
             return await handle(request)
-        choice: Choice | None = None
         try:
             request_or_response = self._sessionless(call, request)
             if isinstance(request_or_response, m.FetchResponse):
@@ -97,14 +97,14 @@ class Intercepting:
             choice = self.faults.choose(call, request, self._broker.metadata.topic_name)
             if choice is None:
                 return await handle(request)
-            with self.faults.hitting(choice.fault, noted):
-                return await self._hit(choice, call, request, handle, noted)
+            return await carry_out(
+                self.faults, choice.fault, self._occasion(choice, call, request, handle, noted), noted
+            )
         except (Dropped, ProtocolViolation):
             raise
-        # A bug of this package, or of the function that a test has given: it ends this request.
+        # A bug of this package: it ends this request.
         except Exception:
-            logger.exception("%s v%d from client %r: %s failed", *_about(call), (choice and choice.fault) or "a fault")
-            return refused(call.api_key, request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return _failed(call, request, "the choice of a fault")
 
     def close(self) -> None:
         """The broker will not be started again."""
@@ -116,19 +116,17 @@ class Intercepting:
         of_broker = is_of_broker(call.api_key, request)
         return sessionless(request, call.version) if self.faults.names_fetched_rows(of_broker=of_broker) else request
 
-    async def _hit(self, choice: Choice, call: Caller, request: m.Message, handle: Handle, noted: Noted) -> Response:
+    def _occasion(self, choice: Choice, call: Caller, request: m.Message, handle: Handle, noted: Noted) -> Occasion:
         assert self._broker is not None
-        return await choice.fault.act(
-            Occasion(
-                call=call,
-                request=request,
-                match=choice.match,
-                handle=handle,
-                handle_stale=partial(self._handle_stale, call),
-                topic_name=self._broker.metadata.topic_name,
-                removed=choice.fault.removed,
-                fire=partial(self.faults.fire, choice.fault, noted),
-            )
+        return Occasion(
+            call=call,
+            request=request,
+            match=choice.match,
+            handle=handle,
+            handle_stale=partial(self._handle_stale, call),
+            topic_name=self._broker.metadata.topic_name,
+            removed=choice.fault.removed,
+            fire=partial(self.faults.fire, choice.fault, noted),
         )
 
     async def _handle_stale(self, call: Caller, request: m.Message) -> Response:
@@ -136,6 +134,23 @@ class Intercepting:
         assert isinstance(call, Call)
         picture = self._before or self._broker.metadata
         return await answer(replace(self._broker, metadata=picture), call, request)
+
+
+async def carry_out(faults: Faults, fault: Fault, on: Occasion, noted: Noted) -> Response:
+    """What the fault makes of this request, in a broker or in front of another Kafka. Dropped, ProtocolViolation."""
+    try:
+        with faults.hitting(fault, noted):
+            return await fault.act(on)
+    except (Dropped, ProtocolViolation, ConnectionLost):
+        raise
+    # A bug of this package, or of the function that a test has given: it ends this request.
+    except Exception:
+        return _failed(on.call, on.request, str(fault))
+
+
+def _failed(call: Caller, request: m.Message, what: str) -> Response:
+    logger.exception("%s v%d from client %r: %s failed", *_about(call), what)
+    return refused(call.api_key, request, call.version, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def _about(call: Caller) -> tuple[str, int, str | None]:

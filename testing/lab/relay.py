@@ -15,6 +15,7 @@ from barnabas.broker.interception import Dropped, Seen
 from barnabas.broker.server.dispatch import answer_unsupported
 from barnabas.client.connection import Connection
 from barnabas.testing.faults.faults import Faults
+from barnabas.testing.faults.intercepting import carry_out
 from barnabas.testing.faults.kinds import Occasion, sessionless
 from barnabas.testing.faults.matching import is_of_broker
 from barnabas.testing.faults.noted import Noted
@@ -248,8 +249,7 @@ class _Exchange:
             removed=choice.fault.removed,
             fire=lambda: faults.fire(choice.fault, noted),
         )
-        with faults.hitting(choice.fault, noted):
-            return await choice.fault.act(occasion)
+        return await carry_out(faults, choice.fault, occasion, noted)
 
     async def _ask_stale(self, request: m.Message) -> m.Message | None:
         # The first one is asked for, and is what the next one is compared with.

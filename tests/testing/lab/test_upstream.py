@@ -135,6 +135,17 @@ def test_a_producer_gets_over_it(cluster, proxy, faults, topic, api, set_fault):
     assert values(cluster, topic) == [b"v"]
 
 
+def test_a_function_that_fails_is_answered_as_by_a_broker(proxy, faults, mistakes):
+    faults.answer("Metadata", lambda call, request, response: 1 / 0, times=1)
+    asked = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name="t")])
+    with Client(proxy.bootstrap_servers) as client:
+        assert client(asked).topics[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert client(asked).topics[0].error_code == 0
+    assert [entry.outcome for entry in proxy.requests("Metadata")] == ["answered", "answered"]
+    (traceback,) = mistakes.take()
+    assert "answer(Metadata, times=1) failed" in traceback
+
+
 def test_a_fetched_topic_is_damaged_by_its_name_although_clients_send_its_id(cluster, proxy, faults, topic):
     with Client(cluster.brokers[cluster.leader(topic, 0)].bootstrap_servers) as client:
         client.produce(topic, b"v")
