@@ -119,7 +119,7 @@ def build(
         interception=interception,
     )
     allow_logins(broker)
-    # What stands below `world` cannot import the histograms, and calls these.
+    # Modules below `world` cannot import the histograms, and call these functions.
     flusher.on_synced = tally.flushes.observe
     candidate.tally.on_brokers_changed = tally.broker_changes.observe
     if store.session_tally is not None:
@@ -221,7 +221,7 @@ def _coordinators(
         partial(deleted_partitions, store),
         WriteAtOnce(replicas, groups, world.now_ms),
     )
-    # The versions are negotiated, as in Kafka: an older coordinator cannot be asked.
+    # The versions are negotiated, as in Kafka: an older coordinator does not know the request.
     open_verifier = partial(peers.broker, client_id=f"broker-{me}-txn-verifier", negotiates=True)
     asks = Verification(
         coordinator.placement.coordinator_of,

@@ -97,7 +97,7 @@ class Broker:
     authorization: "Authorization | None" = None  # None without `authorizer.class.name`
     interception: "Interception | None" = None  # None outside tests
     marker_senders: SenderConnections = field(default_factory=SenderConnections)
-    # The producers of TxnOffsetCommit.
+    # The latest connection of each producer that sends TxnOffsetCommit.
     committers: "LatestConnections[Producer]" = field(default_factory=lambda: LatestConnections(COMMITTERS_MAX))
     turns: LargeTurns = field(default_factory=LargeTurns)
     # Limits the threads that wait for data outside the page cache.
@@ -136,7 +136,7 @@ class Call:
     spent: "TimeSpent | None" = None  # None while no quota of request time is set
     audited: set[tuple[str, str]] | None = None  # operations and resources of which the audit log has a line
     seen: "Seen | None" = None  # None outside tests
-    begun: object = None  # what the step has done that has read the request, for its handler (`now/`); None: nothing
+    begun: object = None  # what the step that read the request has done, for its handler (`now/`); None: nothing
     is_control: bool | None = None  # whether a controller may have sent it; None until that is asked
 
     @property
@@ -199,8 +199,8 @@ class Call:
         return self.principal, address_text(self.client_address), self.authorizer.changes
 
     def _log(self, operation: str, resource: str, *, allowed: bool) -> None:
-        # It is logged once, however often a request names it, as in Kafka: a line takes longer than
-        # the four bytes of a partition.
+        # Each operation on a resource is logged once for a request, as in Kafka: a request can repeat it
+        # with four bytes (a partition), which take far less time than a line.
         if self.audited is None:
             self.audited = set()
         if (operation, resource) in self.audited:

@@ -63,10 +63,10 @@ logger = logging.getLogger(__name__)
 STOP_SECONDS = 5.0
 REPORT_RETRY_SECONDS = 10.0
 SHORTAGE_REPORT_SECONDS = 10.0
-# This is for the topics, after the UpdateMetadata with the live brokers: the controller may have
+# How long the topics may take after the UpdateMetadata with the live brokers: the controller may have
 # 10,000 partitions to send.
 METADATA_WAIT_SECONDS = 10.0
-SETTLE_SECONDS = 3.0  # after it the broker reports ready without the metadata; Metadata requests still wait
+SETTLE_SECONDS = 3.0  # then the broker reports ready even without the metadata; Metadata requests still wait
 
 # The exceptions of `serve` whose cause lies outside the program, beside OSError.
 MISCONFIGURED = (ConfigError, IdentityConflict)
@@ -146,7 +146,7 @@ async def _serve(
 
     # The logs are closed after the store: they hold the locks of the directories, one of which has the embedded store.
     async with _closing_logs(logs), _open_store(config, world) as store:
-        # Before any log is opened: recovery changes the directories, and removes the clean shutdown markers.
+        # This precedes the opening of logs: recovery changes the directories, and removes the clean shutdown markers.
         await kept.look()
         identity = await settle_identity(store, config, world.rng, stored)
         configs = await _configured(config, world, store, identity.broker_id)
@@ -158,14 +158,14 @@ async def _serve(
         callers.life.broker = broker
         callers.on_built(broker)
 
-        # Bound before the registration, so that a taken port fails the start and port 0 can be advertised. Connections
-        # of clients wait in the backlog until the broker accepts.
+        # The addresses are bound before the registration: so a taken port fails the start, and port 0 can be
+        # advertised. Connections of clients wait in the backlog until the broker accepts.
         async with _listening(config, world) as listeners, _background(broker) as background:
             advertised = await _advertised(config, listeners)
             await _start_parts(broker, background, logs, flusher)
             await _start_settings(broker, background, listeners)
 
-            # Before connections are served: without a broker epoch of its own, this broker would accept requests that
+            # This precedes serving: without a broker epoch of its own, this broker would accept requests that
             # the controller still sends to its previous life.
             await broker.registration.join(advertised, kept)
             _start_watching(broker, background)
@@ -183,15 +183,15 @@ async def _configured(config: BrokerConfig, world: World, store: MetadataStore, 
     for warning in ours.warnings():
         logger.warning("%s", warning)
 
-    # Before logs are read, which may take long: what is wrong here is to be corrected by hand.
+    # This precedes the loading of logs, which may take long: an operator has to correct what is wrong here.
     secured = await secured_listeners(config, world)
     return Configs(ours, TopicConfigs(config, store), secured)
 
 
 async def _expect_partitions(broker: Broker) -> None:
     """Have both coordinators know how many partitions their topics have."""
-    # The counts are read from the store: metadata arrives in pieces, and a group's partition depends on the number of
-    # all of them. The session may be a new one, if the load has taken longer than the old one lasted.
+    # The counts are read from the store, because metadata arrives in pieces, and the partition of a group depends on
+    # the count of all of them. The session may be a new one, if loading the logs outlasted the old one.
     for topic, placement in (
         (GROUP_TOPIC, broker.groups.placement),
         (TRANSACTION_TOPIC, broker.transactions.placement),
@@ -201,8 +201,8 @@ async def _expect_partitions(broker: Broker) -> None:
 
 async def _start_parts(broker: Broker, background: trio.Nursery, logs: Logs, flusher: Flusher) -> None:
     """Start what the roles need that the controller will give to this broker."""
-    # Tasks that `start` begins are ready before the first LeaderAndIsr: they get the nurseries and callbacks
-    # that roles need. A bug may leave their state half changed, so their failure ends the broker.
+    # `start` returns when its task is ready: the first LeaderAndIsr needs the nurseries and callbacks of these tasks.
+    # A bug may leave their state half changed, so their failure ends the broker.
     await background.start(flusher.run, broker.replicas.flushed, logs.fail_directory_of)
     lost = partial(_directory_failed, broker, background)
     await background.start(logs.run, broker.replicas.high_watermarks, lost)
@@ -229,7 +229,7 @@ async def _start_settings(broker: Broker, background: trio.Nursery, listeners: d
         await broker.secured.fetch_keys()
         background.start_soon(kept_up, logger, "the listeners with TLS and SASL", broker.secured.run)
 
-    # Returns when all noted changes are applied: a broker must not serve with an outdated configuration.
+    # `start` returns when all noted changes are applied: a broker must not serve with an outdated configuration.
     await background.start(broker.dynamic_config.run, partial(_update_advertised, broker, listeners))
     if token_secret(broker.config) is not None:
         await background.start(broker.tokens().run)
@@ -250,12 +250,12 @@ async def _load_logs(
     logs: Logs, identity: StoredIdentity, store: MetadataStore, broker: BrokerConfigs, topics: TopicConfigs
 ) -> None:
     """Open all logs, each with the configuration of its topic. Errors as `Logs.load`."""
-    # `TopicConfigs` refers to its views weakly. The local keeps them alive until the logs hold them.
+    # `TopicConfigs` has only weak references to its views: `views` keeps them alive until the logs hold them.
     views = await topics.load_all()
     began = trio.current_time()
     await logs.load(identity, topics.get, partial(read_topic_ids, store))
     del views
-    # Notifications of changes since then may have been removed: what they are about is read again.
+    # Notifications of changes during a long load may have expired, so the configurations are read again.
     if trio.current_time() - began > EXPIRY_MS / 1000 / 2:
         await in_a_session(store, broker.load)
         await topics.load({log.topic_partition.topic: None for log in logs})
@@ -291,7 +291,7 @@ def _watched(tally: Tally) -> Iterator[None]:
 @asynccontextmanager
 async def _background(broker: Broker) -> AsyncIterator[trio.Nursery]:
     """The nursery of all tasks beside the connections."""
-    # The peers are closed after the tasks ended: fetchers and the controller use these connections.
+    # The peers are closed after the tasks have ended: fetchers and the controller use their connections.
     with closing(broker.peers):
         async with trio.open_nursery() as background:
             yield background
@@ -340,7 +340,7 @@ async def _open_store(config: BrokerConfig, world: World) -> AsyncIterator[Metad
         with trio.CancelScope(shield=True):
             try:
                 await store.close()
-            # Raised from here, it would hide why the broker ends. The next start waits for the end of the session.
+            # Raised from here, it would hide why the broker ends. The next start waits until the old session expires.
             except StoreError as error:
                 logger.warning("the session with the metadata store could not be ended: %s", error)
 
@@ -452,7 +452,7 @@ async def _report_shortages(broker: Broker) -> None:
     while True:
         await broker.replicas.lacked.wait()
         broker.replicas.lacked = trio.Event()
-        # Connections are closed meanwhile, or the limit is raised. All roles are sent again, so not too often.
+        # Descriptors may become free meanwhile. Each report makes the controller send all roles, so reports are rare.
         await trio.sleep(SHORTAGE_REPORT_SECONDS)
         await _report_directory(broker)
 

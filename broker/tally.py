@@ -44,8 +44,8 @@ class ApiTally:
 
     def __init__(self, version_max: int) -> None:
         self.versions = [0] * (version_max + 1)  # requests by version
-        self.errors: dict[int, int] = defaultdict(int)  # error code -> how often a response had it, without ...
-        self.successes = 0  # ... the codes NONE of responses that were made of a shape: an integer costs half as much
+        self.errors: dict[int, int] = defaultdict(int)  # error code -> how often a response had it, without `successes`
+        self.successes = 0  # the codes NONE of responses made of a shape (`now/`): an integer costs half as much
         self.sizes = Histogram(scale=1)  # of requests, in bytes
         self.direct = Histogram()  # requests that waited for nothing, in s
         self.waiting: WaitingTally | None = None
@@ -71,7 +71,8 @@ class ApiTally:
             self._waited(total_seconds, waited_seconds)
         else:
             self.direct.latest.append(total_seconds)
-        # To put each into its bucket at once would take three times as long. Every request has a size.
+        # The latest values are put into buckets together, because one at a time would take three times as long. `sizes`
+        # grows with every request, so its length decides for `direct`, too.
         if len(sizes) >= LATEST_MAX:
             self.sizes.put_away()
             self.direct.put_away()
@@ -80,7 +81,7 @@ class ApiTally:
         # Most APIs never wait, and three histograms take five kilobytes.
         if self.waiting is None:
             self.waiting = WaitingTally()
-        # The two come from two clocks. In virtual time the first one stands still: there work takes no time.
+        # The two values come from two clocks. In virtual time the total stays 0, because work takes no time there.
         self.waiting.remote.observe(waited_seconds)
         self.waiting.local.observe(max(0.0, total_seconds - waited_seconds))
         self.waiting.total.observe(max(total_seconds, waited_seconds))

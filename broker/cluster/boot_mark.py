@@ -60,7 +60,7 @@ class BootMark(NamedTuple):
     boot_id: str | None
     kept_since: int
     path: str = ""  # the absolute path of the marked directory; empty in a mark of an older version
-    siblings: tuple[str, ...] = ()  # the paths of all directories of the broker, this one included; empty likewise
+    siblings: tuple[str, ...] = ()  # the paths of all directories of the broker, this one included; empty as `path`
 
     def encode(self) -> bytes:
         return json.dumps({"version": VERSION, **self._asdict()}).encode()
@@ -100,7 +100,7 @@ class KeptData:
     """The result of the marks. `look` before the logs are opened, `note` after each registration."""
 
     def __init__(self, world: "World", directories: "LogDirectories") -> None:
-        self.since: int | None = None  # the broker epoch since which nothing was lost; None: that of the registration
+        self.since: int | None = None  # broker epoch since which nothing was lost; None: that of the next registration
         self._world = world
         self._directories = directories
         self._is_noted = False
@@ -119,7 +119,8 @@ class KeptData:
         self.since = kept_since(found, offline)
         if self.since is not None:
             return
-        # Before the logs are opened: recovery truncates logs, and a later start would trust a mark that is still there.
+        # This precedes the opening of logs: recovery truncates them, and a later start would trust a mark that is still
+        # there.
         for directory in self._directories.live():
             await self._directories.at_start(directory, remove_mark, disk, directory.path)
 
@@ -152,12 +153,12 @@ def kept_since(marks: "Mapping[str, BootMark | Mark]", offline: Collection[str])
     good = {path: mark for path, mark in marks.items() if isinstance(mark, BootMark)}
     if not good or Mark.VOID in marks.values():
         return None
-    # By the path that it was marked with, so a directory may have moved.
+    # A directory counts by the path in its mark, so it may have moved.
     present = {mark.path or path for path, mark in good.items()}
     named = {each for mark in good.values() for each in mark.siblings}
     if named - present - set(offline):
         return None
-    # Whether a directory without a mark is a new one or a wiped one, only its siblings can say.
+    # Only its siblings can say whether a directory without a mark is a new one or a wiped one.
     if len(good) < len(marks) and not all(mark.siblings for mark in good.values()):
         return None
     return max(mark.kept_since for mark in good.values())

@@ -27,7 +27,7 @@ async def controlled_shutdown(
     config: "BrokerConfig", metadata: "ClusterMetadata", replicas: "Replicas", controller: "ControllerPeer"
 ) -> None:
     """Ask the controller until nothing is left to hand over, or `controlled.shutdown.max.retries` times."""
-    # No other live broker could become leader.
+    # If no other broker is alive, none can take over leadership.
     if not config.controlled_shutdown_enable or metadata.brokers.keys() <= {replicas.broker_id}:
         return
     for attempt in range(1, config.controlled_shutdown_max_retries + 1):
@@ -55,7 +55,7 @@ async def _ask(config: "BrokerConfig", replicas: "Replicas", controller: "Contro
         raise TypeError(f"{response!r} answers ControlledShutdown")
     if response.error_code:
         return f"the controller answers {error_name(response.error_code)}"
-    # The other replicas of these are not in the ISR; they may catch up before the next attempt.
+    # The other replicas of these partitions are not in the ISR; they may catch up before the next attempt.
     if response.remaining_partitions:
         first = response.remaining_partitions[0]
         count = len(response.remaining_partitions)

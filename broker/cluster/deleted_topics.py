@@ -55,7 +55,7 @@ async def deleted_partitions(store: MetadataStore, partitions: Collection[TopicP
     """Those of these that do not exist, or whose topic is being deleted; none while the store is unavailable."""
     topics = {each.topic async for each in paced(partitions)}
     known: dict[str, Container[int] | None] | None = None
-    # The caller has other things to do than to wait for a store that is away.
+    # The caller must not wait long for a store that is away.
     with trio.move_on_after(STORE_SECONDS):
         known = await _partitions_of(store, topics)
     if known is None:

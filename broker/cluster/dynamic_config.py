@@ -84,8 +84,9 @@ class BrokerConfigs:
         before = dict(self._config.layers())[Source.PER_BROKER]
         if self._is_started:
             per_broker = self._with_the_bound_listeners(cluster_wide, per_broker, before)
-        # Each value is valid alone, but they may contradict each other or server.properties. Then this broker's own are
-        # left as before. So at the start those of all brokers hold, as in Kafka: records may depend on their retention.
+        # Each value is valid alone, but values may contradict each other or server.properties. Then this broker keeps
+        # its own properties of before. At the start it has none, so only the cluster-wide ones hold, as in Kafka:
+        # without their retention records could be deleted.
         for own in (per_broker, before):
             try:
                 self._config.update(cluster_wide=cluster_wide, per_broker=own)
@@ -100,12 +101,12 @@ class BrokerConfigs:
         """The properties of this broker, with its listeners as they are if those in the store would be others."""
         if all(per_broker.get(name) == before.get(name) for name in LISTENERS):
             return per_broker
-        # AlterConfigs refuses others, but a tool may write into the store. What serves them is made at the start alone.
+        # AlterConfigs refuses other listeners, but a tool may write them into the store. Only a start can open them.
         try:
             after = self._config.as_it_would_be(cluster_wide=cluster_wide, per_broker=per_broker)
             complaints = listener_complaints(self._config, after)
         except (ConfigError, ValueError):
-            return per_broker  # malformed: refused as a whole
+            return per_broker  # malformed: `load` refuses all of it
         if not complaints:
             return per_broker
         logger.warning("the listeners in the store (%s/%d) are those of the next start", BROKERS, self._broker_id)
@@ -153,12 +154,12 @@ class DynamicConfig:
         self._replicas = replicas
         self._candidate = candidate
         self._quotas = quotas
-        self.secured: SecuredListeners | None = None  # which follow users and stores
+        self.secured: SecuredListeners | None = None  # None if all listeners are of PLAINTEXT
         self._now_ms = now_ms
         self._seen = -1  # the number of the last notification that was applied
 
-        # Sessions that ended, and how many had when everything was last read. Without a session this broker may miss
-        # changes: others remove their notifications after 15 minutes.
+        # How many sessions have ended, and how many had when everything was last read. Without a session this broker
+        # may miss changes: other brokers remove the notifications after 15 minutes.
         self._lost_sessions = self._read_at = 0
         self._applied = trio.Event()  # set and replaced whenever `_seen` grows
         self._following = Following(store, "changes of configuration", logger)
@@ -210,8 +211,8 @@ class DynamicConfig:
             await self.secured.load_users(self._store)
         topics = dict.fromkeys(each.topic_partition.topic for each in self._replicas)
         views = await self._topic_configs.load(topics)
-        # The broker's properties come after the topics, because all partitions look again at what
-        # holds for them: once, not for each topic.
+        # The broker's properties come after the topics, because `_broker_changed` makes all partitions
+        # look at their configuration again: once, not once for each topic.
         await self._broker_changed(str(self._replicas.broker_id))
         for topic, view in views.items():
             self._elect_if_allowed(topic, view.overrides)
@@ -231,8 +232,8 @@ class DynamicConfig:
         # An entity is read as it is now, so several notifications about it need one read.
         for entity in dict.fromkeys(entities):
             await self._apply(entity)
-        # The number moves after all of them: if the store fails in between, the next round applies
-        # them again.
+        # `_seen` grows after all of them: if the store fails in between, the next round applies them
+        # again.
         if new:
             self._seen = new[-1]
             self._applied.set()
@@ -277,13 +278,13 @@ class DynamicConfig:
     async def _broker_changed(self, name: str) -> None:
         if name not in (DEFAULT_ENTITY, str(self._replicas.broker_id)):
             return
-        # The value before is kept, unlike for a topic: the action covers all topics, so only a
-        # change from false to true is worth it.
+        # The old value is kept, unlike for a topic: an election covers all topics, so only a change
+        # from false to true is worth it.
         allowed = self._config.unclean_leader_election_enable
         await self._broker_configs.load()
         await self._replicas.reconfigured(None)
-        # The stores are read even if no value has changed: that is how an operator says that a
-        # store's file has.
+        # The key stores are read even if no value has changed: an operator who sets the same value says
+        # that the file of a store has changed.
         if self.secured is not None and name != DEFAULT_ENTITY:
             await self.secured.reload()
         if self._config.unclean_leader_election_enable and not allowed:

@@ -36,8 +36,8 @@ async def settle_identity(
     IdentityConflict when `stored` (from the log directories; None when they are new) names another cluster or broker,
     or when there is no broker id and none may be generated. StoreError.
     """
-    # The id is proposed without a look: brokers that start at the same time race, and NodeExists
-    # names the winner's id.
+    # The cluster id is created without a look at the store, because brokers may start at the same time: the id of the
+    # winner is read below.
     proposed = paths.ClusterId(paths.new_cluster_id(rng.randbytes(CLUSTER_ID_BYTES)))
     parents = [Create(path) for path in with_ancestors(paths.PERSISTENT_PARENTS)]
     for outcome in await store.batch([*parents, Create(paths.CLUSTER_ID, proposed.encode())]):

@@ -54,7 +54,7 @@ class Registration:
         """Register with the current addresses; sets the new broker epoch. Errors as `join`."""
         # A killed broker leaves its node until its session expires. A node with this id and these addresses can only be
         # of an earlier process, as this one listens there, so it is waited for; Apache Kafka fails at once. A node with
-        # this id and other addresses, or the reverse, is refused without a wait. The embedded store has no such nodes.
+        # this id and other addresses, or the reverse, makes this fail at once. The embedded store has no such nodes.
         patience_ms = 0.0
         if self._config.zookeeper_connect is not None:
             patience_ms = SESSIONS_WAITED * self._config.zookeeper_session_timeout_ms

@@ -63,7 +63,7 @@ class TokenStore:
         path = paths.delegation_token(token.token_id)
         with self.known.being_written(token):
             await self._store.multi([Create(path, token.encode()), _notification(token.token_id)])
-        # The answer must not be older than what this broker knows, so the token is known at once.
+        # The token is known at once: this broker must not lack a token that its response has announced.
         self.known.put(token)
 
     async def change(self, token: DelegationToken) -> bool:
@@ -86,7 +86,7 @@ class TokenStore:
         try:
             await self._store.multi([op, _notification(token_id)])
         except NoNode as error:
-            # Without the folder of notifications nothing can work.
+            # NoNode may be about the folder of notifications, without which nothing can work.
             if error.path != op.path:
                 raise
             return False
@@ -111,7 +111,7 @@ class TokenStore:
         await self._following.run(self._look, task_status=task_status)
 
     def _lost(self) -> None:
-        # The session's watches are gone, and with them changes may have been missed.
+        # The session's watches are gone, so changes may have been missed.
         self._is_loaded = False
         self._following.look_again()
 
@@ -119,7 +119,7 @@ class TokenStore:
         for path in with_ancestors([paths.DELEGATION_TOKENS, paths.DELEGATION_TOKEN_CHANGES]):
             if await self._store.exists(path) is None:
                 await self._create(path)
-        # The watch first, then the tokens: what changes in between is read twice.
+        # The watch is set before the tokens are read: what changes in between is read twice.
         names = numbered(await self._store.children(paths.DELEGATION_TOKEN_CHANGES, touched), NOTIFICATION)
         if not self._is_loaded:
             self.known.replace(await self._all())
@@ -147,7 +147,7 @@ class TokenStore:
             data, _ = await self._store.get(path)
         except NoNode:
             return None
-        # A token with 1,000 renewers takes milliseconds.
+        # Decoding a token with 1,000 renewers takes milliseconds.
         if data is not None and len(data) > DECODED_INLINE_BYTES_MAX:
             return await self._in_thread(parse, DelegationToken.decode, data, path)
         return parse(DelegationToken.decode, data, path)

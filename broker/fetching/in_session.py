@@ -35,7 +35,7 @@ def update(session: FetchSession, change: Wanted) -> None:
     if known is None:
         session.want(change)
         return
-    # A follower ignores rows of the leader epoch before, such as one that was under way when it got its role.
+    # A follower ignores rows of its previous leader epoch, for example one that was under way when it got the new role.
     if change.current_leader_epoch != known.current_leader_epoch:
         known.forget_sent()
     # The known entry is updated, not replaced: it holds the offsets of the last response and the follower's state.
@@ -79,10 +79,9 @@ def select(plan: FetchPlan, session: FetchSession, wanted: Wanted, row: Row, *, 
         or row.preferred_read_replica >= 0
     )
 
-    # To be fair, a partition whose data found no room is planned before those that were served
-    # now, which may have more data. A follower outside the ISR joins by a fetch, so its
-    # partition is planned in every request; that of a follower whose fetches confirm the
-    # leader, too.
+    # To be fair, a partition whose records found no room is planned before those that were served now.
+    # Two more kinds of partitions are planned in every request: that of a follower outside the ISR, which
+    # joins by a fetch, and that of a follower whose fetches the leader awaits.
     if not has_news and (wanted in plan.left_over or wanted in plan.awaited or plan.is_joining(wanted)):
         session.due[wanted] = None
     offsets = row.high_watermark, row.log_start_offset

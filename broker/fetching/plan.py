@@ -32,12 +32,12 @@ MESSAGE_FORMAT_1_VERSION = 2  # clients below it know message format 0 only
 RECORD_FORMAT_2_VERSION = 4  # clients below it know message formats 0 and 1 only
 ZSTD_VERSION = 10  # KIP-110
 FOLLOWERS_SERVE_VERSION = 11  # KIP-392
-# Reads below this are joined, which beats the system calls of a slice. Followers gain more: they
-# read each response at once.
+# A read up to this size is copied into the response, which costs less than the system calls of a
+# file slice. The limit for followers is higher, because they read each response at once.
 INLINE_READ_BYTES_MAX = 1 << 15
 INLINE_READ_BYTES_MAX_OF_FOLLOWERS = 1 << 17
-# The limit is for one response: it stays in memory until the client has read it, and nothing else
-# bounds the number of responses.
+# Bytes that one response may copy: they stay in memory until the client has read them, and nothing
+# bounds the number of such responses.
 INLINE_TOTAL_BYTES_MAX = 1 << 20
 # The limit is for one response: each slice holds the descriptor of a sealed segment until it is
 # sent. Active segments are open anyway.
@@ -48,8 +48,8 @@ SEALED_SLICES_MAX = 64
 CONVERTED_BYTES_MAX = 1 << 21
 COUNTED_AT_A_TIME = 1000  # partitions whose bytes are counted between two checkpoints: half a millisecond
 WARM_STEP_BYTES = 1 << 18  # read at a time, only to wait for the disk: the bytes are dropped
-# As much is asked ahead as was read. Less than the smallest is no long read; more than the largest
-# may wait for the disk.
+# `_ask_ahead` asks for as many bytes as were read. A read below the minimum is not taken for a part
+# of a long one; to ask for more than the maximum may wait for the disk.
 AHEAD_BYTES_MIN = 1 << 16
 AHEAD_BYTES_MAX = 1 << 20
 NOT_FOUND = (
@@ -71,7 +71,7 @@ class FetchPlan:
         self.call = call
         self.replica_id = replica_id(call, request)
 
-        # Followers have quotas of replication.
+        # Followers are under the quotas of replication instead (KIP-73).
         self.is_under_quota = broker.quotas.is_active and self.replica_id < 0 and call.connection is not None
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
         if call.version >= FETCH_REPLICA_STATE_VERSION:
@@ -86,8 +86,8 @@ class FetchPlan:
         if call.version < RECORD_FORMAT_2_VERSION:
             bytes_max = min(bytes_max, CONVERTED_BYTES_MAX)
 
-        # A response has no more than the quota's window can hold: a client could not wait for it to
-        # pass.
+        # A response above what the quota allows in its whole window would exceed the quota however
+        # long the client waited.
         if self.is_under_quota:
             at_a_time = broker.quotas.fetched.at_a_time(*call.quota_user)
             bytes_max = bytes_max if at_a_time is None else min(bytes_max, int(at_a_time))
@@ -97,7 +97,7 @@ class FetchPlan:
         self.min_bytes = min(request.min_bytes, self.bytes_left)
         self.rows: Rows = {}
         self.partitions: dict[Wanted, Partition] = {}
-        self.throttled: dict[Wanted, None] = {}  # a follower's, whose bytes count for the rate of replication
+        self.throttled: dict[Wanted, None] = {}  # a follower's partitions under KIP-73: their bytes count for the rate
         self.left_over: dict[Wanted, None] = {}  # partitions with records to read and no room in the response
         self._carrying: dict[Wanted, Row] = {}  # the rows that hold records
         self._inline_bytes = 0
@@ -121,7 +121,7 @@ class FetchPlan:
             self.left_over.pop(wanted, None)
             self.awaited.pop(wanted, None)
 
-        # The follower's progress counts only from valid fetches; `_note_progress` sets it again if this one is.
+        # Only a valid fetch counts as progress: `_note_progress` sets `wanted.follower` again if this one is valid.
         if wanted.follower is not None and not self.has_waited:
             wanted.part()
         partition = _find(self.broker, self.call, wanted, of_follower=self.replica_id >= 0)
@@ -155,7 +155,7 @@ class FetchPlan:
             for piece in slices:
                 _ask_ahead(piece)
         except StorageError:
-            return False  # `warm` fails its row
+            return False  # then `warm` gets the error and fails the row
         return True
 
     async def warm(self) -> None:
@@ -200,7 +200,7 @@ class FetchPlan:
                 code = self._why_unconverted(wanted, error)
                 self._fail(wanted, code)
 
-                # Kafka answers a codec that this version's clients do not know with null records.
+                # For a codec that clients of this version do not know, Kafka answers null records.
                 if isinstance(error, Unconvertible):
                     self.rows[wanted] = _unfit_row(wanted, code)
             else:
@@ -217,8 +217,8 @@ class FetchPlan:
             data = await world.in_thread(records.read)
         elif isinstance(records, (bytes, bytearray, memoryview)):
             data = bytes(records)
-        # The records of a client's choice are decompressed in steps, because their cost is not
-        # known before.
+        # Decompression runs in steps: a client chose the records, and their cost is not known in
+        # advance.
         converting = down_convert(data, magic, first_offset=first_offset, max_bytes=max_bytes)
         return await complete(converting, world.in_request_thread)
 
@@ -236,14 +236,14 @@ class FetchPlan:
     def _fail(self, wanted: Wanted, code: ErrorCode) -> None:
         """Set an error row, and answer at once unless the partition was missing from the start."""
         row = self.rows[wanted] = failed_row(wanted, code)
-        # A client that names one missing partition in every fetch would never wait for the others, and poll in a loop.
+        # An answer at once would make a client that names one missing partition in every fetch poll in a loop.
         if code in NOT_FOUND and not self.has_waited:
             row.aborted_transactions = ()
         else:
             self.urgent = True
 
     def _take_back(self, wanted: Wanted) -> None:
-        # The bytes and the slice go back to the limits, so that other partitions may use them.
+        # The bytes and the slice no longer count against the limits, so other partitions may use them.
         row = self._carrying.pop(wanted, None)
         if row is None:
             return
@@ -263,7 +263,7 @@ class FetchPlan:
         if refused or log is None or log.is_being_cut:
             self.urgent = True
             return failed_row(wanted, refused or ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        # Nearly all clients are newer.
+        # The version is checked first, because nearly all clients are newer.
         if self.call.version < ZSTD_VERSION and (unfit := self._why_unfit(partition)):
             self.urgent = True
             return _unfit_row(wanted, unfit)
@@ -273,8 +273,8 @@ class FetchPlan:
             return row
         is_held_back = self.replica_id >= 0 and self._is_held_back(partition, wanted)
 
-        # This precedes the read: the log of a former leader may be longer than this one, and the
-        # read would answer OFFSET_OUT_OF_RANGE instead of the offset to truncate to.
+        # This precedes the read: a follower that led before may fetch beyond the end of this log, and
+        # the read would answer OFFSET_OUT_OF_RANGE instead of the offset to truncate to.
         if wanted.last_fetched_epoch >= 0 and self._diverges(log, wanted, row):
             return row
 
@@ -293,7 +293,7 @@ class FetchPlan:
             return failed_row(wanted, read)
 
         # The fetch offset is the follower's log end offset. It counts once, when the request arrives: a request that
-        # is planned again after a wait says nothing new. Only after the read, which refuses an offset out of range.
+        # is planned again after a wait says nothing new. This follows the read, which refuses an offset out of range.
         if self.replica_id >= 0 and not self.has_waited:
             self._note_progress(partition, wanted, row)
         aborted = self._aborted_in(log, read, wanted, end_offset) if self.read_committed else None
@@ -342,7 +342,7 @@ class FetchPlan:
             # The next start, truncation or compaction rebuilds the index. Without it a read_committed consumer would
             # see aborted records, so it gets an error.
             return None
-        # Mostly there are none.
+        # Usually `found` is empty.
         return (
             [Aborted(producer_id=each.producer_id, first_offset=each.first_offset) for each in found] if found else []
         )
@@ -377,7 +377,7 @@ class FetchPlan:
                 tally.replication_bytes_out += records_bytes(row)
             else:
                 tally.bytes_out += records_bytes(row)
-            # Thousands of partitions may have a few bytes each.
+            # A response may carry thousands of partitions with a few bytes each: counting them needs checkpoints.
             if number % COUNTED_AT_A_TIME == 0:
                 yield
 
@@ -409,7 +409,7 @@ class FetchPlan:
             pulse=self.pulse,
             connection=self.call.connection_number,
         )
-        # This fetch may have raised both, and this response already carries them.
+        # This fetch may have raised the high watermark and the LSO, so the row, made before, gets the new ones.
         row.high_watermark = partition.high_watermark
         row.last_stable_offset = partition.last_stable_offset
 
@@ -431,7 +431,7 @@ class FetchPlan:
 
         It diverges if its last fetched epoch ends here below its fetch offset.
         """
-        # Compared with the log end offset, as a follower has uncommitted records of this leader, too.
+        # The log end offset counts here, because a follower has uncommitted records of this leader, too.
         parted = log.epochs.divergence(wanted.last_fetched_epoch, wanted.fetch_offset, log.log_end_offset)
         if parted is None:
             return False
@@ -482,7 +482,7 @@ def replica_id(call: Call, request: m.FetchRequest) -> int:
 def _find(broker: Broker, call: Call, wanted: Wanted, *, of_follower: bool) -> Partition | ErrorCode:
     # Followers read every topic, so they need the right of brokers, and Read does not suffice (CVE-2018-1288).
     if of_follower and not call.authorize("ClusterAction", "Cluster"):
-        # Anybody can call itself a follower, whose time no quota counts.
+        # No quota counts the time of a follower. Any client can claim to be one, so this refusal is counted.
         if call.spent is not None:
             call.spent.is_never_exempt = True
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -550,7 +550,7 @@ def _unfit_row(wanted: Wanted, code: ErrorCode) -> Row:
 
 def _ask_ahead(piece: FileSlice) -> None:
     """Start reading what a consumer that goes on needs next, if the page cache lacks it."""
-    # The next Fetch then finds its data, and needs neither a thread nor a copy of the data to wait for the disk.
+    # The next Fetch then finds its data in the page cache, and need not wait for the disk in a thread.
     position = piece.position + piece.size_bytes
     size_bytes = min(piece.size_bytes, AHEAD_BYTES_MAX)
     if size_bytes >= AHEAD_BYTES_MIN and not piece.file.resident(position, size_bytes):

@@ -108,8 +108,8 @@ async def create_acls(broker: Broker, call: Call, request: m.CreateAclsRequest) 
 
     Raises ProtocolViolation, Refuse: CLUSTER_AUTHORIZATION_FAILED, UNKNOWN_SERVER_ERROR for ANY and MATCH.
     """
-    # The values are checked before the authorization, as in `describe_acls`. One such row closes
-    # the connection, whatever the others are.
+    # The values are checked before the authorization, as in `describe_acls`. One row with an unknown value
+    # closes the connection, whatever the other rows are.
     async for row in paced(request.creations):
         _expect_known((row.resource_type, row.resource_pattern_type, row.operation, row.permission_type))
     if not call.authorize("Alter", "Cluster"):
@@ -253,5 +253,5 @@ def _expect_known(codes: Iterable[int]) -> None:
 
 
 def _message(code: ErrorCode) -> str | None:
-    # Kafka's is a dump of the request object.
+    # For other errors Kafka's message is a dump of the request object.
     return code.message if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED else None

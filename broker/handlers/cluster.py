@@ -96,7 +96,7 @@ async def elect_leaders(broker: Broker, call: Call, request: m.ElectLeadersReque
         raise Refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
     asked = await _asked_partitions(request)
 
-    # A new list: the metadata cache may change while the controller works on it.
+    # The partitions are copied, because the metadata cache may change while the controller works on the list.
     everything = list(broker.metadata.partitions()) if asked is None else asked
     question = ElectionAsked(everything, unclean=request.election_type == UNCLEAN)
     outcomes = await broker.candidate.ask(question)
@@ -117,7 +117,7 @@ async def elect_leaders(broker: Broker, call: Call, request: m.ElectLeadersReque
             code = ErrorCode.REQUEST_TIMED_OUT if topic_partition in late else ErrorCode.NONE
             answered[topic_partition] = code, None
 
-    # A null list covers the whole cluster, where nearly all partitions have their preferred leader.
+    # A null list covers the whole cluster, where nearly all partitions have their preferred leader: these are left out.
     if asked is None:
         answered = {each: row async for each, row in paced(answered.items()) if row[0] != ErrorCode.ELECTION_NOT_NEEDED}
     return await _elected(answered)

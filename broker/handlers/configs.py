@@ -74,7 +74,7 @@ async def describe_configs(broker: Broker, call: Call, request: m.DescribeConfig
 
     Raises Refuse(INVALID_REQUEST) for an unknown resource type or too many repeats.
     """
-    # Before any resource is described: Kafka throws for an unknown type and answers no resource at all.
+    # This pass comes first, because Kafka throws for an unknown type and describes no resource at all.
     async for asked in paced(request.resources):
         if asked.resource_type not in (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS):
             raise Refuse(ErrorCode.INVALID_REQUEST)
@@ -352,7 +352,7 @@ class _Alteration:
         if resource.name != "":
             expected = "Unexpected broker id, expected {}, but received {}"
             _require_this_broker(self._broker, resource.name, "Node id", expected)
-        # Before any value is looked at. For topics an unknown operation is UNKNOWN_SERVER_ERROR (`apply_operations`).
+        # Operations are checked before values. For topics an unknown one is UNKNOWN_SERVER_ERROR (`apply_operations`).
         if any(change.operation not in tuple(Operation) for change in resource.changes):
             unknown = next(each.operation for each in resource.changes if each.operation not in tuple(Operation))
             raise ConfigRefused(ErrorCode.INVALID_REQUEST, f"Unknown operations type {unknown}")
@@ -383,7 +383,7 @@ class _Alteration:
         except PasswordRefused as refused:
             raise refuse_password(str(refused), broker_name=resource.name) from None
 
-        # What cannot be decoded stays: the secret may be back at the next start. Kafka removes it.
+        # A password that cannot be decoded stays: the next start may have its secret again. Kafka removes it.
         changed = {change.name for change in resource.changes}
         kept = {name: stored[name] for name in current.problems if self._incremental and name not in changed}
         return encoded | kept

@@ -51,8 +51,8 @@ NO_PARTITION = -1
 # Partitions planned between two checkpoints: about a millisecond. Loops here count by hand: for the usual fetch of a
 # few partitions, `paced` would cost more than the rest of the request.
 PARTITIONS_AT_A_TIME = 100
-# These are the sizes of an encoded response beside records and names, about: what a quota of
-# fetched bytes counts.
+# The approximate sizes of an encoded response, topic and row, without names and records. The quota of
+# fetched bytes counts them.
 RESPONSE_BYTES, TOPIC_BYTES, ROW_BYTES = 16, 20, 50
 DUE_AT_A_TIME = 5000  # dict entries added between two checkpoints
 
@@ -66,7 +66,7 @@ async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchR
     planned = call.begun if isinstance(call.begun, Planned) else None
     opened = await _open(broker, call, request) if planned is None else (planned.session, Named(), True)
     if isinstance(opened, ErrorCode):
-        # A consumer's Fetch records its own time at its end.
+        # A consumer's Fetch records its time in `_note_fetched`, which this one does not reach: dispatch records it.
         if call.spent is not None and replica_id(call, request) < 0:
             call.spent.is_never_exempt = True
         return m.FetchResponse(error_code=opened)
@@ -89,8 +89,8 @@ async def fetch(broker: Broker, call: Call, request: m.FetchRequest) -> m.FetchR
                     await trio.lowlevel.checkpoint()
             return response
 
-        # Its records stay due in the session, so the next request gets them. A client that asked for a new session
-        # begins again with a full request.
+        # The response has no records: they stay due in the session for the next request. A client that asked for a new
+        # session begins again with a full request.
         if session is not None and not incremental:
             broker.fetch_sessions.close(session.session_id)
         plan.release()
@@ -145,7 +145,7 @@ async def _answer(
     broker = plan.broker
     call = plan.call
     try:
-        # Unless it was planned in the step that has read it (`now/fetch.py`).
+        # A Fetch that begins in the step that reads it is planned already (`now/fetch.py`).
         if not is_planned:
             await (_fill(plan, named, request) if session is None else _fill_from_session(plan, session, request))
         if plan.urgent and plan.replica_id < 0:
@@ -155,7 +155,7 @@ async def _answer(
         if plan.has_slices:
             await plan.warm()
         if call.version < RECORD_FORMAT_2_VERSION:
-            # The records are rewritten in memory, and a client that does not read them keeps them there.
+            # The records are converted in memory, so only a few requests do it at a time.
             async with broker.turns.of_clients.turn():
                 await plan.convert()
     except BaseException:
@@ -259,7 +259,7 @@ async def _open(
         count = sum(map(len, named.values()))
         session = sessions.create(trio.current_time(), slots, count, of_follower=replica_id(call, request) >= 0)
 
-        # All slots are in better use: the response has session id 0, and the client goes on with full requests.
+        # Sessions of more value keep all slots: the response has session id 0, and the client sends full requests.
         if session is None:
             return None, named, False
         session.want_all(named, count)
@@ -315,8 +315,8 @@ async def _fill_from_session(plan: FetchPlan, session: FetchSession, request: m.
                 if len(some) == PARTITIONS_AT_A_TIME:
                     await trio.lowlevel.checkpoint()
 
-            # After the due partitions are planned: a partition that is not due did not change before `began_ms`, so the
-            # follower had all of it at that time.
+            # This follows the planning of all due partitions: a partition that is not due did not change before
+            # `began_ms`, so the follower had all of it at that time.
             session.pulse.last_fetch_ms = began_ms
 
             # Without a hosted partition no change can wake the request, so it answers at once.
@@ -324,7 +324,7 @@ async def _fill_from_session(plan: FetchPlan, session: FetchSession, request: m.
                 return
             plan.has_waited = True
     except BaseException:
-        # `take_due` emptied the list. A partition whose row was never sent must be planned by the next request.
+        # `take_due` emptied `session.due`. A partition whose row was never sent must be planned by the next request.
         await _stay_due(session, [*plan.rows, *due])
         raise
 
@@ -350,8 +350,8 @@ async def _stay_due(session: FetchSession, wanted: Sequence[Wanted]) -> None:
     """Make these partitions due at the session's next request."""
     for some in portions(wanted, DUE_AT_A_TIME):
         session.due.update(dict.fromkeys(some))
-        # The checkpoint is shielded: a cancelled request must put all of them back. A partition not
-        # due waits for its next change.
+        # The checkpoint is shielded, because a cancelled request must make all of them due again: a partition
+        # that is not due waits for its next change.
         if len(some) == DUE_AT_A_TIME:
             with trio.CancelScope(shield=True):
                 await trio.lowlevel.checkpoint()
@@ -385,7 +385,7 @@ async def _fill(plan: FetchPlan, named: Named, request: m.FetchRequest) -> None:
         waiter.register(unwatched)
         deadline = trio.current_time() + request.max_wait_ms / 1000
         while not is_enough(plan, request) and await waiter.wait(deadline):
-            # From now on a plan does not count as the follower's progress: its fetch offset is that of the arrival.
+            # From now on a plan does not count as the follower's progress: the request has the offset of its arrival.
             plan.has_waited = True
             async for changed in paced(waiter.take_dirty()):
                 plan.plan(found[changed])

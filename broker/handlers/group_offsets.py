@@ -59,8 +59,8 @@ NO_METADATA = ""
 TIMESTAMP_MAX = (1 << 63) - 1
 STORED_AT_A_TIME = 2000  # offsets of a commit: they are appended and replayed in one step of the event loop
 ABORTABLE_VERSION = 4
-# Of the paths of all nodes that one commit of version 0 may make in the metadata store, together: an id of 32 kB fits,
-# and 300 levels with names of one letter. And of those that are checked in one step.
+# Characters in the paths of all nodes that one commit of version 0 may make in the metadata store: an id of 32 kB fits,
+# and 300 levels with names of one letter. And characters in the paths that are checked in one step.
 LEVELS_CHARACTERS_MAX = 1 << 18
 CHECKED_CHARACTERS = 1 << 15
 LOADING_VERSION = 2  # before, clients of TxnOffsetCommit do not know COORDINATOR_LOAD_IN_PROGRESS
@@ -156,7 +156,7 @@ async def _asked_commits(
             errors[key] = ErrorCode.NONE
             if not may_read:
                 errors[key] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            # No deletion of the partition would remove this offset: it would stay until it expires.
+            # A partition that does not exist cannot be deleted: its offset would stay until it expires.
             elif (info := broker.metadata.topics.get(topic.name)) is None or key.partition not in info.partitions:
                 errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
@@ -261,7 +261,7 @@ async def _stored_in_transaction(
 
     def is_given_up() -> bool:
         # A client that gives a connection up repeats its request on a later one, and may begin the next transaction
-        # there: this request would set that one's offsets back, or add to them.
+        # there. Executed after that, this request would set back the offsets of that transaction, or add to them.
         if call.connection is None:
             return False
         return call.has_hung_up() or broker.committers.is_overtaken(producer, call.connection_number)
@@ -409,7 +409,7 @@ async def _fetch(
     if call.version == STORE_VERSION:
         keys = [TopicPartition(name, index) for name, indexes in seen.items() async for index in paced(indexes)]
 
-        # Read now, not when the rows are encoded: each needs a round trip to the store.
+        # The offsets are read now, not when the rows are encoded: each needs a round trip to the store.
         stored = {key: await _fetch_from_store(broker, group_id, key) async for key in paced(keys)}
         read = stored.__getitem__
     else:

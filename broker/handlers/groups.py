@@ -104,8 +104,8 @@ async def _coordinator_of(broker: Broker, call: Call, key_type: int, key: str, w
 async def _leader_for(
     broker: Broker, call: Call, key: str, topic: str, partition_of: Callable[[str], int], wait: _LeaderWait
 ) -> Coordinator:
-    # The topic is created once: a request may have very many keys, and the topic may not be
-    # creatable, with too few brokers for example.
+    # The creation is tried once for each request, which may have very many keys: it may fail, with too few
+    # brokers for example.
     if topic not in broker.metadata.topics and wait.deadline is None:
         # Its partitions take tokens of this client, as in Kafka, but it is never refused for them.
         mutations = broker.quotas.mutations_of(*call.quota_user, strict=False)
@@ -337,7 +337,7 @@ def refuse_describe_groups(request: m.DescribeGroupsRequest, version: int, code:
 
 async def list_groups(broker: Broker, call: Call, request: m.ListGroupsRequest) -> m.ListGroupsResponse:
     """The groups that this broker coordinates and the caller may describe."""
-    # COORDINATOR_LOAD_IN_PROGRESS comes with the groups of the shards that are loaded.
+    # With COORDINATOR_LOAD_IN_PROGRESS come the groups of those shards that are loaded already.
     error, groups = await broker.groups.list_groups(request.states_filter, request.types_filter)
     sees_all = call.authorize("Describe", "Cluster", is_filter=True)
     return m.ListGroupsResponse(

@@ -77,7 +77,7 @@ async def write_txn_markers(broker: Broker, call: Call, request: m.WriteTxnMarke
 
 def _check_order(broker: Broker, call: Call) -> None:
     """Raises ProtocolViolation if this coordinator has used a later connection."""
-    # Own requests have no connection, and cannot be overtaken.
+    # This broker's own requests have no connection, and cannot be overtaken.
     if call.connection is not None and broker.marker_senders.is_overtaken(call.client_id, call.connection.number):
         raise ProtocolViolation(f"{call.client_id} has sent its markers on a later connection: these are not written")
 
@@ -92,8 +92,8 @@ def _append(broker: Broker, marker: Marker, sent_after: int, topic: str, index: 
         is_elsewhere = partition is ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_elsewhere else partition
 
-    # The request may have been under way while another broker led, and wrote its markers: they would end the next
-    # transaction of their producers. A coordinator that reads this answer sends them again.
+    # Another broker may have led the partition, and written these markers, while the request was under way. Written
+    # again they would end the producers' next transactions. A coordinator that gets this error sends them again.
     if partition.leads_again_after > sent_after:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 

@@ -236,8 +236,8 @@ async def _unknown(broker: Broker, call: Call, request: m.MetadataRequest, name:
     if not (call.authorize("Create", "Cluster", is_filter=True) or call.authorize("Create", "Topic", name)):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     # The code after a creation is LEADER_NOT_AVAILABLE, which clients retry until the new topic has leaders.
-    # As in Kafka the partitions take tokens, and the next creation that may be refused is refused for them. This one is
-    # not: older clients do not know the error.
+    # As in Kafka the partitions take tokens of the client's quota. For missing tokens this request is not refused,
+    # because older clients do not know the error, but the next CreateTopics is.
     mutations = broker.quotas.mutations_of(*call.quota_user, strict=False)
     return await broker.topics.auto_create(name, mutations.take)
 

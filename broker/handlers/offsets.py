@@ -230,7 +230,7 @@ def _offsets_before(broker: Broker, log: PartitionLog, asked: Asked, end_offset:
             written.append(broker.world.disk.modified_ms(segment.path))
             if number % SEGMENTS_AT_A_TIME == 0:
                 yield None
-        # The time of the end offset. An empty active segment has no such entry; `zip` then drops the surplus time.
+        # The end offset gets the present time. `zip` drops it if an empty active segment left no such offset.
         written.append(broker.world.now_ms())
         offsets = [offset for offset, time_ms in zip(offsets, written, strict=False) if time_ms <= asked.timestamp]
 
@@ -276,7 +276,8 @@ async def offset_for_leader_epoch(
     broker: Broker, call: Call, request: m.OffsetForLeaderEpochRequest
 ) -> m.OffsetForLeaderEpochResponse:
     """The end offset of each requested leader epoch, or an error."""
-    # Followers say who they are from version 3 on, and never send version 2. They are those who confirm.
+    # Followers name themselves from version 3 on, and never send version 2. A confirmation waits for their fetches, so
+    # they are answered without one.
     is_consumer = call.version == CONSUMERS_VERSION or request.replica_id == CONSUMER_REPLICA_ID
     confirmed_by = trio.current_time() + CONFIRMED_SECONDS if is_consumer else None
     topics = []

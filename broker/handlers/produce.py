@@ -313,8 +313,8 @@ async def _verify(
         if not call.authorize("Write", "Topic", key.topic, is_filter=True):
             continue
 
-        # The error is kept for `_append`: until then this broker may host the partition, whose
-        # batch would lack a guard.
+        # The error is kept for `_append`: this broker may host the partition by then, and would append
+        # the batch without a guard.
         if isinstance(partition, ErrorCode):
             verified[key] = partition
             continue
@@ -348,7 +348,7 @@ def _refuse_unverified(
             f"Unable to verify the partition has been added to the transaction. Underlying error: {error.name}"
         )
 
-    # The batches behind this one may be verified in a moment, and must be sent again with it.
+    # Later batches of this producer may pass the verification: they must be refused, and be sent again with this one.
     if records is not None and not isinstance(partition, ErrorCode):
         rules.refused_batches.note(partition, read_batch_header(records), ErrorCode(row.error_code))
 
@@ -395,7 +395,8 @@ async def _append(
     if batch is None:
         return None
 
-    # Other tasks may have run since a batch was appended in the step that has read its request.
+    # If the batch was appended in the step that read its request, other tasks may have run since: the outcome depends
+    # on `leading_since` of that step.
     appended = begun.appended
     leading_since = begun.leading_since
     if appended is None:
@@ -445,7 +446,7 @@ def _refuse_records(
 ) -> None:
     logger.debug("%s of %s: %s", partition.topic_partition, call.client_id, refused.reason)
     row.error_code = refused.code
-    # Kafka refuses these before it looks at the log, so that row has no log start offset.
+    # Errors with `before_log` are found before Kafka looks at the log, so their rows have no log start offset.
     if not refused.before_log:
         _count_refused(partition.tally, refused, 0 if records is None else len(records))
         _name_first_offset(partition, row)
@@ -486,8 +487,8 @@ async def _find_original(broker: Broker, partition: Partition, batch: "Batch") -
     if partition.log is not log or partition.leader_epoch != leader_epoch or not partition.is_leader:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    # A client gives its batches up before it ends their transaction. So this is no retry but a record of the next one,
-    # which was made again with the same number, time and content: as a duplicate it would be acknowledged and lost.
+    # A producer gives its batches up before it ends their transaction. So this is no retry: the application repeats a
+    # record in its next transaction, with the same sequence number and time. As a duplicate it would be lost.
     if found is None or (batch.header.is_transactional and log.producers.has_ended(batch.header, found.base_offset)):
         gate.note_fruitless(question)
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -523,7 +524,7 @@ async def _checked_batch(
     name = partition.topic_partition
     if call.version < BATCH_FORMAT_2_VERSION:
         old = await complete(check_old_produced(records, rules, now_ms, name), broker.world.in_request_thread)
-        # Each record gets the new format, and costs the broker what the producer saved.
+        # Each record is converted to format 2, so each one counts.
         if old is not None and not isinstance(old, RecordsRefused):
             partition.tally.produce_conversions += old.header.record_count
         return old

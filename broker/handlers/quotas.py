@@ -39,8 +39,8 @@ logger = logging.getLogger(__name__)
 
 KINDS_IN_ANSWER = (CLIENT_ID, USER, IP)  # Kafka's order of an entity's names in the response to an alteration
 
-# Components of a filter, or names and rates of one entity. Valid ones are few: three kinds of names, five rates. A row
-# is handled in one step of the event loop, so its size needs a limit.
+# Components of a filter, or names and rates of one entity. Valid ones are few: three kinds of names, five rates. The
+# limit bounds the step of the event loop that handles them.
 PARTS_MAX = 1000
 
 Asked = m.AlterClientQuotasRequest.EntryData
@@ -170,8 +170,8 @@ def refuse_alter_client_quotas(
 
 async def _alter(broker: Broker, asked: Asked, *, validate_only: bool) -> None:
     entity = parse_entity([(each.entity_type, each.entity_name) for each in asked.entity])
-    # Kafka accepts host names as addresses if they resolve. Checked here, because `change_rates` cannot wait: it runs
-    # within the write, and again if another broker has changed the node in between.
+    # Kafka accepts host names as addresses if they resolve. They are resolved here, because `change_rates` cannot wait:
+    # it runs within the write, and again if another broker has changed the node in between.
     if entity.ip and not await resolves(in_path(entity.ip)):
         message = f"{in_path(entity.ip)} is not a valid IP or resolvable host."
         raise QuotaRefused(ErrorCode.INVALID_REQUEST, message)

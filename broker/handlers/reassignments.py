@@ -22,7 +22,7 @@ REPLICAS_MAX = 1000  # replicas of one partition: bounds that step; no cluster h
 TOO_MANY_REPLICAS = PartitionRefused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"More than {REPLICAS_MAX} replicas.")
 NO_MESSAGE = ""  # top-level message without an error: Kafka leaves the field at its default, which is not null
 
-# Refusals of a request that nothing has looked into.
+# Errors that refuse a request before any of it is looked at.
 REFUSED_UNSEEN = (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.ILLEGAL_SASL_STATE, ErrorCode.UNKNOWN_SERVER_ERROR)
 
 Target = Sequence[int] | None

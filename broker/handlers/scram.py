@@ -170,8 +170,8 @@ def _asked(request: m.AlterUserScramCredentialsRequest) -> Alterations:
 async def _alter(broker: Broker, user: str, asked: Alterations) -> Refusal:
     """Write all alterations of one user; an error is this user's alone."""
     try:
-        # One write of the user's node, so they are applied together: to the node as it is now, which a tool may have
-        # changed since `alter_user_scram_credentials` read it.
+        # One write of the user's node applies all of them together. It changes the node as it is now, because a tool
+        # may have written it since `alter_user_scram_credentials` read it.
         await change_entity(broker.store, f"{USERS}/{paths.sanitize(user)}", asked.applied_to)
     except (StoreError, ValueError) as error:
         logger.warning("SCRAM credentials cannot be altered: %s", error, extra={"peer": "metadata store"})

@@ -115,7 +115,7 @@ async def _create(
         configs={config.name: config.value for config in asked.configs},
     )
 
-    # A topic that cannot be created costs nothing.
+    # The topic is planned first, because one that cannot be created takes no tokens.
     if mutations.is_limited and not validate_only:
         plan = await broker.topics.create(new, validate_only=True)
         if isinstance(plan, TopicPlan) and not mutations.take(len(plan.assignment)):

@@ -32,7 +32,7 @@ from barnabas.world.pacing import paced
 
 SEVERAL_TRANSACTIONS_VERSION = 4  # of AddPartitionsToTxn
 FENCED_VERSION = 2  # from this version on clients know PRODUCER_FENCED
-# A leader asks about many ids at once. One whose newest record cannot be committed must not keep the others waiting.
+# A leader asks about many ids at once. An id whose newest record cannot be committed must not delay the others.
 VERIFICATION_SECONDS_MAX = 1.0
 
 STATUSES = frozenset({*STATUS_NAMES.values(), *UNSTORED_STATUS_NAMES})
@@ -107,7 +107,7 @@ async def _one_of_several(broker: Broker, call: Call, asked: AskedTransaction, d
     if asked.verify_only:
         rows = await _grouped({**errors, **await _verify(broker, name, producer, errors, deadline)})
     else:
-        # A broker asks, on its own connection: that says nothing of the producer's.
+        # A broker asks on its own connection, whose number says nothing about the connections of the producer.
         rows = await _add(broker, call, name, producer, asked.topics, errors, None)
     return TransactionResult(transactional_id=name, topic_results=rows)
 
@@ -116,8 +116,8 @@ async def _verify(
     broker: Broker, name: str, producer: Producer, errors: Errors, deadline: float
 ) -> Mapping[TopicPartition, ErrorCode]:
     """The answers about those partitions that have no error yet."""
-    # A partition that this broker does not know yet is no reason to refuse the others. In Kafka it is, and their
-    # producers get OPERATION_NOT_ATTEMPTED, which none of them retries.
+    # A partition that this broker does not know yet is no reason to refuse the others. In Kafka it is one, and their
+    # producers get OPERATION_NOT_ATTEMPTED, which no producer retries.
     known = {key: None async for key, error in paced(errors.items()) if not error}
     if name == "":
         return dict.fromkeys(errors, ErrorCode.INVALID_REQUEST)
@@ -250,7 +250,7 @@ async def describe_transactions(
     repeats = Repeats()
     rows = []
     async for name in paced(request.transactional_ids):
-        # A transaction may have many thousands of partitions.
+        # A transaction may have many thousands of partitions, and a request repeats its id with few bytes.
         repeats.note(name)
         rows.append(await _described(broker, call, name))
     return m.DescribeTransactionsResponse(transaction_states=rows)

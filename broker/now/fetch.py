@@ -57,7 +57,7 @@ class FetchShape:
     ) -> None:
         self.version = call.version
         self.tally = call.tally  # a follower's Fetch has another one than a consumer's
-        self.request = request  # the first one, and so is `call`: of the later ones, what is the same
+        self.request = request  # the first one, as `call`: for what the later ones have in common with it
         self.call = call
         self.body_at = body_at
         self.shown_bytes = layout.size
@@ -75,7 +75,7 @@ class FetchShape:
         layout = self._layout
         if len(frame) != layout.size:
             return None
-        self.call.audited = None  # a refusal is logged once for each request
+        self.call.audited = None  # the call serves many requests, and each of them logs a refusal once
         values = layout.unpack(frame)
         if values[::2] != self._common:
             return None
@@ -172,7 +172,8 @@ def fetch_shape_of(
     if (is_sessionless and not partitions) or len(frame) > TEMPLATE_BYTES_MAX:
         return None
 
-    # A frame with unknown tags, or a length that could be shorter, is not what the codec writes: its places are others.
+    # The codec writes a request with unknown tags, or with a varint that could be shorter, in other bytes than the
+    # frame has: the positions below would be wrong.
     if bytes(frame[body_at:]) != m.encode(request, call.version):
         return None
     marks = []

@@ -85,7 +85,7 @@ class PendingProduce(PendingResponse):
         return self._outcome is not None
 
     def encode_now(self) -> Pieces | None:
-        # Another response is made of rows, in the connection's own task, where a bug ends that connection alone.
+        # `encode` builds the response with an error, in the task of its connection, where a bug ends only that one.
         if self._outcome is not ErrorCode.NONE:
             return None
         if self._shape.tally is not None:

@@ -40,7 +40,7 @@ NO_TAGS = b"\0\0\0"  # of the partition, of the topic and of the request
 CORRELATION_AT = 4  # behind the API's key and version
 _INT32 = struct.Struct(">i")
 INT32_BYTES = 4
-VARINT_BYTES_MAX = 3  # of a length: frames of two megabytes
+VARINT_BYTES_MAX = 3  # of a length, in a frame of up to two megabytes
 
 # What changes in a response: its correlation id, and of its row the index, error code, base offset, append time and log
 # start offset. The marks are bytes that no name of a topic has.
@@ -67,7 +67,7 @@ class ProduceShape:
         """`head`: the bytes of a frame before the partition's index; `parts`: of a response, around what changes."""
         self.version = call.version
         self.tally = call.tally
-        self.call = call  # of the first request: of the later ones, what is the same
+        self.call = call  # of the first request, for what the later ones have in common with it
         self.body_at = body_at
         self._rules = rules
         self._topic = request.topic_data[0].name
@@ -75,7 +75,7 @@ class ProduceShape:
         self._start = head[:CORRELATION_AT]
         self._common = head[CORRELATION_AT + INT32_BYTES :]
         self._layout = struct.Struct(f">{CORRELATION_AT}s4s{len(self._common)}si")
-        self.shown_bytes = self._layout.size + INT32_BYTES + BATCH_OVERHEAD_BYTES  # the length takes at most four
+        self.shown_bytes = self._layout.size + INT32_BYTES + BATCH_OVERHEAD_BYTES  # a length has at most INT32_BYTES
         self._end = _end_of(call.version)
         self._parts = parts
 
@@ -163,7 +163,8 @@ def produce_shape_of(
     if len(frame) - len(records) > TEMPLATE_BYTES_MAX:
         return None
 
-    # A frame with unknown tags, or a length that could be shorter, is not what the codec writes: its places are others.
+    # The codec writes a request with unknown tags, or with a varint that could be shorter, in other bytes than the
+    # frame has: the positions below would be wrong.
     if bytes(frame[body_at:]) != m.encode(request, call.version):
         return None
     end = _end_of(call.version)
@@ -176,7 +177,7 @@ def produce_shape_of(
         response_bytes(topic, [row], call.version, _CORRELATION_MARK),
         [_INT32.pack(_CORRELATION_MARK), ROW.pack(*ROW_MARKS)],
     )
-    # No batch here is of a transaction, so none is to be verified.
+    # No batch here belongs to a transaction, so there is nothing to verify.
     rules = Rules(call.version, request.acks, broker.replicas.refused_batches, is_verifying=False)
     return None if parts is None else ProduceShape(rules, call, request, bytes(frame[:index_at]), body_at, parts)
 

@@ -38,7 +38,7 @@ _INT32 = struct.Struct(">i")
 _CORRELATION_MARK = -0x31323334
 _OTHER_ROW_MARKS = tuple(mark - 1 for mark in ROW_MARKS)
 
-Asked = tuple[int, memoryview, Partition]  # index, records
+Asked = tuple[int, memoryview, Partition]  # index, records, partition
 
 
 class ProduceRowsShape:
@@ -59,7 +59,7 @@ class ProduceRowsShape:
         at the end."""
         self.version = call.version
         self.tally = call.tally
-        self.call = call  # of the first request: of the later ones, what is the same
+        self.call = call  # of the first request, for what the later ones have in common with it
         self.body_at = body_at
         self._rules = rules
         self._topic = topic
@@ -77,7 +77,7 @@ class ProduceRowsShape:
         if start != self._start or common != self._common:
             return None
 
-        # The handler refuses it, and logs that.
+        # Without the right to write, the handler refuses the request, and logs that.
         call = self.call
         if call.authorizer is not None and not call.authorize("Write", "Topic", self._topic, is_filter=True):
             return None
@@ -93,7 +93,7 @@ class ProduceRowsShape:
         pace = pace_of_run()
         for index, records, partition in asked:
             # A batch usually takes 20 µs, and a compressed one of many records a hundred times as long. The handler
-            # goes on with those that are left.
+            # goes on with the batches that are left.
             if begun and pace.is_over():
                 return begun
             row = begun[index] = begin(rules, partition, records, now_ms)
@@ -140,7 +140,7 @@ class ProduceRowsShape:
                 if index in asked or isinstance(partition, ErrorCode) or not is_usual_batch(records):
                     return None
                 asked[index] = index, records, partition
-        # The frame ends before what it says.
+        # The frame is shorter than its counts and lengths say.
         except (struct.error, IndexError):
             return None
         return list(asked.values()) if bytes(frame[position:]) == (2 * NO_TAGS if is_flexible else b"") else None
@@ -158,7 +158,8 @@ def produce_rows_shape_of(
     if any(row.records is None for row in topic.partition_data):
         return None
 
-    # A frame with unknown tags, or a length that could be shorter, is not what the codec writes: its places are others.
+    # The codec writes a request with unknown tags, or with a varint that could be shorter, in other bytes than the
+    # frame has: the positions below would be wrong.
     if bytes(frame[body_at:]) != m.encode(request, call.version):
         return None
     is_flexible = call.version >= FLEXIBLE_VERSION

@@ -23,7 +23,8 @@ from barnabas.wire.templates import TEMPLATE_BYTES_MAX
 from barnabas.world.waiting import PendingResponse, Pieces
 
 SHAPES_MAX = 4  # of a connection; each takes a few kilobytes
-# To learn one costs a quarter of a request. So a client whose requests have more shapes is learnt from seldom.
+# Learning a shape takes a quarter of the time of a request. So a connection with more than SHAPES_MAX shapes learns
+# only one in so many requests of unknown shape.
 UNKNOWN_BETWEEN = 16
 
 Answer = Pieces | PendingResponse | WaitingFetch | BegunRows | Planned | Exception | None
@@ -135,7 +136,7 @@ class Shapes:
         learner = LEARNERS.get(call.api_key)
         if learner is None or call.begun is not None or not is_usual(broker, call.api_key):
             return
-        # A header may have tags of any size.
+        # A header may have tags of any size, which the shape would keep.
         if body_at > TEMPLATE_BYTES_MAX:
             return
         self._unknown += 1

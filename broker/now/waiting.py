@@ -66,13 +66,13 @@ class WaitingFetch:
         if session is None:
             (wanted,) = due
             found = plan.plan(wanted)
-            # Its waiter stays with the partition that was found first: if another one has its place, the plan fails.
+            # The waiter stays with the partition found first: if another object has replaced it, the plan fails.
             self._watched = self._watched or found
             is_watching = found is not None
         else:
             plan_some(plan, session, due)
-            # After the due partitions are planned: a partition that is not due did not change before, so the follower
-            # had all of it at that time.
+            # This follows the planning of all due partitions: a partition that is not due did not change before
+            # `_began_ms`, so the follower had all of it at that time.
             session.pulse.last_fetch_ms = self._began_ms
             is_watching = session.is_watching
         if is_enough(plan, self._shape.request) or not is_watching:
@@ -88,7 +88,7 @@ class WaitingFetch:
         deadline = trio.current_time() + self._shape.request.max_wait_ms / 1000
         try:
             while await self._waiter.wait(deadline):
-                # From now on a plan does not count as the follower's progress: its offset is that of the arrival.
+                # From now on a plan does not count as the follower's progress: the offset is that of the arrival.
                 plan.has_waited = True
                 if session is None:
                     self._waiter.take_dirty()
@@ -104,7 +104,7 @@ class WaitingFetch:
 
     def _give_back(self) -> None:
         """The request fails: what it has taken from the session is for the next one."""
-        # `take_due` emptied the list. A partition whose row was never sent must be planned by the next request.
+        # `take_due` emptied `session.due`. A partition whose row was never sent must be planned by the next request.
         if self._session is not None:
             self._session.due.update(dict.fromkeys([*self._plan.rows, *self._due]))
         self._plan.release()

@@ -43,8 +43,8 @@ class SelfPeer:
     ) -> m.Message:
         """The response; PeerLost when it does not come within `deadline_ms`."""
         key = asking.key_of(request)
-        # The versions are the same as between brokers: what a version cannot express must not work
-        # on a single node alone.
+        # The versions are the same as between brokers: otherwise a single node could do what a version
+        # cannot express.
         due = inter_broker_versions(self._config.inter_broker_protocol_version).get(key, APIS[key].max_version)
         with trio.move_on_after(deadline_ms / 1000):
             response = await self._answer(request, due if version_max is None else min(due, version_max))

@@ -26,10 +26,10 @@ LOOKS_TO_QUIET_MAX = 330  # a further 55 minutes: a broker that is never quiet c
 HELD_BYTES_MAX = 1 << 20  # of clients' requests and responses; a decoded request has up to a million objects
 FREEZE_LOAD_MIN = 500  # below it the collector has few objects to visit
 FREEZE_COLLECTION_SECONDS = 0.01  # a collection that takes longer has visited many long-lived objects
-YOUNG_A_MIDDLE_COLLECTION = 4  # with the usual ten, one of 7,000 objects takes up to 5 ms
+YOUNG_A_MIDDLE_COLLECTION = 4  # young ones; with Python's ten, a middle one of 7,000 objects takes up to 5 ms
 NO_FULL_COLLECTION = (1 << 31) - 1  # so many collections of the middle generation would start one of the oldest
 TRIM_CHANGED_BYTES = 4 << 20
-# Blocks from this size on get pages of their own (`freeze_heap`). Above a zstd window of 2 MB (level 3), for which own
+# Blocks from this size on get pages of their own (`freeze_heap`). A zstd window of 2 MB (level 3) is smaller: its own
 # pages would cost six page faults a batch.
 APART_BYTES = 3 << 20
 KEPT_FREE_BYTES = (1 << 31) - 1  # at the end of the common heap: returning much of it at once is a step of 20 ms
@@ -85,19 +85,19 @@ async def keep_small(load: Callable[[], int], held_bytes: Callable[[], int]) -> 
                 # frozen too.
                 gc.freeze()
                 frozen_at = load()
-            # This is so, too, when the process has become smaller: then more of what it had in use
-            # may be free.
+            # A process that has become smaller is trimmed, too: more of the memory that it had in use may
+            # be free.
             if abs(resident_bytes() - trimmed_at_bytes) > TRIM_CHANGED_BYTES:
                 trimmed_at_bytes = await _trimmed()
         began = time.perf_counter()
         gc.collect()
 
-        # What is left is no garbage. A short collection freezes nothing: what is frozen while it is in use, and becomes
-        # garbage in a cycle, is never freed.
+        # The objects that are left are no garbage now. After a short collection they are not frozen, because a frozen
+        # object that becomes garbage in a cycle is never freed.
         if time.perf_counter() - began > FREEZE_COLLECTION_SECONDS:
             gc.freeze()
 
-        # What was freed inside the heap since the last trim has not changed the size of the process.
+        # The comparison above misses memory that was freed inside the heap: it does not change the size of the process.
         trimmed_at_bytes = await _trimmed()
 
 

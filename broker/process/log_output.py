@@ -22,8 +22,8 @@ QUEUE_LINES_MAX = 10_000  # a burst of a few seconds; with the next limit, some 
 LINE_CHARACTERS_MAX = 8_192  # enough for a traceback, not for the dump of a request
 CLOSE_SECONDS_MAX = 1.0  # how long the end of the process waits for a slow reader
 REPEAT_INTERVAL_SECONDS = 10.0
-# So many pairs of peer and message are remembered; above the limit the table is cleared, which lets
-# a few lines repeat.
+# Pairs of peer and message that are remembered; above the limit the table is cleared, which lets a few
+# lines repeat.
 REPEATS_KEPT_MAX = 1_000
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -163,8 +163,8 @@ class RepeatFilter(logging.Filter):
         if peer is None:
             return True
 
-        # The key has the message before its arguments: an errno or a port in it does not make it
-        # another line.
+        # The key has the message without its arguments: lines that differ only in an errno or a port are
+        # the same.
         key = (record.name, str(record.msg), peer)
         now = self._clock()
         said_at, held_back = self._said.get(key, (float("-inf"), 0))

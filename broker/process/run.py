@@ -57,7 +57,7 @@ class Beside(NamedTuple):
     is_required: bool
 
 
-ShowLoading = Callable[[int, int, float], None]  # so many logs, of so many, in so many seconds
+ShowLoading = Callable[[int, int, float], None]  # (loaded logs, all logs, seconds since the start)
 
 
 class ReadyReport:
@@ -129,7 +129,7 @@ async def _serve_until_signal(
                 os._exit(STATUS_STOPPED_AT_ONCE)  # a thread that waits for a disk could not be ended otherwise
             logger.info("%s: stopping; a second signal stops at once", signal.Signals(number).name)
 
-            # The start does not look at `stop`. It may wait for long, for the store or for the check of the logs.
+            # The start does not look at `stop`, and may wait for the store or the check of the logs: it is cancelled.
             if not ready.is_ready:
                 scope.cancel()
             stop.set()
@@ -137,7 +137,7 @@ async def _serve_until_signal(
         def reload_on_hangup(broker: Broker) -> None:
             secured = broker.secured
 
-            # SIGHUP ends the process, as every other, if there are no key stores.
+            # Without key stores SIGHUP keeps its default action, which ends the process.
             if secured is not None:
                 signal.signal(signal.SIGHUP, lambda *_: token.run_sync_soon(secured.ask_to_reload))
 
@@ -151,7 +151,7 @@ async def _serve_until_signal(
             access = await zookeeper_access(config, in_worker_thread)
             world = real_world(OsNet(buffers), access=access)
 
-            # System tasks, as `keep_small` is: they end with Trio.
+            # These are system tasks, as `keep_small` is: they end with Trio.
             if beside is not None and beside.is_required:
                 trio.lowlevel.spawn_system_task(await beside.open(life, world))
             elif beside is not None:
@@ -184,7 +184,7 @@ async def tell_loading(life: Life, show: ShowLoading | None) -> None:
 
 
 async def _serve_beside(beside: Beside, life: Life, world: World) -> None:
-    # The broker goes on without it, whatever is wrong: this is a system task, whose exception would end Trio.
+    # The broker goes on if this fails in any way. It is a system task, whose exception would end Trio.
     with contained(logger, "nothing is served beside Kafka's protocol"):
         try:
             serve_beside = await beside.open(life, world)

@@ -26,8 +26,8 @@ CONNECTION_TIMEOUT_MS = 10_000  # interactive command: fail soon
 ANSWER_SECONDS = 30.0
 
 
-# Given the number of nodes if it is known, what shows how many were transferred: within it, the function is given how
-# many more there are.
+# (number of nodes, None if unknown) -> the context of a progress display. Within it, the function is called with the
+# number of nodes that were transferred since its last call.
 ShowNodes = Callable[[int | None], AbstractContextManager[Callable[[int], object]]]
 
 

@@ -81,11 +81,11 @@ async def serve_connection(broker: Broker, connections: Connections, listener: s
         except Exception:
             logger.exception("closing the connection of %s", connection.address, extra={"peer": connection.address})
         finally:
-            connection.send_unsent()  # the request behind them may have broken the protocol
+            connection.send_unsent()  # responses still wait here if the request behind them broke the protocol
             connection.pipelined.abandon()
             connections.leave(connection)
             counted.closed += 1
-            connection.stream.close()  # of TLS, it says so to the client
+            connection.stream.close()  # a TLS stream notifies the client
     finally:
         stream.close()
 
@@ -128,7 +128,7 @@ async def _serve_requests(broker: Broker, connections: Connections, connection: 
         if isinstance(answer, (list, PendingResponse)):
             connection.note_answered()
         else:
-            # Only here: what is answered in one step holds its memory in this step alone.
+            # The memory is counted only here: a request that is answered in one step holds it in this step alone.
             connections.hold_frame(connection, request_bytes + reader.pending_bytes)
             handling = _go_on(broker, connection, charged, frame, began, answer)
             answer = await (calling_before_wait(handling, connection.send_unsent) if connection.unsent else handling)
@@ -176,7 +176,7 @@ def _is_to_be_sent(answer: Pieces | PendingResponse, connection: Connection, rea
 async def _give_way(connection: Connection) -> None:
     """Let other tasks run; those that were woken since the last call have run when it returns."""
     await pace_of_run().give_way()
-    # Trio runs the tasks that are ready at a time in any order: the first checkpoint may end before they have run.
+    # Trio runs the tasks that are ready in any order: after one checkpoint, those that were woken may not have run yet.
     if connection.gives_way:
         connection.gives_way = False
         await trio.lowlevel.checkpoint()
@@ -201,7 +201,7 @@ async def _logs_in_again(
 
     if must_be_answered_first(connection, frame):
         await _send_pipelined(connections, connection)
-        # From here on it waits for its client, and may be closed as any other that does.
+        # From here on the connection waits for its client, and may be closed as any other that does.
         connection.busy = False
         if connections.finishing:
             connection.scope.cancel()  # `finish` has skipped it
@@ -243,7 +243,7 @@ async def _receive(connections: Connections, connection: Connection, reader: Fra
 
     Delayed responses are sent meanwhile, as they become ready.
     """
-    # What was received without a wait is counted once.
+    # What `_take_arrived` received without a wait is counted here.
     pending_bytes = reader.pending_bytes
     if pending_bytes != connection.frame_bytes:
         connections.hold_frame(connection, pending_bytes)
@@ -276,7 +276,7 @@ async def _send_pipelined(connections: Connections, connection: Connection) -> N
 
 async def _answer_those_before(connections: Connections, connection: Connection) -> None:
     """The last frame breaks the protocol: send the responses to the requests before it."""
-    # Kafka reads a request after the last response, so the bad one takes no answer from others.
+    # Kafka reads a request only when the last response is sent: there a bad one costs earlier requests nothing.
     connection.is_handling = False
     connections.hold_frame(connection, 0)
     await _send_pipelined(connections, connection)
@@ -332,7 +332,7 @@ async def _answer_frame(
     """
     try:
         header = read_request_header(frame)
-    # It is raised again unless it is an ApiVersions, with which a client of any version begins.
+    # `answer_unsupported` raises it again unless the request is an ApiVersions, with which clients begin.
     except UnsupportedRequest as unsupported:
         connection.tally = None
         return answer_unsupported(unsupported)

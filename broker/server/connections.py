@@ -26,8 +26,8 @@ logger = logging.getLogger(__name__)
 
 NO_REQUEST, FETCH = -1, 1  # API keys
 SWEEP_SECONDS = 1.0
-STRANGERS_SHARE = 8  # of the limit for clients: what all those together may hold that have not logged in
-SPENT_KEPT = 0.9  # of the turns that a connection has had, a second later
+STRANGERS_SHARE = 8  # connections that have not logged in hold at most an eighth of the limit for clients
+SPENT_KEPT = 0.9  # each second the `spent_seconds` of a connection shrink to this share
 
 
 class Connection:
@@ -75,16 +75,16 @@ class Connection:
         self.listener = listener
         self.address = stream.peer_address
 
-        # `entry.py` sets these on a listener with TLS or SASL, with `stream` and `pipelined` in the
-        # case of TLS.
+        # On a listener with TLS or SASL, `entry.py` sets `protocol`, `principal` and `login`. With TLS it
+        # also replaces `stream` and `pipelined`.
         self.protocol = "PLAINTEXT"
         self.principal = ANONYMOUS
         self.login: Login | None = None  # with SASL
         self.scope = trio.CancelScope()
         self.progress_at = trio.current_time()
-        self.held_bytes = 0  # what its account has counted: the sum of these three, while it is not being closed
+        self.held_bytes = 0  # what `account` has counted of the next three
         self.frame_bytes = 0  # of an unfinished frame, the frame that is handled, and those that wait behind it
-        self.decoded_bytes = 0  # of the objects that its request became, if they are many
+        self.decoded_bytes = 0  # of the objects into which its request was decoded, if they are many
         self.answer_bytes = 0  # of the response that is being sent; file slices do not count
         self.shapes = Shapes()
         self.pipelined = PipelinedResponses(stream)
@@ -97,10 +97,10 @@ class Connection:
         self.rested_seconds = 0.0  # how long the latest request has waited
         self.software: tuple[str, str] | None = None  # the client's, by its ApiVersions: name and version (KIP-511)
         self.rests = 0  # above 0 while the request only waits, e.g. a long poll (`resting.py`)
-        self.gives_way = False  # its requests have woken others, which are answered before the next one is handled
+        self.gives_way = False  # its request woke other connections' requests, which are answered before its next one
         self.sending = False  # a response is being sent: how long that takes depends on the client
         self.sent_bytes = 0  # the stream's count at the last sweep
-        self.turn: GivenBack | None = None  # which its request has (`turns.py`)
+        self.turn: GivenBack | None = None  # the turn that its request has (`turns.py`)
         self.spent_seconds = 0.0  # how long it has had turns lately
         self.muted_until = 0.0  # a quota is exceeded: no request is read until then, on trio's clock
 
@@ -208,7 +208,8 @@ class Connections:
     async def admit(self, stream: Stream, listener: str) -> Connection | str:
         """Count a new connection, or say why it is refused. Waits while `max.connections` are open."""
         while not (full := self._has_too_many(stream.peer_address)) and not self._has_slot(listener):
-            # Those that wait use file descriptors, of which brokers need some too. Kafka lets the kernel keep them.
+            # Each waiting connection takes a file descriptor, of which brokers need some, too. Kafka keeps them in the
+            # backlog of the kernel.
             if self._waiting.get(listener, 0) >= self._config.socket_listen_backlog_size:
                 return "max.connections is reached, and socket.listen.backlog.size wait already"
             await self._wait_for_slot(listener)
@@ -218,8 +219,8 @@ class Connections:
         if full:
             return "max.connections.per.ip is reached"
 
-        # The limit can be exceeded only at the listener of the brokers: clients could keep them
-        # from replicating (KIP-402).
+        # Only a connection at the brokers' own listener gets here above the limit: otherwise clients could
+        # keep brokers from replicating (KIP-402).
         if len(self._open) >= self._config.max_connections:
             self._close_quietest_client()
         self._accepted += 1
@@ -281,7 +282,7 @@ class Connections:
             return
         connection.frame_bytes = frame_bytes
 
-        # This is an ordinary request, of a connection that holds nothing else: it would not be
+        # A small request of a connection that holds nothing else is not counted: it would not be
         # evicted, and counting it takes longer than reading it.
         if frame_bytes >= EVICTED_BYTES_MIN or connection.held_bytes:
             self._hold(connection)
@@ -307,7 +308,7 @@ class Connections:
         return self._brokers if self._config.is_brokers_own(listener) else self._clients
 
     def _hold(self, connection: Connection) -> None:
-        # What one holds that is being closed is about to be released.
+        # A connection that is being closed will release what it holds.
         if connection.is_leaving:
             return
         held_bytes = connection.frame_bytes + connection.decoded_bytes + connection.answer_bytes
@@ -331,13 +332,13 @@ class Connections:
     async def sweep(self) -> None:
         """Close connections that are idle, or whose client has hung up: once a second, until cancelled."""
         while True:
-            # The clock of a test may jump during the sleep, and the bytes were sent before that.
+            # `due` is computed before the sleep, in which a test clock may jump: the bytes were sent before that.
             due = trio.current_time() + SWEEP_SECONDS
             await trio.sleep(SWEEP_SECONDS)
             self._slot.set()  # `max.connections` may have been raised, or a client that waits has gone
             looked_at = list(self._open)
             while looked_at:
-                # It is not kept here: thousands that have ended meanwhile would all be freed at once.
+                # Each one leaves the list here: thousands that ended meanwhile would be freed at once with the list.
                 connection = looked_at.pop()
                 await pause_after()
                 connection.spent_seconds *= SPENT_KEPT

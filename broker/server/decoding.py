@@ -31,8 +31,8 @@ DECODED_BYTES_MAX = 1 << 24
 CONTROLLER_KEYS = frozenset({4, 5, 6})  # LeaderAndIsr, StopReplica, UpdateMetadata
 CONTROLLER_BYTES_MAX = 1 << 28  # one request may name every partition of the cluster, 400,000 for example
 LARGE_BYTES = 1 << 20  # of decoded objects: from here on a request needs a turn, and counts
-# APIs whose lists no code keeps after the request is answered, or cancelled, and the response encoded; so both may be
-# taken apart. The others are requests of the controller, and of members of groups.
+# APIs of whose messages no code keeps a list once the response is encoded, or the request cancelled. So the request and
+# the response may be taken apart. The other APIs are those of the controller and of group members.
 NOT_KEPT_KEYS = frozenset(
     {
         *(0, 1, 2),  # Produce, Fetch, ListOffsets
@@ -96,13 +96,13 @@ class Decoding:
 
     def unbegun(self) -> AbstractContextManager[None]:
         """Within this block the request has not begun: its connection may be closed, unless a controller's."""
-        # Frames of clients that wait for a thread may be most of all memory.
+        # Frames of clients that wait for a thread may be most of the memory: closing connections has to free it.
         return nullcontext() if self.is_control else resting(keeps_turn=True)
 
     async def end(self, charged: Charged, in_thread: InThread) -> None:
         """Free the message, after its response is made or when it gets none."""
         self._steps.close()
-        # A handler of another API may have stored parts of a message that was handed out, so only references are
+        # A handler of an API that is not in NOT_KEPT_KEYS may have stored parts of the message, so only references are
         # dropped. A message that was not decoded to its end was never handed out.
         is_kept = self.is_whole and self.message.API_KEY not in NOT_KEPT_KEYS
         if self.decoded_bytes >= LARGE_BYTES and not is_kept:

@@ -66,7 +66,8 @@ from barnabas.world.waiting import DelayedResponse, PendingResponse, Pieces, Wat
 
 logger = logging.getLogger(__name__)
 
-# Of a request that is refused on the event loop. A row has at least two bytes, so this bounds the rows of the response.
+# The largest request that is refused on the event loop. One of its rows has at least two bytes, so this bounds the rows
+# of the response.
 REFUSED_INLINE_BYTES_MAX = 1 << 11
 PRODUCE = 0  # API key
 METADATA_THROTTLE_VERSION = 3
@@ -181,14 +182,14 @@ async def respond(
         return await _respond_to(broker, call, header, request, frame, charged)
     is_control = _is_control(call)
     decoding = Decoding(cls(), call.version, frame, header.position, is_control=is_control)
-    # One step decodes an ordinary Produce, whose bytes are records. The block below costs more than the step.
+    # One step decodes an ordinary Produce, because its records stay bytes. `decoded` below costs more than this step.
     decoding.advance(1)
     if not decoding.needs_account:
         return await _respond_to(broker, call, header, decoding.message, frame, charged)
     if is_control:
         charged = charged._replace(turns=broker.turns.of_controllers)
     async with decoded(decoding, charged, _threads_of(broker, call)) as request:
-        # The request is handled and encoded inside the block: at its end it may be taken apart.
+        # The request is handled, and its response encoded, inside the block, whose end may take the request apart.
         return await _respond_to(broker, call, header, request, frame, charged)
 
 
@@ -210,7 +211,7 @@ async def _respond_to(
     broker: Broker, call: Call, header: RequestHeader, request: m.Message, frame: memoryview, charged: Charged
 ) -> Pieces | PendingResponse:
     interception = broker.interception
-    # What was begun in the step that has read it was shown then (`now/`), and is no more to be changed.
+    # A request that was begun in the step that read it (`now/`) was shown in that step, and can no longer be changed.
     if interception is not None and interception.is_active and call.begun is None:
         call.seen = interception.see(call, request, frame, header.position, len(frame))
         if call.api_key not in interception.armed_keys:
@@ -228,7 +229,8 @@ async def _respond_to(
     if broker.quotas.is_active:
         response = _note_use(broker, call, response, len(frame))
     charged.connection.shapes.learn(broker, call, request, frame, header.position)
-    # It is not known yet. The connection encodes it once it is decided, and may begin the next Produce before.
+    # The outcome is not decided yet. The connection encodes the response when it is, and may begin the next Produce
+    # before.
     if isinstance(response, DelayedResponse):
         call.begun = None  # it holds the records, which are not read again
         return _Delayed(response, broker, call, header.correlation_id, len(frame))
@@ -247,7 +249,8 @@ async def _intercepted(
     frame: memoryview,
 ) -> m.Message | Encoded | DelayedResponse | None:
     """As `_handle`, where a test may change it. Dropped if the connection is closed in place of the response."""
-    # A Produce is waited for, and none behind it is handled meanwhile: as in Kafka.
+    # `answer` waits for the acknowledgements of a Produce, so the connection handles no other one meanwhile: as in
+    # Kafka.
     handle = partial(answer, broker, call, request_bytes=len(frame))
     try:
         return await interception.intercept(call, request, handle)
@@ -285,7 +288,7 @@ def _note_use(
     if isinstance(response, DelayedResponse):
         response.make = partial(_throttled, response.make, throttled_ms)
     elif isinstance(response, Encoded):
-        # It is Metadata, whose first field is the throttle time. Only the array of topics is shared with other clients.
+        # `Encoded` is Metadata, and its first field the throttle time. Other clients share only the array of topics.
         if call.version >= METADATA_THROTTLE_VERSION:
             head, *others = response.pieces
             return Encoded((throttled_ms.to_bytes(INT32_BYTES, "big") + head[INT32_BYTES:], *others))
@@ -297,7 +300,7 @@ def _note_use(
 
 def _note_time(broker: Broker, call: Call) -> int:
     """Record the processor time of a request since this was called last; how long its client is throttled for it."""
-    # A caller that may not act on the cluster is not one of its brokers, so the time of the refusal counts.
+    # Requests between brokers are exempt. A caller without ClusterAction is no broker: the time of its refusal counts.
     if call.spent is None or (call.api_key in UNTIMED_KEYS and not call.spent.is_never_exempt):
         return 0
     return broker.quotas.note_time(*call.quota_user, call.spent.take())
@@ -310,7 +313,7 @@ def _throttled(make: Callable[[], m.Message], throttled_ms: int) -> m.Message:
 
 
 def _say_throttled(response: m.Message, throttled_ms: int) -> None:
-    # Older versions leave the field out, and responses to brokers have none.
+    # The encoder leaves the field out in older versions; responses to brokers have none.
     if hasattr(response, "throttle_time_ms"):
         response.throttle_time_ms = max(response.throttle_time_ms, throttled_ms)
 
@@ -372,8 +375,8 @@ class _Delayed(PendingResponse):
         return self._delayed.decisions.look()
 
     async def encode(self) -> Pieces:
-        # The outcomes that are open get the error that `make` gives for a timeout. `_handle` has returned, so a bug in
-        # `make` gets no error response any more: the connection has to close.
+        # `make` answers an undecided outcome with the error of a timeout. `_handle` has returned, so a bug in `make`
+        # gets no error response any more: the connection has to close.
         try:
             response = self._delayed.make()
         except Exception as error:
@@ -388,7 +391,7 @@ class _Delayed(PendingResponse):
         try:
             response = self._delayed.make()
             begun = m.encode_steps(response, call.version, body)
-        # This is a bug, in another request's step: `encode`, in the connection's task, will find and report it.
+        # This is a bug, and the step belongs to another request: `encode`, in the connection's task, will report it.
         except Exception:
             return None
         if not isinstance(begun, int):
@@ -414,7 +417,7 @@ async def _handle(
 ) -> m.Message | Encoded | DelayedResponse | None:
     route = HANDLERS[call.api_key]
     try:
-        # The step that has read the request has failed (`now/`): it is refused here, as after a bug of its handler.
+        # The step that read the request failed (`now/`): the request is refused here, as after a bug of its handler.
         if isinstance(call.begun, Exception):
             raise call.begun
         if _WAITS[call.api_key]:
@@ -510,14 +513,14 @@ async def _encode_on(broker: Broker, call: Call, response: m.Message, begun: Ste
     """Complete the encoding of a response with many rows; its size in bytes."""
     in_thread = _threads_of(broker, call)
     try:
-        # Its file slices would stay open if it were cancelled here. It limits the bytes that it holds itself.
+        # A Fetch that is cancelled here would leave its file slices open. It enters no room: its plan limits its bytes.
         if isinstance(response, m.FetchResponse):
             with trio.CancelScope(shield=True):
                 size_bytes = await complete(begun, in_thread, enters_rooms=False)
-        # A controller does not wait while clients are sent large responses.
+        # A controller must not wait for rooms that responses to clients fill.
         elif _is_control(call):
             size_bytes = await complete(begun, in_thread, enters_rooms=False)
-        # Everything is done: the connection may be closed for the memory of the response.
+        # The request has made its changes, so the connection may be closed for the memory of the response.
         else:
             with resting(keeps_turn=True):
                 size_bytes = await complete(begun, in_thread)

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 # Kafka has no limit of its own: a client that stops in the middle of its handshake stays for connections.max.idle.ms.
 HANDSHAKE_SECONDS = 30.0
-KEY_BYTES = 2  # of a frame's beginning: the API key
+KEY_BYTES = 2  # at the beginning of a frame: the API key
 
 
 async def enter(

@@ -20,7 +20,7 @@ from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.frame import FrameReader, RequestHeader
 from barnabas.world.net import ConnectionLost, Stream
 
-RECEIVE_BYTES = 1 << 12  # a login's frames are small, and a stranger's
+RECEIVE_BYTES = 1 << 12  # the frames of a login are small, and the client is still a stranger
 
 
 class FailedAuthentication(Exception):
@@ -65,7 +65,7 @@ class Login:
             if frame is not None:
                 await self._carry_out(authenticator.receive(frame, self._moment()))
 
-                # Frames that have arrived need no receive: thousands of bad tokens would be answered in one step.
+                # Frames that have arrived need no receive: otherwise thousands of bad tokens get answers in one step.
                 await trio.lowlevel.checkpoint()
                 continue
             data = await self._stream.receive_some(RECEIVE_BYTES)

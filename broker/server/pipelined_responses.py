@@ -34,7 +34,7 @@ class PipelinedResponses(Waiter):
     def __init__(self, stream: Stream) -> None:
         super().__init__(sleeps_through_growth=True)
         self._stream = stream
-        # The connection looks at these; only this object changes them.
+        # The connection reads the responses; only this object changes them.
         # They are a list, because they are few, and the first block of a deque would cost every
         # idle connection memory.
         self.responses: list[PendingResponse | Pieces] = []
@@ -49,8 +49,8 @@ class PipelinedResponses(Waiter):
             watched = response.watched
             self._watched.update(dict.fromkeys(watched))
             self.register(watched)
-            # The handler looked before this waiter was registered. A large request is freed in between, in steps: what
-            # was committed meanwhile woke no task, and may be the last change of its partition.
+            # The handler looked before this waiter was registered, and a large request is freed in steps in between.
+            # What was committed meanwhile woke no task, and may be the last change of its partition.
             response.look()
 
     def touch(self, changed: Watched) -> None:
@@ -77,7 +77,7 @@ class PipelinedResponses(Waiter):
         self._look()
         pieces: Pieces = []
         ready = 0
-        is_stuck = False  # at a response that the task itself has to encode
+        is_stuck = False  # whether a response that is next has to be encoded by the task itself
         for response in self.responses:
             if not isinstance(response, PendingResponse):
                 encoded: Pieces | None = response
@@ -88,7 +88,7 @@ class PipelinedResponses(Waiter):
                 encoded = None
             if encoded is None:
                 break
-            # It was counted, so it must not be encoded again if it cannot leave now.
+            # Encoding has counted the response, so it must not be encoded again if it cannot leave now.
             self.responses[ready] = encoded
             pieces += encoded
             ready += 1
@@ -112,7 +112,7 @@ class PipelinedResponses(Waiter):
         return not is_stuck
 
     def _look(self) -> None:
-        # All responses look, as their partitions overlap. Without a change there is nothing to look at.
+        # All responses look, because several may wait for one partition. Without a change none needs to.
         if self.take_dirty():
             for response in self.responses:
                 if isinstance(response, PendingResponse):
@@ -131,8 +131,8 @@ class PipelinedResponses(Waiter):
             except ProtocolViolation:
                 self.abandon()
                 raise
-        # The partitions of a sent response stay registered until none is left: they would have to be counted, for
-        # several responses may watch the same one.
+        # The partitions of a sent response stay registered until no response is left: several responses may watch the
+        # same one, so leaving it earlier would need a count.
         if not self.responses:
             self.abandon()
         return pieces

@@ -46,7 +46,7 @@ def count_errors(response: Message, errors: Errors) -> None:
 
 
 def _count_of(cls: type[Message]) -> Callable[..., None]:
-    # Most responses are of these three, which have arrays in arrays, or have one code.
+    # Most responses are of these three classes, whose arrays lie in arrays, or have one code.
     if cls is m.ProduceResponse:
         return _count_produce
     if cls is m.FetchResponse:
@@ -91,8 +91,8 @@ def _count_all(places: _Places, response: Message, errors: Errors) -> None:
 
 def _count_rows(holder: Struct, rows: _Rows, errors: Errors) -> None:
     elements = rows.read(holder)
-    # Rows that are made while they are encoded (`world/rows.py`) would be made a second time. They are
-    # used where a request of a few bytes has hundreds of thousands of them.
+    # The elements of `Rows` (`world/rows.py`) are made while they are encoded: counting would make them a
+    # second time, and a request of a few bytes may have hundreds of thousands of them.
     if not isinstance(elements, list | tuple):
         return
     for each in elements:
@@ -103,7 +103,7 @@ def _count_rows(holder: Struct, rows: _Rows, errors: Errors) -> None:
             _count_rows(each, inner, errors)
 
 
-# A field counts whatever the version is: one that a version lacks is 0, and Kafka counts it so.
+# A field counts in every version: where a version lacks it, it is 0, which Kafka counts, too.
 def _rows_in(schema: Schema, fields: tuple[Field, ...]) -> tuple[_Rows, ...]:
     found = []
     for field in fields:

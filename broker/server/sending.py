@@ -43,8 +43,8 @@ def send_at_once(connection: Connection, pieces: Pieces) -> bool:
 
 async def send_on(connections: Connections, connection: Connection, pieces: Pieces) -> None:
     """Send what `send_at_once` has left: from here on the time depends on the client."""
-    # So the connection may be closed as idle, or for the memory of its response. That is counted unless it is as little
-    # as that of a Fetch response beside its file slices.
+    # From here on the connection may be closed as idle, or for the memory of its response. Little memory is not
+    # counted: a Fetch response takes as much beside its file slices.
     connection.sending = True
     began = connection.progress_at = trio.current_time()
     held_bytes = 0
@@ -55,7 +55,7 @@ async def send_on(connections: Connections, connection: Connection, pieces: Piec
         connections.hold_answer(connection, held_bytes)
     await _send_pieces(connections, connection, pieces)
 
-    # This is not reset after an error: the connection ends, and until then the sweep may close it.
+    # `sending` is not reset after an error: the connection ends, and until then the sweep may close it.
     connection.sending = False
     if connection.tally is not None:
         connection.tally.sent(trio.current_time() - began)
@@ -68,7 +68,7 @@ async def _send_pieces(connections: Connections, connection: Connection, pieces:
     pieces.reverse()  # so that `del pieces[-1]` frees each piece once it is sent
     try:
         while pieces:
-            # A fast client takes many slices without a wait.
+            # A fast client takes many slices without a wait, so this loop needs a checkpoint of its own.
             if stream.sent_bytes >= pause_at_bytes:
                 await trio.lowlevel.checkpoint()
                 pause_at_bytes = stream.sent_bytes + SENT_AT_A_TIME_BYTES
