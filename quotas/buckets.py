@@ -40,6 +40,6 @@ class TokenBucket:
 
     def _fill(self, now_ms: int) -> None:
         gained = self._quota * ((now_ms - self._filled_at_ms) / 1000)
-        # In this order, so that NaN becomes the burst once the quota is finite.
+        # `min` has its arguments in this order, so that NaN becomes the burst once the quota is finite.
         self._tokens = min(self._burst, self._tokens + gained)
         self._filled_at_ms = now_ms

@@ -21,7 +21,7 @@ from barnabas.quotas.rates import Rate, Window, throttle_ms
 IDLE_MS = 3_600_000  # a bucket that was not used for so long is dropped
 BUCKETS_MAX = 50_000  # of one rate: clients choose their ids
 
-# Levels at which a quota was ever set, as bits.
+# Levels at which any entity was ever changed, as bits.
 CLIENT_IDS, USERS, USERS_CLIENT_IDS = 1, 2, 4
 
 
@@ -46,8 +46,8 @@ class QuotaTable:
 
     def set(self, entity: Entity, quota: float | None) -> None:
         """Set or remove (None) the quota of an entity; what it was before does not matter."""
-        # The level counts even without a quota: as in Kafka any change of an entity, of whatever
-        # rate or credential, counts.
+        # The level counts even if `quota` is None: as in Kafka any change of an entity counts, of whatever
+        # rate or credential.
         if entity.user == "":
             self._levels |= CLIENT_IDS
         else:
@@ -74,7 +74,7 @@ class QuotaTable:
         return BucketKey("", client_id)
 
     def _has(self, user: str | None, client_id: str | None) -> bool:
-        # The empty client id would be an entity of a user alone.
+        # `Entity(user, "")` is a user without a client id, so an empty client id has no quota of its own.
         return client_id != "" and Entity(user, client_id) in self._quotas
 
     def quota_of(self, key: BucketKey) -> float | None:
@@ -112,7 +112,7 @@ class ClientRates:
         """Record what a client used; how long it is throttled for that."""
         key = self._table.bucket_of(user, client_id)
         quota = self._table.quota_of(key)
-        # Kafka measures these, too. Nothing reads it.
+        # Kafka measures clients without a quota, too, but nothing reads their rates.
         if quota is None:
             return 0
         rate = self._rate(key, now_ms)

@@ -42,13 +42,13 @@ class Quotas:
         self.produced = ClientRates(self._tables[PRODUCED], window)
         self.fetched = ClientRates(self._tables[FETCHED], window)
 
-        # As in Kafka a request is throttled for one sample of its time at most: long ones come rarely.
+        # As in Kafka a client is throttled for its request time for at most one sample of the window.
         self._request_time = ClientRates(self._tables[REQUEST_TIME], window, throttle_max_ms=window.sample_ms)
         self.mutations = ClientMutations(self._tables[MUTATIONS], mutations)
         self._creations = ConnectionCreations(config, window)
         replication = Window(config.replication_quota_window_num, config.replication_quota_window_size_seconds * 1000)
 
-        # KIP-73. What is sent to followers, and what is received as a follower.
+        # KIP-73: what this broker sends to followers, and what it receives as a follower.
         self.as_leader = ReplicationThrottle(
             broker_id,
             replication,
@@ -65,12 +65,12 @@ class Quotas:
         )
         self._turns: dict[str, trio.Lock] = {}  # of each listener
 
-        # KIP-612. An address is to its table what a client id is to the others.
+        # KIP-612. In this table addresses take the place of client ids.
         self._addresses = QuotaTable()
         self._known: dict[str, None] = {}  # paths of entities with properties
         self._connections = ClientRates(self._addresses, window, throttle_max_ms=window.sample_ms)
 
-        # This is looked at for each request, so that a broker without quotas does nothing more.
+        # Every request looks at these two, so that a broker without quotas does nothing more.
         self.is_active = False
         self.limits_request_time = False
 
@@ -110,7 +110,7 @@ class Quotas:
         turns = self._turns.setdefault(listener, trio.Lock())
         if turns.statistics().tasks_waiting >= self._config.socket_listen_backlog_size:
             return False
-        # One after the other, in order of arrival, as if the listener did not accept meanwhile.
+        # Connections wait one after the other, in order of arrival, as if the listener did not accept meanwhile.
         async with turns:
             wait_ms = self._creations.record(listener, self.now_ms())
             if wait_ms:
@@ -121,7 +121,7 @@ class Quotas:
         """Read all quotas from the store; those that are not there any more are removed."""
         folders = [USERS, CLIENTS, ADDRESSES]
         listed = [f"{folder}/{name}" for folder in folders for name in await list_entities(self._store, folder)]
-        # In an order that does not depend on hashes: simulated runs repeat it.
+        # A dict keeps the order, where that of a set would depend on hashes: a simulated run must be repeatable.
         listed = list(dict.fromkeys([*listed, *self._known]))
 
         async def read(path: str) -> None:
@@ -130,7 +130,7 @@ class Quotas:
                 for client_id in await list_entities(self._store, f"{path}/{CLIENTS}"):
                     await self.changed(f"{path}/{CLIENTS}/{client_id}")
 
-        # There may be thousands of users, with a credential alone: one at a time would delay the start.
+        # There may be thousands of users that have only a credential: reading one at a time would delay the start.
         await read_each(listed, read)
 
     async def changed(self, path: str) -> None:

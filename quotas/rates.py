@@ -56,7 +56,7 @@ class Rate:
         sample = self._samples[self._current]
         if now_ms - sample.began_at_ms < self._window.sample_ms:
             return sample
-        # There is one sample more than counts: samples do not begin in step with the window.
+        # There is one sample more than the window counts, because samples do not begin in step with it.
         self._current = (self._current + 1) % (self._window.samples + 1)
         if self._current == len(self._samples):
             self._samples.append(_Sample(now_ms))
@@ -103,7 +103,7 @@ def throttle_ms(rate: Rate, quota: float, now_ms: int) -> int:
     excess = rate.per_second(now_ms) - quota
     if excess <= 0:
         return 0
-    # Nothing may pass. Kafka divides by zero here, and the overflow makes it a throttle of no time.
+    # With a quota of 0 nothing may pass. Kafka divides by zero here, and the overflow makes the throttle time 0.
     if quota == 0:
         return INT32_MAX
     return java_round(excess / quota * rate.window_ms(now_ms))
