@@ -87,8 +87,8 @@ class AlterPartition:
         self._config = config
         self._metadata = metadata
         self._clock = clock
-        # These are registered for the next request. The change itself is in the partition
-        # (`asked_isr`): a partition that is registered twice is named once, with its latest change.
+        # The partitions for the next request. The change itself is in the partition (`asked_isr`): a partition that is
+        # registered twice is named once, with its latest change.
         self._asking: dict[Partition, None] = {}
         self._awaiting_role: dict[Partition, tuple[AskedIsr, float]] = {}  # requested ISR, time of the repetition (s)
         self._wake = trio.Event()
@@ -265,7 +265,7 @@ def _rows(response: m.AlterPartitionResponse) -> dict[Key, m.AlterPartitionRespo
 def _row_of(
     partition: Partition, rows: Mapping[Key, m.AlterPartitionResponse.PartitionData]
 ) -> m.AlterPartitionResponse.PartitionData | None:
-    # Names or ids: that depends on the version, which is negotiated with the controller and not known here.
+    # The response has names or ids by its version, which is negotiated with the controller and not known here.
     name, index = partition.topic_partition
     return rows.get((name, index)) or rows.get((_topic_id(partition), index))
 

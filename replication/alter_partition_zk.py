@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 ALTER_PARTITION_LEVEL = "2.7-IV2"  # from this inter.broker.protocol.version on leaders use AlterPartition
 # One notification node lists many changes. As in Kafka, it is written when nothing has changed for QUIET_SECONDS, or
-# LATEST_SECONDS after the last one.
+# LATEST_SECONDS after the last notification.
 LOOK_SECONDS = 2.5  # between two checks
 QUIET_SECONDS = 5.0
 LATEST_SECONDS = 60.0
@@ -61,7 +61,7 @@ class AlterPartitionZk:
 
     async def run(self) -> None:
         """Announce the written changes to the controller; for ever."""
-        # The first change waits for others, too, as if there had been an announcement.
+        # The start counts as an announcement, so that the first change, too, waits for further ones.
         self._announced_at = trio.current_time()
         while True:
             await trio.sleep(LOOK_SECONDS)

@@ -49,7 +49,7 @@ def begin(
     batch = None
     if records is not None and rules.version >= BATCH_FORMAT_2_VERSION:
         batch = check_small(records, partition.config, now_ms, rules.version)
-    # Only the handler knows in which order Kafka refuses a batch and an acks that does not exist.
+    # A refused batch and an invalid acks are left to the handler, which knows in which order Kafka reports them.
     if not isinstance(batch, Batch) or rules.acks not in VALID_ACKS:
         return Begun(partition, batch)
     return Begun(partition, batch, append(rules, partition, batch, guard), partition.leading_since)

@@ -23,7 +23,7 @@ from barnabas.world.pacing import paced
 from barnabas.world.resting import resting
 from barnabas.world.waiting import Waiter, Watched, wake_followers
 
-# For answers that must not come from a leader of the past, which never succeeds. A leader needs milliseconds.
+# The time limit for answers that must not come from a deposed leader: it never succeeds. A real one needs milliseconds.
 CONFIRMED_SECONDS = 1.0
 
 
@@ -110,7 +110,7 @@ class Confirmation(Waiter):
         questions = self._questions
         leads = partition.is_leader and partition.leading_since == self._leading_since
 
-        # The maximal ISR: a leader may be elected from these.
+        # A leader may be elected from the maximal ISR, so its followers count.
         followed = [
             each.followed_after for replica, each in partition.followers.items() if partition.is_in_maximal_isr(replica)
         ]

@@ -160,7 +160,8 @@ class FetchSession:
         if wanted.watched is partition:
             if partition is not None and not self._is_closed:
                 # The plan itself may have changed the partition (a follower's Fetch may raise the high watermark). Its
-                # row includes that change, so it is no reason to plan again. The change removed the registration.
+                # row includes that change, so it is no reason to plan again. The change has ended the registration of
+                # the waiter, so it is registered again.
                 self.waiter.dirty.pop(partition, None)
                 self.waiter.register([partition])
             return
@@ -221,7 +222,7 @@ class FetchSessions:
     def create(self, now: float, slots: int, partition_count: int, *, of_follower: bool = False) -> FetchSession | None:
         """A new session for `partition_count` partitions; None if there is no room and no session to evict."""
         value = of_follower, partition_count
-        # Kafka limits the slots alone. Here partitions are limited too: a client may name any number that do not exist.
+        # Kafka limits the slots alone. Here partitions are limited too: a client may name any number, existing or not.
         if partition_count > slots * PARTITIONS_PER_SLOT:
             return None
         while len(self._sessions) >= slots or self.partition_count + partition_count > slots * PARTITIONS_PER_SLOT:

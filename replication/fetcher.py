@@ -77,12 +77,12 @@ class Fetcher:
         self._requests = FetchRequests()
         self._following = Following(deps, leader_id)
         self._wake = trio.Event()
-        # This is set while a Fetch waits, the only request that `interrupt` cancels: the leader may
-        # hold it back until records arrive, and answers the others at once.
+        # Set while a Fetch is under way. `interrupt` cancels only that request: the leader may hold a Fetch back until
+        # records arrive, but answers all others at once.
         self._polling: trio.CancelScope | None = None
-        self._is_interrupted = False  # the last Fetch
+        self._is_interrupted = False  # whether `interrupt` cancelled the last Fetch
         self._count = deps.fetcher_count
-        self._unsynced: dict[Followed, None] = {}  # their logs may wait for a demanded flush
+        self._unsynced: dict[Followed, None] = {}  # partitions whose logs may wait for a flush (`flush.messages`)
         self._appended_bytes = 0  # since the last checkpoint
         self.fetches = 0  # Fetch requests that it has sent
         self._extra = {"peer": f"broker {leader_id}"}  # marks log lines that are rate-limited per peer
@@ -103,8 +103,9 @@ class Fetcher:
     def remove(self, key: TopicPartition) -> trio.Event | None:
         """Stop following this partition. Returns the event that ends a running truncation of its log, if any."""
         followed = self._following.remove(key)
-        # It may stay in `_unsynced`: `_sync` skips partitions that have left.
-        # Without partitions the task ends. Otherwise the Fetch under way goes on: rows of this partition are ignored.
+        # The partition may stay in `_unsynced`: `_sync` skips partitions that have left.
+        # The task ends when no partition is left. Otherwise the Fetch under way goes on, and this partition's rows in
+        # the response are ignored.
         if not self._following:
             self.interrupt()
         return followed.cut_ended
@@ -143,8 +144,7 @@ class Fetcher:
         # A fetch offset tells the leader that all records before it are durable, so the flush comes before the Fetch.
         if self._unsynced:
             await self._sync()
-        # Logs are truncated before `update`: one that agrees with the leader's now is fetched in
-        # this round.
+        # Logs are truncated before `update`, so that those that then agree with the leader's are fetched in this round.
         if self._following.truncating:
             await self._truncate()
         self._following.update(self._session)
@@ -176,8 +176,7 @@ class Fetcher:
                 self._place(followed)
 
     async def _sleep(self) -> None:
-        # A delay ends with time. A failed partition waits for its next role, whose `add`
-        # interrupts.
+        # `next_at` is when the first delay ends. A failed partition waits for its next role, whose `add` sets `_wake`.
         with trio.move_on_at(self._following.next_at):
             await self._wake.wait()
 
@@ -213,7 +212,7 @@ class Fetcher:
         response = await self._ask(request, m.FetchResponse, version, body=body, scope=self._polling)
         self._polling = None
         if response is None:
-            # The leader may have handled the request, so its end of the session is unknown.
+            # The leader may have handled the request, so the state of its side of the session is unknown.
             session.lost()
             if not self._is_interrupted:
                 self._following.delay_all(asked.positions)
@@ -223,8 +222,7 @@ class Fetcher:
         if isinstance(rows, str):
             logger.info("broker %d: an answer to Fetch cannot be used: %s", self.leader_id, rows, extra=self._extra)
 
-            # A full request follows a bad incremental response at once. If that one fails too,
-            # there is a pause.
+            # After an unusable incremental response a full request follows at once, after an unusable full one a delay.
             if asked.is_full:
                 self._following.delay_all(asked.positions)
             return
@@ -259,7 +257,7 @@ class Fetcher:
     async def _carry_out(self, followed: Followed, verdict: Verdict, parted: list[tuple[Followed, Diverged]]) -> None:
         match verdict:
             case Stale():
-                # The leader's end of the session holds another position than this follower has now.
+                # The leader's side of the session holds another position than this follower has now.
                 self._following.touch(followed)
             case Append():
                 await self._append(followed, verdict)
@@ -319,8 +317,8 @@ class Fetcher:
         log = followed.partition.log
         # Local records between the high watermark and the leader's log start may never have been in the leader's log:
         # the leader may have deleted their epoch, so no comparison of epochs finds the difference. Below the log start
-        # they are never served. But a crash undoes a log start that is not in the checkpoint, and with new records
-        # behind them they would then pass for the leader's. So the checkpoint is written before the append.
+        # they are never served. But a crash undoes a log start that is not in the checkpoint, and the old records would
+        # then be served together with new ones behind them. So the checkpoint is written before the append.
         if log is None or not self._is_behind(followed, log, start_offset):
             return True
         self._raise_log_start(followed, log, start_offset)
@@ -330,7 +328,7 @@ class Fetcher:
         try:
             await logs.checkpoints.write_log_starts(logs.directory_of(log))
         except StorageError:
-            # If the directory failed, the partition has left and this does nothing. If a file descriptor was lacking,
+            # If the directory failed, the partition has left and `delay` does nothing. If a descriptor was lacking,
             # the next attempt may succeed.
             self._following.delay(followed, ErrorCode.KAFKA_STORAGE_ERROR)
             return False
@@ -350,8 +348,9 @@ class Fetcher:
         # The leader's log starts inside a batch (DeleteRecords). This empty log must begin at that batch's first
         # offset, which lies before its own log start offset, so it starts over there.
         start_offset = log.log_start_offset
-        # The batch follows in the same step, although the role may have ended: the next role waits for the truncation,
-        # and must not find a log that ends before its own start, where a leader would give out offsets again.
+        # The batch is appended in the same step, even if the role has ended meanwhile. The next role waits for the
+        # truncation, and must not find a log that ends before its earlier start: a leader would assign those offsets
+        # a second time.
         with trio.CancelScope(shield=True):
             await self._cut(followed, first_offset, start_over=True, on_cut=lambda: None)
         is_appended = self._append_piece(followed, piece)
@@ -371,7 +370,7 @@ class Fetcher:
             appended = log.append_as_follower(piece, self._deps.world.now_ms())
         except StorageError as error:
             partition.fail_storage(error)
-            # The batches of the piece before the one that failed are appended.
+            # The batches of the piece before the failed one are appended.
             self._note_appended(followed)
 
             # This has an effect only if a file descriptor was lacking, as in `_leave_behind`.
@@ -380,15 +379,15 @@ class Fetcher:
 
         self._following.touch(followed)
         if isinstance(appended, ErrorCode):
-            # A damaged response may be intact the next time. Offsets that do not rise would come again (Kafka fails
-            # the partition, too).
+            # A batch that was damaged on the way may be intact the next time. Offsets that do not rise would be sent
+            # again, so the partition fails, as in Kafka.
             if appended == ErrorCode.CORRUPT_MESSAGE:
                 self._following.delay(followed, appended)
             else:
                 self._following.fail(followed, appended)
             return False
 
-        # The count goes on over partitions: many small appends without a checkpoint block the event loop as well.
+        # Bytes of all partitions count together: many small appends without a checkpoint block the event loop as well.
         self._appended_bytes += len(piece)
         self._session.served(followed.key)
         partition.tally.replication_bytes_in += len(piece)
@@ -429,7 +428,7 @@ class Fetcher:
             try:
                 await self._deps.flusher.flush(logs)
             except StorageError:
-                # The directory is offline, and its partitions have left. The error may come without an await before it.
+                # The directory is offline, and its partitions have left. `flush` may have raised without an await.
                 await trio.lowlevel.checkpoint()
 
     # -- truncation of logs that diverge from the leader's
@@ -447,8 +446,7 @@ class Fetcher:
                 parted.append((followed, OF_UNKNOWN_EPOCHS))
             else:
                 position = position_of(followed, log, self._following.fetch_version)
-                # The versions that need this question are those for which `position_of` leaves the
-                # epoch out.
+                # `position_of` leaves the epoch out for just those Fetch versions that need this request.
                 asking[followed.key] = position._replace(last_fetched_epoch=log.epochs.latest_epoch)
 
         await self._part_all(parted)
@@ -467,7 +465,7 @@ class Fetcher:
             # The partition may have left, or come back, while the leader answered.
             if asked is not None and followed in self._following.truncating:
                 await self._contain(followed, self._take_epoch_end, asked, row, parted)
-        # What remains in `asking` was missing in the response: a pause comes before the next question.
+        # What remains in `asking` was missing in the response: it is asked about again after a delay.
         self._following.delay_all(asking)
         await self._part_all(parted)
 
@@ -481,11 +479,11 @@ class Fetcher:
 
     async def _part_all(self, parted: list[tuple[Followed, Diverged]]) -> None:
         """Truncate these logs concurrently, each to where it diverges from the leader's."""
-        # Nearly always there is none, and a nursery costs a turn of the scheduler.
+        # The list is nearly always empty, and a nursery costs a turn of the scheduler.
         if not parted:
             return
-        # Truncations that end while a directory's checkpoints are being written share the next write. Thousands of
-        # partitions may lose their leader together.
+        # Thousands of partitions may lose their leader together. Those whose truncations end while their directory's
+        # checkpoints are being written share the next write.
         async with trio.open_nursery() as nursery:
             for followed, diverged in parted:
                 nursery.start_soon(self._contain, followed, self._part, diverged)
@@ -500,10 +498,10 @@ class Fetcher:
         await self._cut(followed, cut.offset)
         if cut.is_final and followed in self._following.truncating:
             self._following.is_in_line(followed)
-        # An unchanged log would bring the same request and the same response at once.
+        # If the log is unchanged, the next request would get the same response, so it is delayed.
         elif before == (log.log_end_offset, log.epochs.latest_epoch):
             self._following.delay(followed, ErrorCode.NONE)
-        # The next round asks about the new end of the log; it must not sleep before.
+        # The next round asks about the new end of the log, and must not sleep first.
         else:
             self._wake.set()
 

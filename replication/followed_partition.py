@@ -125,7 +125,7 @@ class Followed:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.is_truncating = is_truncating  # the log's end must be compared with the leader's before the first Fetch
-        # Whether the last response reached the leader's high watermark; never yet in this leader epoch at first.
+        # Whether the last response reached the leader's high watermark; False before any in this leader epoch.
         self.is_in_sync = False
         self.lag = 0  # records that were missing up to the leader's high watermark, at the last response
         self.delayed_until = -math.inf  # trio's clock
@@ -164,8 +164,8 @@ def held_back(throttle: Throttle | None, followed: Iterable[Followed], now: floa
 
 def position_of(followed: Followed, log: "PartitionLog", fetch_version: int) -> Position:
     """The position from which to fetch the partition with this log."""
-    # The leader compares nothing with epoch -1: the fetcher has made the logs agree, or this one is
-    # empty.
+    # The leader compares nothing with epoch -1, and need not: the fetcher has truncated the log before its first Fetch,
+    # or the log is empty.
     epoch = log.epochs.latest_epoch if fetch_version >= EPOCH_IN_FETCH_VERSION else None
     return Position(
         (log.topic_id if followed.partition.fetched_by_id else None) or ZERO_TOPIC_ID,

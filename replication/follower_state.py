@@ -110,8 +110,7 @@ class FetchSession:
         self._without_id.pop(key, None)
         if position.topic_id == ZERO_TOPIC_ID:
             self._without_id[key] = None
-        # If it is back at the position that the leader's side holds, a change that was not sent yet
-        # is void.
+        # If the leader's side holds this position already, a change that was not sent yet is dropped.
         if self._sent.get(key) == position:
             self._news.pop(key, None)
         else:
@@ -359,7 +358,7 @@ Verdict = Stale | Append | Diverged | OutOfRange | Wait | Fail
 
 def judge(asked: Position, now: Position | None, row: Row) -> Verdict:
     """The meaning of a Fetch row for a follower whose position was `asked` and is `now` (None: no longer fetched)."""
-    # First of all, because an error, too, is about the position of the request.
+    # This check comes first, because an error, too, is about the position of the request.
     if now is None or not _stands_where(now, asked):
         return Stale()
     if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -430,8 +429,8 @@ def pieces(records: memoryview, piece_bytes: int) -> Iterator[memoryview]:
     start = end = 0
     while end + _PREFIX.size <= len(records):
         length = _PREFIX.unpack_from(records, end)[1]
-        # A partial batch ends the records, as the byte limit may cut one. Both it and a damaged length are left to the
-        # append, which skips the first and refuses the second.
+        # The byte limit may cut the last batch: it ends the records, and the append skips it. A damaged length is left
+        # to the append, too, which refuses it.
         if length < 0 or length > len(records) - end - _PREFIX.size:
             break
         if end > start and end + _PREFIX.size + length - start > piece_bytes:

@@ -55,13 +55,13 @@ class Follower:
     leader_end_offset: int = UNKNOWN_OFFSET  # the leader's log end offset at the last fetch
     fetched_ms: float = NEVER  # the last fetch that named this partition or found it changed
     arrival: Arrival | None = None  # of that fetch
-    followed_after: int = 0  # the mark of the fetch before, whose response the follower had when it sent that one
+    followed_after: int = 0  # mark of an earlier fetch, whose response the follower had when it sent the last one
     pulse: Pulse = field(default_factory=Pulse)
 
     def fetched(self, fetch_offset: int, leader_end_offset: int, now_ms: float, pulse: Pulse, arrival: Arrival) -> None:
         """The follower fetched from `fetch_offset` while the leader's log ended at `leader_end_offset`."""
-        # A fetch may have been under way for long, also while this process was stopped. But on one connection each is
-        # sent after the response to the one before, and so after the arrival of that one (`confirmation.py`).
+        # A fetch may have been under way for long, also while this process was stopped. But on one connection a
+        # follower sends it after the response to its previous fetch, so after that one's arrival (`confirmation.py`).
         if self.arrival is not None and self.arrival.connection == arrival.connection:
             self.followed_after = self.arrival.mark
         self.arrival = arrival
@@ -124,11 +124,11 @@ def is_caught_up(
 ) -> bool:
     """Whether a follower is in sync, by its last fetches. A question with `awaited_mark` waits for them."""
     # As in Kafka, a follower with the whole log stays in sync although it does not fetch: the ISR of a quiet partition
-    # need not change. But a question would wait for it without end (`confirmation.py`).
+    # need not change. If a question awaits its fetch, only the time limit counts, or the question might wait for ever.
     if follower.log_end_offset == leader_end_offset and follower.followed_after >= awaited_mark:
         return True
-    # The limit is off by default. A burst of writes would put all followers out of sync for a moment, while the limit
-    # on time does not depend on the load.
+    # The limit on messages is off by default: a burst of writes would put all followers out of sync for a moment. The
+    # limit on time does not depend on the load.
     if 0 < limits.messages < leader_end_offset - follower.log_end_offset:
         return False
     return now_ms - follower.caught_up_ms <= limits.time_ms

@@ -52,8 +52,7 @@ class Pace:
 
     async def wait(self) -> None:
         """Return when reading is allowed."""
-        # The rate is asked again after each sleep: the fetchers share it, and another one may have
-        # read meanwhile.
+        # The rate is asked again after each sleep: all fetchers share it, and another fetcher may have read meanwhile.
         while (seconds := self._throttle_seconds()) > THROTTLE_SECONDS_MIN:
             await trio.sleep(min(seconds, THROTTLE_SECONDS_MAX))
 
@@ -146,8 +145,8 @@ class LocalLeader:
 
     async def _look(self, request: m.FetchRequest) -> tuple[m.FetchResponse, bool]:
         """A row for each requested partition; and whether any row has records, an error or a divergence."""
-        # Any records are news, whatever `min_bytes` is: waiting for more saves round trips, and within one process
-        # these cost nothing.
+        # Any records are news, whatever `min_bytes` is: to wait for more would only save round trips, which cost
+        # nothing within one process.
         bytes_left = request.max_bytes
         is_news = False
         topics = []
@@ -180,8 +179,8 @@ class LocalLeader:
         row.high_watermark = partition.high_watermark
         row.log_start_offset = log.log_start_offset
 
-        # A follower may have truncated its current log. The future log then has to truncate, too, which its last epoch
-        # shows, as in any replica (reference C.3).
+        # If this broker as a follower has truncated the current log, the future log has to be truncated, too. Its last
+        # epoch shows how far, as for any replica (reference C.3).
         parted = _parted(log, asked.last_fetched_epoch, asked.fetch_offset)
         if parted is not None:
             row.diverging_epoch = m.FetchResponse.EpochEndOffset(epoch=parted[0], end_offset=parted[1])
@@ -227,8 +226,8 @@ class LocalLeader:
                 found = self._log(topic.name, asked.partition_index)
                 if isinstance(found, ErrorCode):
                     row.error_code = found
-                # The log end offset, not the high watermark: a future log has uncommitted records, too, and the fetcher
-                # would truncate those above a lower answer.
+                # The answer is not the high watermark: the future log has uncommitted records, too, and the fetcher
+                # would truncate those above the answer.
                 else:
                     log = found[1]
                     row.offset = log.log_start_offset if asked.timestamp == EARLIEST else log.log_end_offset
@@ -245,8 +244,7 @@ class LocalLeader:
                 found = self._log(topic.topic, asked.partition)
                 if isinstance(found, ErrorCode):
                     row.error_code = found
-                # The latest epoch ends at the log end offset, which uncommitted records reach, as
-                # for every replica.
+                # As for every replica, the latest epoch ends at the log end offset, which uncommitted records reach.
                 else:
                     log = found[1]
                     row.leader_epoch, row.end_offset = log.epochs.end_offset_for(asked.leader_epoch, log.log_end_offset)
@@ -261,8 +259,8 @@ def _parted(log: "PartitionLog", last_epoch: int, offset: int) -> tuple[int, int
     # A log without epochs (empty, or in a format from before 0.11) cannot be compared.
     if last_epoch < 0 or latest is None:
         return None
-    # A truncation of the current log removed `last_epoch` with all its records. `divergence` has no end offset for such
-    # an epoch, and a row without one would have no news: the future log would never truncate.
+    # A truncation of the current log removed `last_epoch` with all its records. `divergence` returns no end offset for
+    # such an epoch, and a row without one would not be news: the future log would never truncate.
     if last_epoch > latest:
         return latest, log.log_end_offset
     return log.epochs.divergence(last_epoch, offset, log.log_end_offset)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-NEAR_OFFSETS = 1000  # with so many offsets missing or fewer, the swap is tried; it copies the rest if that is small
+NEAR_OFFSETS = 1000  # if no more are missing, the swap is tried; it copies them if they are few bytes
 
 
 class MoveDeps(FetcherDeps):
@@ -65,12 +65,12 @@ class FutureReplica:
     ) -> None:
         self.partition = partition
         self.topic_partition = partition.topic_partition
-        # The log that is copied. If a role or a failure gives the partition another one, `_flip` refuses the swap.
+        # The log that is copied. If a role or a failure gives the partition another log, `_flip` refuses the swap.
         self.current = current
         self.log = log
         self.leader_id = broker_id
         self.leader_epoch = partition.leader_epoch
-        # Requests to `LocalLeader` are not encoded, so they carry the name in any case.
+        # Requests to `LocalLeader` are not encoded, so they carry the topic's name whether or not they have its id.
         self.fetched_by_id = True
         self.tally = TopicTally()  # of its own: what is copied on this broker is no replication
         self.waiters: dict[Waiter, None] = {}
@@ -85,8 +85,8 @@ class FutureReplica:
 
     @property
     def high_watermark(self) -> int:
-        # The high watermark is the partition's, as far as the copy reaches: a truncation without
-        # comparable epochs keeps committed records.
+        # The high watermark is the partition's, as far as the copy reaches. A truncation without comparable epochs cuts
+        # down to it, so committed records stay.
         return min(self.partition.high_watermark, self.log.log_end_offset)
 
     def follow_to(self, leader_high_watermark: int) -> None:
@@ -229,7 +229,7 @@ class Moves:
         current = move.current
         future = move.log
         # Control requests go on meanwhile. One about this partition ends the attempt, unless it comes after the flip:
-        # then the partition has its new log, only not its name yet.
+        # then the partition has its new log already, and only the directory is not renamed yet.
         arrived = await self._logs.futures.swap(current, future, lambda flip: self._flip(move, flip))
         if arrived:
             logger.info("%s has moved to %s", future, future.directory)

@@ -147,7 +147,7 @@ class Partition:
         # The epochs begin below every epoch of a controller, so the first role is a newer one.
         self.leader_epoch = -1
         self.leading_since = -1  # the leader epoch in which this broker last began to lead
-        self.leads_again_after = 0  # the mark (`mark`) of that moment, if it had led before
+        self.leads_again_after = 0  # the mark when it last began to lead again; 0 before that
         self.partition_epoch = -1
         self.controller_epoch = -1
         self.leader_recovery_state = RECOVERED
@@ -429,7 +429,7 @@ class Partition:
             # Without other in-sync replicas the records are committed at once.
             committed = self._advance_high_watermark()
 
-            # Nothing stays outstanding if there are no followers.
+            # Without followers no Fetch is held back for more batches, so this one need not be counted.
             more_expected = self.followers and self._outstanding.appended(appended.last_offset + 1)
             if self.waiters:
                 wake(self, committed=committed, expected=self._outstanding if more_expected else None)
@@ -558,8 +558,8 @@ class Partition:
         log = self.log
         if not self.is_leader or log is None:
             return
-        # The high watermark also waits for caught-up followers outside the ISR (`_is_awaited`). One of them may have
-        # fallen behind with the time, and no Fetch reports that.
+        # The high watermark also waits for caught-up followers outside the ISR (`_is_awaited`). One that stops fetching
+        # is no longer caught up after a while, and no Fetch comes that would raise the high watermark then.
         if self._advance_high_watermark():
             wake(self, log_grew=False)
         # One change at a time: the response brings the partition epoch that the next request needs.

@@ -57,8 +57,8 @@ class RefusedBatches:
             return None
         if refused.left > 1:
             self._refused[key] = refused._replace(left=refused.left - 1)
-        # The refusal may be an old one: the batches were appended at another leader, and retention has removed them
-        # since. Then this batch is the first, and others may be on their way behind it.
+        # The refusal may be old: the batches were appended at another leader, and retention has removed them since.
+        # Then this batch takes the place of the first refused one, and further ones may be on their way behind it.
         elif _is_unknown(partition, header):
             self._refused[key] = refused._replace(base_sequence=header.base_sequence, left=BEHIND_MAX)
         # Later batches were sent after the refusal arrived at the client, so the log alone decides about them.
@@ -77,7 +77,7 @@ class RefusedBatches:
     def _note_refused(self, key: tuple[TopicPartition, int], header: "BatchHeader", code: ErrorCode) -> None:
         # The entry is popped even if it is set again: the dict is ordered by the last refusal.
         known = self._refused.pop(key, None)
-        # The first refused batch stays the mark: a batch between it and this one is behind it, but not behind this one.
+        # The entry keeps the first refused batch: a batch between the two is behind the first, but not behind this one.
         first = known.base_sequence if known is not None and _is_behind(header, known) else header.base_sequence
         self._refused[key] = _Refused(header.producer_epoch, first, code, BEHIND_MAX)
         if len(self._refused) > REFUSED_MAX:

@@ -17,7 +17,7 @@ TEMPLATES_MAX = 8  # of a fetcher, each of other partitions
 
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
-# No field of a request has these values by itself; the fetch offsets count down from the second one.
+# Placeholders that no field of a request has as its value; those of the fetch offsets count down from `_OFFSET_MARK`.
 _EPOCH_MARK = 0x71929394
 _OFFSET_MARK = -0x0102030405060708
 
@@ -38,8 +38,8 @@ class FetchRequests:
     """The requests of one fetcher."""
 
     def __init__(self) -> None:
-        # The partitions of an incremental request. None for those that were named once: a template costs as much as
-        # three requests, and of many partitions each request may name others.
+        # By the partitions of an incremental request; None while they were named only once. A template costs as much as
+        # three requests, and with many partitions each request may name others.
         self._templates: dict[Partitions, _Template | None] = {}
 
     def next(

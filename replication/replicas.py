@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     PartitionState = m.LeaderAndIsrRequest.LeaderAndIsrPartitionState
 
 THREADS_AT_A_TIME = 8  # of trio's 40: enough for the fsyncs of new logs to share the file system's commits
-CONTROLLERS_MAX = 100  # a client may call itself by any name
+CONTROLLERS_MAX = 100  # client ids whose latest connection is known; a client may send any id
 ROLES_A_SLICE = 100  # roles between two checkpoints of the event loop: about a millisecond
 
 Item = TypeVar("Item")
@@ -92,8 +92,8 @@ class Replicas:
         self.broker_id = broker_id
         self.controller_epoch = 0
 
-        # The latest connections are kept by client id: another client with the epoch of the
-        # controller must not shut the controller out.
+        # The latest connections, by client id: if another client sends requests with the controller's epoch, those of
+        # the controller must not count as overtaken by them.
         self._controllers = LatestConnections[str | None](CONTROLLERS_MAX)
         self.broker_epoch = -1
         self.coordinators: dict[str, Coordinator] = {}
@@ -243,7 +243,8 @@ class Replicas:
         # leader must stop, or clients go on writing to it. The log stays on disk.
         await self._in_their_turns(self._given_away(request), self._dismiss)
         named = ((TopicPartition(name, each.partition_index), id_) for name, id_, each in partition_states(request))
-        # Of a topic whose name another one has had since, the request does not name all partitions.
+        # If a new topic has taken the name of a deleted one, the request need not name all partitions of the old one.
+        # So the partitions in `deleted` are compared with the id of the new topic, too.
         ids = {each.topic_name: each.topic_id for each in request.topic_states} if deleted else {}
         overtaken = ((key, ids[key.topic]) for key in deleted if key.topic in ids)
         try:
@@ -308,7 +309,7 @@ class Replicas:
     async def forget_topics(self, topics: Iterable["TopicInfo"], hosted: Mapping[Partition, PartitionLog]) -> None:
         """Remove topics that were deleted while this broker had no session: no request reports them."""
         self._tell_deleted(self._metadata.forget(topics))
-        # With another log by now it is a partition of a new topic.
+        # A partition that has another log by now belongs to a new topic and stays.
         await self._in_their_turns([each for each, log in hosted.items() if each.log is log], self._dismiss_deleted)
 
     def _tell_deleted(self, deleted: Sequence[TopicPartition]) -> None:
@@ -344,7 +345,7 @@ class Replicas:
     def directory_failed(self, directory: str, error: StorageError) -> None:
         """A log directory went offline: end the roles of its partitions. `LogDirectories` has logged the reason."""
         lost = [each for each in self if each.log is not None and each.log.directory.startswith(directory + "/")]
-        # Each is contained alone: after a bug in one, the others must not go on as leaders without a log.
+        # An exception affects one partition only: the others must not remain leaders without a log.
         for partition in lost:
             with contained(logger, "%s cannot be given up", partition.topic_partition):
                 self._resign(partition)
@@ -381,8 +382,8 @@ class Replicas:
         refused = self._refuse_overtaken(controller_epoch, broker_epoch)
         if refused:
             return refused
-        # A controller that gets no answer sends the request again on another connection, and goes on when that one is
-        # answered. If the first one comes after all, it must not replace newer metadata with its own.
+        # A controller that gets no response repeats the request on a new connection, and continues when the repetition
+        # is answered. If the first request arrives after that, it must not replace newer metadata.
         if self._controllers.is_overtaken(*source):
             return ErrorCode.STALE_CONTROLLER_EPOCH
         self._controllers.note(*source)
@@ -441,7 +442,7 @@ class Replicas:
             log = None
         if log is None:
             return await self.logs.create(key, topic_id, configs[key.topic], is_new=state.is_new)
-        # The topic is older than topic ids, and an upgraded controller has given it one (KIP-516).
+        # The topic is older than topic ids, and an upgraded controller has given it an id (KIP-516).
         if topic_id != ZERO_TOPIC_ID and log.topic_id is None:
             await self.logs.assign_topic_id(log, topic_id)
         return log
@@ -464,8 +465,8 @@ class Replicas:
 
     def _note_id(self, asked: AskedState) -> None:
         """Remember whether a Fetch to the leader may use the topic id."""
-        # A controller older than 2.8 sends no ids, so the leader may know none. This replica's log may have one from a
-        # newer controller, but Fetch must use the name, as in Kafka.
+        # A controller older than 2.8 sends no ids, so the leader may know none. This replica's log may have an id from
+        # a newer controller, but Fetch must use the name, as in Kafka.
         key, topic_id, _ = asked
         if key in self._partitions:
             self._partitions[key].fetched_by_id = topic_id != ZERO_TOPIC_ID
@@ -492,8 +493,8 @@ class Replicas:
         if partition is None:
             partition = self._host(key)
 
-        # Since the first half the directory may have failed, or the log may have been exchanged for its copy in another
-        # one.
+        # Since the first half the directory may have failed, or a move may have exchanged the log for its copy in
+        # another directory.
         if isinstance(log, PartitionLog):
             log = self.logs.get(key)
         if not isinstance(log, PartitionLog):
@@ -503,7 +504,7 @@ class Replicas:
         if log.topic_id is not None:
             self._names[log.topic_id] = key.topic
 
-        # These two follow `become`, because both take over the new leader epoch.
+        # The calls below come after `become`, because they use the partition's new leader epoch.
         if not partition.is_leader:
             self._fetchers.follow(partition)
         self._moves.begin(partition)
@@ -547,7 +548,7 @@ class Replicas:
         partition = self._partitions.get(key)
 
         # An offline log cannot be deleted. The partition stays, so clients still get this error. If all directories are
-        # online, the partition has none because of a shortage.
+        # online, the log was never created for a lack of descriptors or memory, and there is nothing to delete.
         if partition is not None and partition.log is None and self.logs.offline_directories:
             return ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -595,7 +596,7 @@ class Replicas:
 
     def _refuse(self, error: StorageError) -> ErrorCode:
         """The response to a request for which the storage failed."""
-        # With a directory offline, nothing can be made that may lie in it, so the same request would be refused again.
+        # While a directory is offline, no log is created that may already lie in it, so a repetition would be refused.
         if error.is_shortage and not self.logs.offline_directories:
             self.lacked.set()
         return ErrorCode.KAFKA_STORAGE_ERROR
@@ -611,7 +612,7 @@ async def _several_at_a_time(work: Callable[[Item], Awaitable[None]], items: Ite
     todo = iter(list(items))
 
     async def work_off() -> None:
-        # The loop has to give way itself, because `work` does not wait for many of the items.
+        # `paced` gives way between items, because `work` returns without an await for many of them.
         async for item in paced(todo):
             await work(item)
 

@@ -60,7 +60,8 @@ class Checkpoints:
 
     async def write_recovery_points(self, log: "PartitionLog") -> None:
         """Write how far the logs in the directory of this log are synced: before a compaction of it."""
-        # After a crash a gap between segments is taken for one of compaction only below the recovery point in the file.
+        # After a crash, recovery takes a gap between segments for the work of a compaction only below the recovery
+        # point in the file.
         await self.write(self._directories.directory_of(log), RECOVERY_POINT_CHECKPOINT)
 
     async def write_log_starts(self, directory: "LogDirectory") -> None:
@@ -84,8 +85,8 @@ class Checkpoints:
 
     async def write(self, directory: "LogDirectory", name: str) -> None:
         """Write this checkpoint of a directory, if its content has changed."""
-        # The lock keeps an older content from replacing a newer one: a caller that needs its offset on disk waits for
-        # the writer before it, and then collects again.
+        # The lock keeps an older content from replacing a newer one. A caller that needs its offset on disk waits for
+        # the previous writer, and collects the offsets after that.
         async with directory.writing:
             # A partition without a role has no high watermark in memory, and the file must not lose its entry.
             high_watermarks: dict[TopicPartition, int] = {}

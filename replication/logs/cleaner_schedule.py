@@ -88,14 +88,13 @@ class Permit:
         directories = self._directories
         return (
             not self.withdrawn.is_set()
-            # A pass ends when `compact` leaves the policy, as in Kafka: keyless records would be
-            # lost.
+            # A pass ends when `cleanup.policy` loses `compact`, as in Kafka: it would remove records without a key.
             and log.config.compacted
             # A log that was deleted, or replaced by a move to another directory, is no longer the one in the table.
             and directories.get(log.topic_partition) is log
             and not log.is_being_cut
-            # As in Kafka, neither log of a move is compacted: the copy would keep what a pass removes from the current
-            # log, and lack the tombstones that came after it.
+            # As in Kafka, neither log of a move is compacted: the copy could keep a record that a pass removes from the
+            # current log, and lack the later tombstone of its key, which the pass removes as well.
             and directories.copy_of(log) is None
         )
 
@@ -199,9 +198,8 @@ class LogCleaner:
             found = self._candidate(log, high_watermarks)
             if found is not None and (best is None or found.part.dirty_ratio > best.part.dirty_ratio):
                 best = found
-        # The log is looked at again: during the checkpoints it may have grown, or been truncated or
-        # deleted. After a truncation the earlier high watermark may lie above records that are not
-        # committed.
+        # The log is looked at again: during the awaits above it may have grown, or been truncated or deleted. After a
+        # truncation the earlier high watermark may lie above records that are not committed.
         return self._candidate(best.log, self._high_watermarks()) if best is not None else None
 
     async def _read_times(self, log: "PartitionLog") -> None:
@@ -248,7 +246,7 @@ class LogCleaner:
         """A bug in this block ends the cleaning of this log alone."""
         with contained(logger, "%s is not cleaned any more", log) as attempt:
             yield
-        # It would come back in each search, and keep the other logs from being cleaned.
+        # The same bug would stop each search, and keep the other logs from being cleaned.
         if attempt.failed:
             self._uncleanable[log] = None
 
@@ -332,7 +330,7 @@ class LogCleaner:
                 return False
 
             # `apply` runs on the event loop, in the step of the check above: a read finds either the old segments or
-            # the new ones. False if other code has changed segments since this pass read them.
+            # the new ones. `apply` returns False if other code has changed segments since this pass read them.
             if step.replacement is not None:
                 if not step.replacement.apply(self._world.now_ms()):
                     return False

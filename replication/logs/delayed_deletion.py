@@ -72,7 +72,7 @@ class DelayedDeletion:
                 # The entry is popped before the removal, because new entries may come first
                 # meanwhile. A crash loses the table: the next start finds the files by their names.
                 due = heapq.heappop(waiting)
-                # So it does for a directory that is offline now.
+                # The next start also finds the files in a directory that is offline now.
                 if due.directory.failure is None:
                     with contained(logger, "%s is not removed before the next start", due.log or due.path):
                         await self._remove(due)
@@ -99,9 +99,9 @@ class DelayedDeletion:
 
     async def _remove_segments(self, log: "PartitionLog") -> bool:
         """Remove the segments of a log that are due. False if this has to be repeated."""
-        # The thread runs beside appends and reads: it touches only files that have left the row of
-        # segments. If the log is deleted meanwhile, the thread fails on a missing path, which takes
-        # no directory offline (`fail_directory_of`).
+        # The thread runs beside appends and reads: it touches only files that have left the log's list of segments. If
+        # the log is deleted meanwhile, the thread fails on a missing path, which takes no directory offline
+        # (`fail_directory_of`).
         try:
             with self._directories.directory_of(log).in_use():
                 removed = await self._world.in_thread(log.segments.remove_deleted, self._world.now_ms())

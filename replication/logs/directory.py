@@ -81,7 +81,7 @@ class LogDirectory:
     absolute_path: str  # in responses and requests
     lock: Lock | None = None
     meta: MetaProperties | None = None
-    failure: StorageError | None = None  # it is offline
+    failure: StorageError | None = None  # why it is offline; None while it is online
     logs: dict[TopicPartition, "PartitionLog"] = field(default_factory=dict)
     future_logs: dict[TopicPartition, "PartitionLog"] = field(default_factory=dict)  # no key is also in `logs`
     creating: int = 0  # logs that are being created here: `placement` counts them like existing ones
@@ -278,7 +278,8 @@ def refuse_duplicates(contents: Mapping[str, Contents]) -> None:
     for path, found in contents.items():
         for key in found.partitions:
             _refuse_twin(key, path, seen.setdefault(key, path))
-        # Which of the two moves is wanted is not known. Two in one directory are from an interrupted start.
+        # Future logs in two directories are two moves, and which one is wanted is not known. Two in one directory are
+        # left from an interrupted start (`FutureLogs.copy_again`).
         for key in found.futures.values():
             _refuse_twin(key, path, moving.setdefault(key, path))
 

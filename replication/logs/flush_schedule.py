@@ -32,8 +32,8 @@ class FlushSchedule:
             if log.recovery_point == log.log_end_offset:
                 continue
             recovery_point, since = before.get(log, (-1, now))
-            # Something was flushed since the last check, for another reason. The unflushed records are younger than
-            # that, but their exact age is unknown: the time begins again, so a flush is late by one interval at most.
+            # The log was flushed since the last check, for another reason. What is unflushed now is younger than that
+            # check, but its exact age is unknown. Counted from now, its flush is late by one interval at most.
             if recovery_point != log.recovery_point:
                 since = now
             self._since[log] = log.recovery_point, since

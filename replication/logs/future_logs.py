@@ -83,7 +83,8 @@ class FutureLogs:
 
     async def create(self, current: "PartitionLog", directory: "LogDirectory") -> "PartitionLog":
         """Create an empty future log. StorageError if that fails, or while a directory is offline."""
-        # A directory that is offline may have another future log of this partition: the start that finds both refuses.
+        # A directory that is offline may have another future log of this partition: a later start would find both, and
+        # refuse.
         self._directories.refuse_if_offline(current.topic_partition, "move a log that may be")
         return await self._create(current, directory)
 
@@ -113,7 +114,8 @@ class FutureLogs:
         current = self._directories.get(key)
         path = join(directory.path, name)
 
-        # A directory that is offline has the current log, or the name that shows a decided swap (`complete_swaps`).
+        # A directory that is offline may have the current log, or the deleted log whose name shows a decided swap
+        # (`complete_swaps`). So the future log stays as it is.
         if current is None and self._directories.failures:
             return
         metadata = join(path, PARTITION_METADATA)
@@ -127,7 +129,7 @@ class FutureLogs:
             logger.warning("%s is no copy of a log that is here; it is put aside as %s", path, stray)
             return
 
-        # The new one comes first: the name is the only record of the move.
+        # The new future log is created before the old one is renamed: its name is the only record of the move.
         if self.get(key) is None:
             await self._create(current, directory)
         deleted = join(directory.path, deleted_name(key, unique))
@@ -141,9 +143,9 @@ class FutureLogs:
         if log is None:
             return
         directory = self._directories.directory_of(log)
-        # The deletion is shielded, and goes in the order of `Logs.delete`: first the table, then
-        # its open files, its name. A crash before the rename leaves the -future name, and the next
-        # start finds the move again.
+        # The deletion is shielded, and in the order of `Logs.delete`: the log leaves the table, its files are closed,
+        # its directory is renamed. A crash before the rename leaves the -future name, and the next start finds the
+        # move again.
         with trio.CancelScope(shield=True):
             del directory.future_logs[key]
             self._gate.deleted(log)
@@ -163,7 +165,7 @@ class FutureLogs:
         to the future log; if `act` returns True, the future log is the partition's from then on. A StorageError takes a
         directory offline.
         """
-        # The swap that has made it the current log may not be settled yet.
+        # The swap that made `current` the current log may not be settled yet: this waits for it.
         async with self._gate.renaming(current):
             pass
         if not self._is_moment(current, future):
@@ -194,9 +196,8 @@ class FutureLogs:
                             await self._settle(current, future, deleted)
         except StorageError:
             pass  # one of the two directories is offline now
-        # Flushes are released after a failed or late attempt, too, or requests with
-        # `flush.messages` would wait for ever. A log that left its table is abandoned, and a flush
-        # would open its files again.
+        # Flushes are released after a failed or late attempt, too, or requests with `flush.messages` would wait for
+        # ever. A log that left its table is closed, and a flush would open its files again: `is_gone` prevents that.
         finally:
             self._gate.release_flushes(current, is_gone=has_flipped)
             self._gate.release_flushes(future, is_gone=not self._directories.directory_of(future).holds(future))
@@ -210,19 +211,19 @@ class FutureLogs:
 
         Then flushes of both logs are held, and requests that wait for one continue to wait.
         """
-        # No pass begins while the log moves, but one may have been running when the move began.
+        # No compaction begins while the log moves, but one may have been running when the move began.
         await self._gate.compaction_ended(current)
         # The topic may have got its id after the future log was created (KIP-516). Without this line the partition
         # would lose the id in the swap.
         if future.topic_id is None and current.topic_id is not None:
             await self._opener.assign_topic_id(future, current.topic_id)
-        # DeleteRecords and retention have raised the log start of the current log only. It is durable before the swap:
-        # after a crash deleted records must not be back.
+        # DeleteRecords and retention raised the log start of the current log only. It is made durable for the future
+        # log before the swap, so that a crash does not bring deleted records back.
         future.raise_log_start(min(current.log_start_offset, future.log_end_offset))
         await self._checkpoints.write_all_of(future)
         # From now on the current log's recovery point stays where it is, so the future log can reach it.
         await self._gate.hold_flushes(current)
-        # The fetcher may be behind what was just flushed. `and False`: copying is no flip.
+        # The fetcher may not have copied all that was flushed. `and False` makes `step` take the copy for no flip.
         if future.log_end_offset < current.recovery_point and self._is_moment(current, future):
             step(lambda: self._copy_tail(current, future) and False)
         if future.recovery_point < current.recovery_point:
@@ -230,8 +231,8 @@ class FutureLogs:
         # From the flip to the end of step 3, neither log is flushed: a power failure may undo the renames, so no record
         # may be acknowledged as synced that is only in one of the two logs.
         await self._gate.hold_flushes(future)
-        # The offsets are compared after the last await. The log start may have been raised again
-        # meanwhile; then the next attempt writes its checkpoint.
+        # The offsets are compared after the last await. The log start may have been raised again meanwhile: then this
+        # attempt fails, and the next one writes the checkpoint.
         return current.recovery_point <= future.recovery_point and current.log_start_offset == future.log_start_offset
 
     def _is_moment(self, current: "PartitionLog", future: "PartitionLog") -> bool:
@@ -255,7 +256,8 @@ class FutureLogs:
         """Step 1, synchronous. True if the future log is the partition's now."""
         key, source, target = current.topic_partition, *map(self._directories.directory_of, (current, future))
 
-        # They may have changed while a search in the log was awaited, and are durable for the current log alone.
+        # The log start or the topic id may have changed while `swap` waited for searches. The change is durable for the
+        # current log alone, so the next attempt must make it durable for the future log first.
         if (current.log_start_offset, current.topic_id) != (future.log_start_offset, future.topic_id):
             return False
 
@@ -264,7 +266,7 @@ class FutureLogs:
         if not self._copy_tail(current, future):
             return False
 
-        # The rename decides: before it the current log is served on, after it no start finds the current log any more.
+        # The rename decides: before it the current log stays in use, after it no start finds the current log any more.
         try:
             self._world.disk.rename(current.directory, deleted)
         except StorageError as error:
@@ -314,8 +316,8 @@ class FutureLogs:
         source = directories.directory_of(current)
         target = directories.directory_of(future)
 
-        # The old name goes durably before the new one comes. In the other order a power failure
-        # could leave two logs of the partition, and the next start would refuse.
+        # The old name is removed durably before the new one is given. In the other order a power failure could leave
+        # two logs of the partition, and the next start would refuse.
         try:
             await directories.insist(source, self._world.disk.sync_directory, source.path)
         except StorageError:

@@ -50,7 +50,7 @@ Result = TypeVar("Result")
 Sliced = TypeVar("Sliced")
 Arguments = TypeVarTuple("Arguments")
 
-# Searches without a result that are remembered: some clients repeat one without end, at 16 MiB of log each time.
+# Searches without a result that are remembered: some clients repeat one endlessly, which reads 16 MiB of log each time.
 FRUITLESS_REMEMBERED = 256
 
 
@@ -138,8 +138,7 @@ class Gate:
     @asynccontextmanager
     async def truncating(self, log: "PartitionLog") -> AsyncIterator[None]:
         """`async with gate.truncating(log):` the block may change the log, its files included, in a thread."""
-        # This is set first: from now on reads, retention and flush plans are refused, so what is
-        # waited for below can only end.
+        # This is set first: from now on no read, retention or flush plan begins, so only those that run are waited for.
         log.is_being_cut = True
         try:
             async with self.renaming(log), self.without_searches(log):
@@ -192,8 +191,8 @@ class Gate:
         # because two of these blocks may overlap.
         self._closed[log] = self._closed.get(log, 0) + 1
         try:
-            # A step takes about a millisecond. Checked again after each slice: another search of this log may be in the
-            # middle of a step.
+            # A step takes about a millisecond. The check is repeated after each slice, because another search of this
+            # log may be in the middle of a step.
             while any(search.is_stepping for search in self._searches.get(log, ())):
                 await self._slice_ended.park()
             yield
@@ -233,8 +232,7 @@ class Gate:
                     return stop.value  # type: ignore[no-any-return]  # what `steps` returned
                 finally:
                     search.is_stepping = False
-        # They are closed, too, when the caller is cancelled or the log was closed: the steps may
-        # hold an open file.
+        # The steps are closed also when the caller is cancelled or the log was closed: they may hold an open file.
         finally:
             steps.close()
 

@@ -73,7 +73,7 @@ logger = logging.getLogger(__name__)
 
 __all__ = ["AllDirectoriesOffline", "Logs", "LogsConfig"]
 
-CLOSING_ROUNDS_MAX = 20  # with pauses: two seconds, in which other threads and processes may end
+CLOSING_ROUNDS_MAX = 20  # two seconds with the pauses: other work may free descriptors or memory meanwhile
 
 Result = TypeVar("Result")
 
@@ -171,8 +171,8 @@ class Logs:
             # All directories are read before the first log is opened: a partition may lie in two of them.
             contents = {directory.path: await self._look(directory) for directory in self.directories.live()}
 
-            # Logs of deleted topics go first: the start would be refused for them, and the swap of a future log beside
-            # one of them would not be completed.
+            # Logs of deleted topics go first. They would make `refuse_duplicates` refuse the start, and keep
+            # `complete_swaps` from giving a future log the partition's name.
             await delete_old_duplicates(contents, topic_ids, self.directories, self._world)
             refuse_duplicates(contents)
             for directory in self.directories.live():
@@ -210,8 +210,8 @@ class Logs:
 
     async def _look(self, directory: LogDirectory) -> Contents:
         found = await self.directories.at_start(directory, read_contents, self._world.disk, directory.path)
-        # The directory is offline by now: it counts as empty, and `refuse_if_offline` protects the
-        # partitions that may be in it.
+        # None: the directory is offline by now. It counts as empty, and `refuse_if_offline` protects the partitions
+        # that may be in it.
         return found or Contents([], [], {})
 
     async def _load_directory(
@@ -244,14 +244,14 @@ class Logs:
 
     async def _lower_recovery_points(self, directory: LogDirectory) -> None:
         """Write the recovery points if the file has one above the end of its log."""
-        # A truncation may have failed between the cut and its checkpoints. What is appended from now on is not synced,
-        # but below that recovery point the next start would trust it.
+        # A truncation may have failed between the cut and its checkpoints, and left the old recovery point in the file.
+        # The next start would trust everything below that, even unsynced records that are appended from now on.
         written = directory.written[RECOVERY_POINT_CHECKPOINT]
         if all(log.recovery_point >= written.get(key, 0) for key, log in directory.logs.items()):
             return
         try:
             await self.checkpoints.write(directory, RECOVERY_POINT_CHECKPOINT)
-        # The other directories go on, unless this one lacks a descriptor only: that ends the start.
+        # If the directory has failed, the others go on. If only a descriptor was lacking, the start ends.
         except StorageError:
             if directory.failure is None:
                 raise
@@ -278,8 +278,8 @@ class Logs:
 
     def _remove_deleted(self, contents: Mapping[str, Contents]) -> None:
         """Go on with the deletions that the last process began."""
-        # A directory that is offline may have the future log of an interrupted swap: only the name of the deleted log
-        # shows that the swap was decided (`complete_swaps`).
+        # A directory that is offline may have the future log of an interrupted swap. Only the name of the deleted log
+        # shows that the swap was decided (`complete_swaps`), so no deleted log may be removed.
         if self.offline_directories:
             return
         # The delay begins again: the time of the rename is not stored.
@@ -301,7 +301,7 @@ class Logs:
         if not is_new:
             self.directories.refuse_if_offline(key, "create a log that may be")
 
-        # A future log that has lost the log that it was copied from, with its directory.
+        # A future log may be left of a log that was lost with its directory: it is no copy of the new log.
         await self.futures.delete(key)
         await self.gate.earlier_ended(key)
         error: StorageError | None = None
@@ -371,7 +371,7 @@ class Logs:
             self.checkpoints.forget(log.topic_partition)
             self.gate.deleted(log)
             path = join(directory.path, name(log.topic_partition, self._world.rng.randbytes(16)))
-            # A swap may be about to give it its final name.
+            # A swap may be renaming the log's directory to its final name; `renaming` waits for the end of that.
             async with self.gate.renaming(log):
                 log.abandon()
                 # This must be `insist`, because the log has left the table: nothing else would try
@@ -398,8 +398,8 @@ class Logs:
         `high_watermarks` returns those of the hosted partitions. `on_directory_failed` is called with the path and the
         error of each directory that fails from now on.
         """
-        # The callbacks are set before the first task: a directory that fails in it must take the
-        # roles of its partitions with it.
+        # The callbacks are set before the tasks start: if a directory fails in the first task already, its partitions
+        # must lose their roles.
         self.checkpoints.high_watermarks = high_watermarks
         self.directories.on_failed = on_directory_failed
         async with trio.open_nursery() as nursery:
@@ -428,7 +428,7 @@ class Logs:
         ]
 
     async def _every(self, interval_ms: int, step: Callable[[], Awaitable[None]]) -> None:
-        # Java's Long.MAX_VALUE, the default of `log.flush.scheduler.interval.ms`.
+        # NEVER_MS is Java's Long.MAX_VALUE, the default of `log.flush.scheduler.interval.ms`.
         if interval_ms >= NEVER_MS:
             return
         # The first run comes soon after the start, whatever the interval is, as in Kafka.
@@ -518,7 +518,7 @@ class Logs:
             # crash before it only costs the next start a check.
             for name in OFFSET_CHECKPOINTS:
                 await self.checkpoints.write(directory, name)
-            # The checkpoints are written even if a log is left: they save the check of those that are closed.
+            # The checkpoints are written even if a log is left open: they spare the next start the check of the others.
             if not left:
                 await self.directories.run(directory, mark_clean, self._world.disk, directory.path)
         except StorageError:

@@ -45,8 +45,8 @@ class LogPlacement:
         """The directories to try for a new log, the best first; empty if the requested directory is offline."""
         requested = self._requested.get(key)
         live = [directory for directory in self._directories if directory.failure is None]
-        # There is no other choice, even if this one is offline: the client may have asked for it
-        # because it needs its space or speed, and a log in another one would have to be moved.
+        # No other directory is tried, even if the requested one is offline: the client may need its space or speed, and
+        # the log would have to be moved there later.
         if requested is not None:
             return [requested] if requested in live else []
         # Logs that are being created count too. Otherwise all partitions of a new topic, which are created at the same

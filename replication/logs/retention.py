@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PRODUCERS_AT_A_TIME = 1000  # checked in one step
-FLUSH_SECONDS_MAX = 10  # that a deletion waits for a flush; the next run goes on with it
+FLUSH_SECONDS_MAX = 10  # that a deletion waits for a flush; the next run continues it
 
 
 class Retention:
@@ -49,8 +49,9 @@ class Retention:
     async def delete_old_segments_of(self, log: "PartitionLog", high_watermark: int) -> None:
         """Delete the old segments of one log, a few in each step."""
         await self._delete_all_of(log, high_watermark)
-        # The rest waits for a snapshot of the producers. A quiet log gets no flush from elsewhere. The log is looked at
-        # once more only: no shortage, in which flushes are repeated, keeps the other logs waiting.
+        # Other segments can be deleted only after a flush has written a snapshot of the producers, and a quiet log gets
+        # no other flush. There is one more attempt only, with a time limit: in a shortage the flusher repeats the
+        # flush, and the other logs must not wait for that.
         if log.has_unsaved_snapshots and self._directories.get(log.topic_partition) is log:
             with suppress(StorageError), trio.move_on_after(FLUSH_SECONDS_MAX):
                 await self._flusher.flush([log])
@@ -80,7 +81,7 @@ class Retention:
         """Remove the state of producers that have written nothing for `expiration_ms`."""
         for log in self._directories.logs():
             ids = log.producers.ids()
-            # What is asked about a partition expires also where no producer has written.
+            # Verifications of transactions expire even in a log without producers.
             if not ids and not log.is_being_cut:
                 log.producers.expire(self._world.now_ms(), expiration_ms, ids)
             for some in portions(ids, PRODUCERS_AT_A_TIME):

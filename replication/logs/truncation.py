@@ -36,15 +36,15 @@ class Truncation:
         """
         if offset < log.log_end_offset:
             await self._cut(log, log.truncate_to, offset, on_cut)
-        # No record goes, so this needs no thread and `on_cut` is not called. It may remove a leader epoch without
-        # records, which only changes memory.
+        # No record is removed, so this needs no thread, and `on_cut` is not called. `truncate_to` may still remove a
+        # leader epoch without records, which only changes memory.
         else:
             log.truncate_to(offset)
 
     async def start_over(self, log: "PartitionLog", offset: int, on_cut: Callable[[], None]) -> None:
         """Delete all records of the log and restart it at `offset`. As `truncate` otherwise."""
-        # Only the current log still has the producers of records that are not copied, because they are deleted. The
-        # state that the swap takes over is in memory alone; a snapshot where the copy begins outlives the process.
+        # The copy will begin at `offset`. Only the current log knows the producers of the deleted records below it, and
+        # the swap takes its producer state over in memory alone. A snapshot at `offset` outlives the process.
         current = log.copied_from
         copied = None if current is None or current.is_being_cut else current.producers.entries()
         await self._cut(log, partial(log.truncate_fully_and_start_at, copied=copied), offset, on_cut)
@@ -72,10 +72,10 @@ class Truncation:
             await self._checkpoints.write_all_of(log)
         except StorageError as error:
             # A half truncated log must not be used, even if only a descriptor was missing: the directory goes offline,
-            # and the next start recovers the log. That includes checkpoints that could not be written: a later append
-            # would be below the old recovery point.
+            # and the next start recovers the log. The same holds if only the checkpoints could not be written: the old
+            # recovery point would lie above records that are appended later.
             half_done = error if isinstance(error, HalfDone) else HalfDone(error, "the log half truncated")
             self._directories.fail_directory_of(log, half_done)
-            # If the directory had failed before, its files were closed then. The thread has opened one again.
+            # If the directory had failed before, the log was closed then, and the thread has opened a file again.
             log.abandon()
             raise half_done from error
