@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
-# Connections that hold less are counted, but not evicted: so many would have to be closed for one request.
+# Connections that hold less are counted, but not evicted: too many would have to be closed to make room for a request.
 EVICTED_BYTES_MIN = 1 << 12
-# Owners that are looked at in one size class. Those in front that cannot be evicted now are being served.
+# Owners that are looked at in one size class. The first ones may not be evictable now, because they are being served.
 LOOKED_AT_MAX = 100
 CLASSES = 64  # of sizes, by powers of two
 # Added to the time that an owner has held its bytes, so that of owners that have just begun the largest is the worst.
 SOME_SECONDS = 0.01
-# Up to this multiple of the limit an owner stays while a worse one is being served, which is soon over.
+# Up to this multiple of the limit no owner is evicted while a worse one is being served, because that soon ends.
 SPARED_FACTOR = 1.25
 
 # Shares of the machine's memory. A broker on a small machine must leave memory for the page cache; on a large one no
@@ -55,7 +55,7 @@ class Account(Generic[Each]):
     """
 
     # Owners by size class (powers of two). Within a class those that have been in it longest come first, so the worst
-    # owner is found among the first of each class. It may be worse than the one that is found by a factor of two.
+    # owner is sought among the first of each class. A worse one may be missed, but by a factor of two at most.
 
     def __init__(
         self, limit_bytes: int, *, weighs_time: bool = True, evicted_bytes_min: int = EVICTED_BYTES_MIN
@@ -125,7 +125,8 @@ class Account(Generic[Each]):
                     highest = cost
                 break
 
-        # Otherwise a well-behaved owner would pay while the attackers happen to be served.
+        # If the worst owner is being served, no other pays for it up to SPARED_FACTOR: otherwise well-behaved owners
+        # would be evicted while attackers happen to be served.
         is_spared = highest < highest_served and self.held_bytes <= self.limit_bytes * SPARED_FACTOR
         return None if is_spared else worst
 

@@ -17,7 +17,7 @@ from barnabas.wire.sentinels import LEADER_DURING_DELETE, NO_LEADER
 from barnabas.wire.topics import ZERO_TOPIC_ID, TopicPartition
 from barnabas.world.encoded import Kept
 
-FAREWELL_SECONDS = 3.0  # dead leaders stay in responses; clients that wait for a leader ask at least once a second
+FAREWELL_SECONDS = 3.0  # for which dead leaders stay in responses; clients that wait for a leader ask once a second
 
 
 class BrokerInfo(NamedTuple):
@@ -70,7 +70,7 @@ class ClusterMetadata:
         # Each request has all live brokers, but only the partitions that changed.
         before, self.brokers = self.brokers, {broker.id: _broker_info(broker) for broker in request.live_brokers}
         for broker_id in before.keys() - self.brokers.keys():
-            # One that shuts down in an orderly way has given away what others can lead, and is out at once.
+            # A broker that shuts down in an orderly way has handed over what others can lead: it is left out at once.
             if self._led[broker_id]:
                 self._departed[broker_id] = (before[broker_id], trio.current_time())
 
@@ -160,7 +160,7 @@ class ClusterMetadata:
     def leader_of(self, topic: str, partition: int) -> int | None:
         """The broker that leads the partition now, or None."""
         info = self.partition(topic, partition)
-        # The controller has noticed the end of a leader that is not alive, and not yet elected another.
+        # If the leader is not alive, the controller has noticed its end but not elected another one yet.
         if info is None or info.leader_id == NO_LEADER or info.leader_id not in self.brokers:
             return None
         return info.leader_id

@@ -25,14 +25,14 @@ Address = tuple[int, tuple[object, ...]]  # family, and the socket address: host
 
 SENDFILE_BYTES_MAX = 1 << 20  # one call must not hold the loop: 1 MiB takes about a quarter of a millisecond
 ACCEPT_PAUSE_SECONDS = 0.1  # between checks for a free descriptor; without a pause `accept` would fail in a busy loop
-# Descriptors reserved for files: a share of RLIMIT_NOFILE within bounds. A checkpoint or a segment that gets none fails
-# like a broken disk, and takes its log directory offline.
+# Descriptors reserved for files: a share of RLIMIT_NOFILE within bounds. Without one no segment can be created and no
+# checkpoint written, and a truncation that ends half done takes its log directory offline.
 DESCRIPTORS_KEPT_SHARE = 1 / 8
 DESCRIPTORS_KEPT_MIN = 16
 DESCRIPTORS_KEPT_MAX = 1024
 OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
-# Errors of accept(2) that concern the new connection, not the listener: Linux passes on errors that are pending on it.
-# Not every system defines all of them.
+# Errors of accept(2) that concern the new connection, not the listener: Linux passes on those that are pending on the
+# connection. Not every system defines all of these codes.
 CONNECTION_GONE = frozenset(
     getattr(errno, name)
     for name in (
@@ -253,7 +253,7 @@ class OsStream:
                 position += sent
                 self.sent_bytes += sent
 
-                # A fast client takes all of a large slice without a wait.
+                # A fast client takes a large slice without a wait, so the loop has to give way here.
                 if position < end:
                     await trio.lowlevel.checkpoint()
         except (OSError, trio.ClosedResourceError) as error:
@@ -342,9 +342,9 @@ class OsListener:
 
 def _end(socket_: socket.socket) -> None:
     """Close a socket, and what it stands for: a connection, or the port that it listens at."""
-    # A process that was forked meanwhile, by a test around a `LocalBroker` for example, has the descriptor as well, and
-    # would keep both.
-    with suppress(OSError):  # the other end was faster
+    # A process that was forked meanwhile, by a test around a `LocalBroker` for example, has the descriptor as well:
+    # without `shutdown` it would keep the connection, or the port, open.
+    with suppress(OSError):  # the peer has closed it already
         socket_.shutdown(socket.SHUT_RDWR)
     socket_.close()
 
@@ -483,8 +483,8 @@ async def _connect_to_any(addresses: Sequence[tuple[int, int, int, str, object]]
     raise failure
 
 
-# Clients choose the names, and a name without an answer takes a thread for half a minute. A limiter of its own keeps
-# these threads from the work of the disk.
+# Clients choose the names, and a name without an answer takes a thread for half a minute. Lookups have a limiter of
+# their own, so that they take no threads from the disk.
 _resolving: trio.lowlevel.RunVar[trio.CapacityLimiter | None] = trio.lowlevel.RunVar("resolving", None)
 
 

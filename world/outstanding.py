@@ -9,7 +9,7 @@ batch outstanding at a time, and its batches are never held back.
 from collections import deque
 
 OUTSTANDING_MAX = 16  # more are not counted: a response with so many is large enough
-DECAY = 0.5  # after each Fetch that was held back, and too few batches came
+DECAY = 0.5  # of `_most`, each time that a Fetch was held back and too few batches came
 
 
 class Outstanding:

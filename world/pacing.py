@@ -27,8 +27,8 @@ STEPS_AT_A_TIME = 4  # of later slices: the thread serves other work in between
 TURN_SECONDS = 0.001  # of a task between two checkpoints; the rest of the step that is under way comes on top
 ROWS_AT_A_TIME = 200  # rows between two checkpoints, at 1 to 5 µs each
 
-# (bytes that one work may hold, works at a time): 200 MB together. The first room fits a batch of 1 MB as ordinary
-# clients compress it, with a window of zstd's level 3 or a block of lz4.
+# (bytes that one work may hold, works at a time): 200 MB together, as one stream holds 32 MiB at most. The first room
+# fits a batch of 1 MB as ordinary clients compress it, with a window of zstd's level 3 or a block of lz4.
 ROOMS = ((8 << 20, 12), (1 << 62, 3))
 
 Each = TypeVar("Each")
@@ -45,8 +45,8 @@ class Pace:
 
     def __init__(self) -> None:
         self.rows = 0
-        # The clock belongs to `watchdog.py`. In virtual time there is none, and no time passes: the
-        # rows alone count, and a run is repeatable.
+        # `watchdog.py` sets the clock. In virtual time there is no watchdog, and no time passes: the rows alone count,
+        # and a run is repeatable.
         self.began = 0.0
         self.now: Callable[[], float] = float
 

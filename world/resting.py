@@ -48,7 +48,7 @@ class _Resting:
         if self._asker is not None:
             self._asker.rests += 1
             self._began = trio.current_time()
-            # It may wait for minutes, for other clients: others must not wait for it.
+            # The request may wait for other clients for minutes, so it gives its turn back for others to work.
             if self._asker.turn is not None and not self._keeps_turn:
                 self._asker.turn.give_back()
                 self._asker.turn = None
@@ -56,7 +56,7 @@ class _Resting:
     def __exit__(self, *_: object) -> None:
         if self._asker is not None:
             self._asker.rests -= 1
-            # A request that keeps its turn is worked on.
+            # A request that keeps its turn does not rest: work for it goes on.
             if not self._keeps_turn:
                 self._asker.rested_seconds += trio.current_time() - self._began
 
@@ -74,5 +74,5 @@ def resting(*, keeps_turn: bool = False) -> AbstractContextManager[None]:
 
     `keeps_turn` if the work for it goes on meanwhile.
     """
-    # Outside such blocks a request is never cancelled for its client: half of its changes could remain.
+    # Outside such blocks a request is not cancelled when its client leaves: half of its changes could remain.
     return _Resting(keeps_turn)

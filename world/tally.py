@@ -63,8 +63,8 @@ class Histogram:
         self._total += sum(latest)
         latest.sort()
 
-        # They lie in a few buckets, so each bucket is filled at once: from the first of it to the first
-        # behind it.
+        # The sorted values lie in a few buckets, and each bucket is filled at once: with the values from `start` up to
+        # the first one beyond it.
         start = 0
         while start < len(latest):
             bucket = bucket_of(int(latest[start] * scale))
@@ -115,8 +115,8 @@ def bucket_of(value: int) -> int:
 
 def bounds(bucket: int) -> tuple[int, int]:
     """The smallest value that this bucket counts, and the smallest of the next one."""
-    # The values 0 to 3 have a bucket each; the numbers 4 to 7 are not used, so that the number of a
-    # bucket follows from the bits of its values without a case more.
+    # The values 0 to 3 have a bucket each. The bucket numbers 4 to 7 are not used, so that the number of a bucket
+    # follows from the bits of its values without a special case.
     octave, part = divmod(bucket, SUB_BUCKETS)
     if octave < 2:
         return bucket, bucket + 1
@@ -127,7 +127,7 @@ def bounds(bucket: int) -> tuple[int, int]:
 
 def quantile(counts: Sequence[int], share: float) -> float:
     """The value below which this share of the counted ones lies, as if each bucket's were spread evenly; 0 of none."""
-    # The buckets are in the order of their values, so the first whose sum reaches the share has it.
+    # The buckets are in the order of their values, so the first at which the sum of the counts reaches `wanted` has it.
     wanted = sum(counts) * share
     seen = 0
     for bucket, count in enumerate(counts):
@@ -198,7 +198,7 @@ class TopicTally:
         self.replication_bytes_in = 0  # records appended as a follower
         self.replication_bytes_out = 0  # records sent to followers
         self.produce_requests = 0
-        self.failed_produce_requests = 0  # but not for an error that is expected, such as another leader
+        self.failed_produce_requests = 0  # without expected errors, such as another leader
         self.fetch_requests = 0
         self.failed_fetch_requests = 0
         self.produce_conversions = 0  # batches that were rebuilt: another codec or message format

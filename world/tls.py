@@ -24,19 +24,20 @@ if TYPE_CHECKING:
 
     from barnabas.storage.disk import FileSlice
 
-# OpenSSL's buffers keep the size they once had, so these are a part of the memory of an idle connection. Smaller pieces
-# take more CPU.
+# OpenSSL's buffers never shrink, so an idle connection keeps buffers of these sizes. Smaller pieces take more CPU.
 ENCRYPT_BYTES = 1 << 16
 RECEIVE_BYTES_MIN = 1 << 14
 RECORDS_A_STEP = 100  # about a millisecond, if they are key updates
-# Steps of so many records that gave no data. Then the peer wastes our time: key updates are for every 2^24 records.
+# After so many steps of RECORDS_A_STEP records without data the connection fails. An honest peer updates its keys only
+# every 2^24 records.
 FRUITLESS_STEPS_MAX = 20
-# Decrypted in one call at most: it is copied out of one buffer. Beyond it a receive has more to give.
+# The size of the buffer that a receive decrypts into, one for the whole run. What does not fit waits for the next one.
 DECRYPT_BYTES = 1 << 18
-# Of what is encrypted, with answers to the peer's key updates: a peer that reads is never that far behind.
+# The most encrypted bytes that the network has not taken, answers to the peer's key updates included. A peer that reads
+# what it is sent never lets so many collect.
 UNSENT_BYTES_MAX = 1 << 18
 HANDSHAKE_RECORD = 0x16
-RECORD_BYTES_MAX = 1 << 14  # in plaintext, as those of a handshake begin
+RECORD_BYTES_MAX = 1 << 14  # of a record in plaintext; a handshake begins with such records
 PEER_CLOSED = "the peer closed the connection"
 # A fatal alert, as Kafka answers a client without TLS: TLS 1.2, internal_error.
 ALERT = b"\x15\x03\x03\x00\x02\x02\x50"
@@ -46,8 +47,9 @@ class HandshakeFailed(ConnectionLost):
     """The peers do not agree, or the peer is none of TLS. The alert is sent; the stream must be closed."""
 
 
-# OpenSSL's part of a handshake takes 45 kB, and clients may begin it and stay silent. Above this number the one that
-# has waited longest for its client ends: this many handshakes take a second, and a client that goes on waits less.
+# OpenSSL's state of a handshake takes 45 kB, and clients may begin one and stay silent. If more than this many wait for
+# their clients, the one that has waited longest ends. To begin as many others takes the broker a second, and an honest
+# client goes on sooner.
 WAITING_MAX = 1500
 
 
@@ -55,8 +57,8 @@ class _Handshakes:
     """All handshakes of a run."""
 
     def __init__(self) -> None:
-        # A step takes up to 1.3 ms, and a thousand clients may connect at once. One step is done in a turn of the event
-        # loop: what connected clients wait for is done in between.
+        # A step takes up to 1.3 ms, and a thousand clients may connect at once. So each turn of the event loop does one
+        # step only, and the requests of connected clients are handled in between.
         self.steps = trio.Lock()
         self.waiting: dict[TlsStream, trio.CancelScope] = {}  # of the server's side, the longest waiting first
 
@@ -173,12 +175,13 @@ class TlsStream:
             self._incoming, self._outgoing, server_side=server_side, server_hostname=server_hostname
         )
 
-        # The handshake is complete, and the network has taken all that was encrypted. Else no close_notify is sent.
+        # Whether the handshake is complete and the network has taken all that was encrypted. If not, no close_notify is
+        # sent.
         self._is_whole = False
-        self._raw_ended = False  # and OpenSSL does not know it
+        self._raw_ended = False  # the raw stream has ended, and OpenSSL does not know it yet
         self._ended = False
-        self._failure: ConnectionLost | None = None  # of decryption: raised once all before it is served
-        self._decrypted_all = True  # of what OpenSSL got, up to the last whole record
+        self._failure: ConnectionLost | None = None  # of decryption: raised when all data before it was served
+        self._decrypted_all = True  # whether no whole record is left of what OpenSSL got
         self._fruitless_steps = 0  # since the last byte of data
         self._unsent = b""  # encrypted, and not taken by the network
         self._kept_back = 0  # bytes that are encrypted, and that `send_now` did not count as taken
@@ -204,7 +207,7 @@ class TlsStream:
         """Take a step of the handshake with what arrived, if anything has; whether it is complete."""
         self._arrived.add(arrived)
         while True:
-            # A portion is taken at a time: what follows the handshake is decrypted in steps.
+            # Only one portion is taken at a time: data that follows the handshake is decrypted later, in steps.
             if self._arrived.has_portion:
                 portion, _ = self._arrived.take(RECORDS_A_STEP)
                 self._incoming.write(portion)
@@ -226,7 +229,7 @@ class TlsStream:
             async with handshakes.turn():
                 is_complete = self.advance(arrived)
         await self._flush()
-        self._decrypted_all = False  # a request may have come along
+        self._decrypted_all = False  # a request may have come with the end of the handshake
 
     async def _wait(self, handshakes: _Handshakes) -> bytes:
         """What the peer says next in the handshake."""
@@ -281,7 +284,7 @@ class TlsStream:
     def _take(self, arrived: bytes) -> None:
         if not arrived:
             self._raw_ended = True
-        # A small request comes as one record.
+        # A small request comes as one record, which need not be cut into portions.
         elif self._arrived.would_be_one(arrived):
             self._feed(arrived)
         else:
@@ -329,7 +332,8 @@ class TlsStream:
                 if read_bytes:
                     position += read_bytes
 
-                    # OpenSSL takes one record at a time: it holds no other whole one. To ask would cost an exception.
+                    # OpenSSL takes one record at a time, so if nothing is pending it holds no other whole record. A
+                    # `read` that finds none would cost an exception.
                     self._decrypted_all = not self._incoming.pending and not self._tls.pending()
                 else:  # a close_notify
                     self._ended = self._decrypted_all = True
@@ -356,7 +360,7 @@ class TlsStream:
         if not self._outgoing.pending:
             return
         self._unsent += self._outgoing.read()
-        with suppress(ConnectionLost):  # what was decrypted is served first; the next receive or send reports it
+        with suppress(ConnectionLost):  # what was decrypted is served first; the next receive or send reports the loss
             self._unsent = self._unsent[self._raw.send_now(self._unsent) :]
         if len(self._unsent) > UNSENT_BYTES_MAX:
             self._failure = ConnectionLost("the peer causes answers of TLS and does not read them")
@@ -367,7 +371,7 @@ class TlsStream:
             if self._unsent:
                 return 0
 
-        # What was kept back comes again, and has left by now.
+        # The caller sends the `_kept_back` bytes again, but their records have left by now.
         counted = min(self._kept_back, len(data))
         self._kept_back -= counted
         piece = memoryview(data)[counted : counted + ENCRYPT_BYTES]
@@ -376,8 +380,8 @@ class TlsStream:
             encrypted = self._outgoing.read()
             self._unsent = encrypted[self._raw.send_now(encrypted) :]
 
-            # Records that the network did not take as a whole leave with the next call. So that there is one, their
-            # bytes do not count as sent: the caller sends them again, and they are passed over.
+            # Records that the network did not take as a whole leave with the next call. To make sure of that call,
+            # their bytes do not count as sent: the caller sends them again, and they are skipped.
             if self._unsent:
                 self._kept_back += len(piece)
             else:
@@ -396,7 +400,7 @@ class TlsStream:
             self._encrypt(view[position : position + ENCRYPT_BYTES])
             await self._flush()
             position += ENCRYPT_BYTES
-            # A fast client takes all of it without a wait.
+            # A fast client takes all of it without a wait, so the loop has to give way here.
             if position < size_bytes:
                 await trio.lowlevel.checkpoint()
 
@@ -417,7 +421,7 @@ class TlsStream:
         """Say so to the peer, as far as the network takes it now, and close."""
         if self._is_whole:
             self._is_whole = False
-            with suppress(ssl.SSLError):  # always: it waits for the peer's answer, which we do not
+            with suppress(ssl.SSLError):  # raised always: `unwrap` expects the peer's answer, which is not awaited
                 self._tls.unwrap()
             with suppress(ConnectionLost):
                 self._raw.send_now(self._unsent + self._outgoing.read())

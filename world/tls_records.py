@@ -6,7 +6,7 @@ their lengths, are not encrypted.
 """
 
 HEAD_BYTES = 5  # of a record: its type, a version, and its length in two bytes
-# OpenSSL's buffers keep the size they once had, so these are a part of the memory of an idle connection.
+# OpenSSL's buffers never shrink, so a portion of this size stays in the memory of an idle connection.
 PORTION_BYTES = 1 << 15
 
 

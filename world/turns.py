@@ -40,7 +40,7 @@ class Turns:
 
     def __init__(self, places: int) -> None:
         self._free = places
-        self._waiting: dict[trio.Event, float] = {}  # with what they are ordered by
+        self._waiting: dict[trio.Event, float] = {}  # each with its place in the order, the smallest first
 
     async def take(self) -> Turn:
         """Wait for a turn, which the caller gives back. The running task's connection pays for it."""
@@ -49,8 +49,9 @@ class Turns:
             self._free -= 1
             return Turn(self, owner)
 
-        # The broker's own work has no connection and comes first. A connection waits as long as it has spent lately, or
-        # less: were new ones always first, those that come again and again with another connection would be.
+        # The broker's own work has no connection and comes first. A connection goes behind those that come within the
+        # time that it has spent lately, but not behind all new ones, or a client that opens a new connection each
+        # time would always be first.
         woken = trio.Event()
         self._waiting[woken] = -1.0 if owner is None else trio.current_time() + owner.spent_seconds
         try:
@@ -100,7 +101,7 @@ LARGE_AT_A_TIME = 2  # handling a large request takes several times its own memo
 class LargeTurns:
     """The turns of requests that become many objects, and of responses that are converted for old clients."""
 
-    # There are two, because a controller must not wait while clients send large requests.
+    # There are two queues, because a controller must not wait while clients send large requests.
     __slots__ = ("of_clients", "of_controllers")
 
     def __init__(self) -> None:

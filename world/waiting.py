@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from barnabas.wire.errors import ErrorCode
     from barnabas.wire.messages import Message
 
-HOLD_SECONDS = 0.0005  # of a follower's Fetch, for more batches
+HOLD_SECONDS = 0.0005  # that a follower's Fetch is held back for more batches
 ACTING_MAX = 8  # waiters that act in the step of a change: each may send a response, in 40 µs
 
 Outcome = TypeVar("Outcome")
@@ -42,9 +42,9 @@ class Waiter:
     def __init__(self, *, sleeps_through_commits: bool = False, sleeps_through_growth: bool = False) -> None:
         """With `sleeps_through_commits` a higher high watermark alone does not wake the task, with
         `sleeps_through_growth` an append alone."""
-        # The first is for followers, as in Kafka: the next response brings the high watermark anyway. A follower that
-        # is woken by each commit would fetch twice as often. The second is for Produce responses: they wait for a
-        # commit.
+        # `sleeps_through_commits` is for followers, as in Kafka: the next response brings the high watermark anyway,
+        # and a follower that is woken by each commit would fetch twice as often. `sleeps_through_growth` is for Produce
+        # responses, which wait for a commit.
         self.sleeps_through_commits = sleeps_through_commits
         self.sleeps_through_growth = sleeps_through_growth
         self.dirty: dict[Watched, None] = {}
@@ -59,7 +59,7 @@ class Waiter:
     def touch(self, changed: Watched) -> None:
         """Note that this partition changed, and wake the task if it waits."""
         self.dirty[changed] = None
-        # The first change wakes the task. Those before it runs only join the list.
+        # The first change wakes the task. Further ones, until the task runs, only join the list.
         if self._wake is not None:
             release(self._wake.set)
             self._wake = None
@@ -74,8 +74,8 @@ class Waiter:
 
     def take_dirty(self) -> list[Watched]:
         """The partitions that changed since the last call, in that order. The waiter is registered with them again."""
-        # A registration ends with its first change if this is not called. So the waiter of an
-        # abandoned fetch session costs one touch, and later appends nothing.
+        # A registration ends with its first change if this is not called. So the waiter of an abandoned fetch session
+        # is touched once per partition at most, and later appends cost nothing.
         changed = list(self.dirty)
         self.dirty.clear()
         self.register(changed)
@@ -175,8 +175,8 @@ class Decisions(Generic[Outcome]):
 
     def look(self) -> bool:
         """Ask for the open outcomes. True if none is left open."""
-        # A decided one stays: records that were committed are acknowledged even if the role ends during the wait for
-        # the others.
+        # A decided outcome stays: records that were committed are acknowledged even if the role ends while other
+        # outcomes are still open.
         self.decided = [self._outcome_of(i) if known is None else known for i, known in enumerate(self.decided)]
         return self.are_made
 
@@ -187,7 +187,7 @@ class Decisions(Generic[Outcome]):
         # No await between `look` and `register`, so no change is missed.
         waiter = Waiter()
         waiter.register(self.watched)
-        # `take_dirty` registers again only after `look`, but without an await in between.
+        # `take_dirty` registers again after `look`, but without an await in between, so no change is missed.
         try:
             while await waiter.wait(deadline) and not self.look():
                 waiter.take_dirty()

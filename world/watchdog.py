@@ -61,7 +61,7 @@ class Watchdog(trio.abc.Instrument):
 
     def longest_within(self, seconds: float) -> float:
         """The length of the longest step above STEP_LIMIT_SECONDS that ended in the last `seconds`; 0 if none did."""
-        # The steps are in the order of their ends, but to find the first one would save nothing.
+        # The steps are in the order of their ends, but a search for the first one in the window would save nothing.
         since = time.perf_counter() - seconds
         return max((length for ended, length in self._recent if ended >= since), default=0.0)
 

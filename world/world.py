@@ -30,7 +30,8 @@ logger = logging.getLogger(__name__)
 THREAD_PAUSE_SECONDS = 0.1
 NO_THREAD = "can't start new thread"  # Python raises a plain RuntimeError; only its text names this cause
 
-# One thread uses a second core while the event loop uses the first. With two, short work passes a long slice.
+# One thread would be enough to use a second core beside the event loop. A second thread lets short work overtake a long
+# slice.
 REQUEST_THREADS = 2
 
 BOOT_ID_FILE = "/proc/sys/kernel/random/boot_id"
@@ -136,8 +137,7 @@ def _tried(
 
 async def run_inline(function: Callable[[*Arguments], Result], /, *args: *Arguments) -> Result:
     """`function(*args)` without a thread: for a world in memory, where nothing blocks."""
-    # This is a checkpoint, as a thread would be, and one that does not cancel after the function
-    # has begun.
+    # This is a checkpoint, as a thread would be. It is shielded, as a thread that has begun is not cancelled either.
     await trio.lowlevel.cancel_shielded_checkpoint()
     return function(*args)
 
