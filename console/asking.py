@@ -71,7 +71,7 @@ class Asking:
     async def ask(self, request: m.Message, expected: type[Expected], version_max: int | None = None) -> Expected:
         """This broker's answer to the caller."""
         key = key_of(request)
-        # The highest version says most, and no bytes are made of it that a client would have to know.
+        # The highest version says most. The response is not encoded, so no client has to know that version.
         version = APIS[key].max_version if version_max is None else version_max
         response = await dispatch.answer(self.broker, self.call(key, version), request)
         assert isinstance(response, expected), "each API has one response"
@@ -84,8 +84,8 @@ class Asking:
         if broker_id == self.broker.broker_id:
             return await self.ask(request, expected, version_max)
 
-        # A connection for one question: a page asks a few times a second at most, and an idle connection would be
-        # one more thing that is there while no browser looks.
+        # The connection is for one request: a page asks a few times a second at most, and while no browser looks no
+        # idle connection should be there.
         peer = self.broker.peers.broker(broker_id, CLIENT_ID, negotiates=True)
         try:
             response = await peer.ask(request, ANSWER_MS, version_max)
@@ -101,8 +101,8 @@ class Asking:
 
     async def topics(self) -> list[TopicInfo]:
         """All topics that Metadata shows to this caller, by name."""
-        # From the cache out of which Metadata is answered, by the rule of its handler: its answer for ten thousand
-        # partitions is bytes, and to decode them would take many milliseconds in one step.
+        # The topics are taken from the cache that Metadata is answered from, by the rule of its handler. An answer of
+        # Metadata is encoded: to decode ten thousand partitions would take many milliseconds in one step.
         known = self.broker.metadata.topics
         return [known[name] async for name in paced(sorted(known)) if name in known and self.sees(name)]
 
@@ -112,7 +112,7 @@ class Asking:
 
     def topic(self, name: str) -> TopicInfo:
         """A topic; BadRequest if there is none, or the caller may not see it: Metadata does not tell which."""
-        # One answer for both: a stranger must not learn which topics there are by the difference.
+        # Both cases have the same answer, or a stranger would learn from the difference which topics there are.
         info = self.broker.metadata.topics.get(name) if self.sees(name) else None
         if info is None:
             raise BadRequest(f"there is no topic {name!r} that you may describe", status=404)

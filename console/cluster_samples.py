@@ -45,7 +45,7 @@ async def add_controller(broker: Broker, state: int, samples: Samples) -> None:
     # Only the controller's image says what is being reassigned: roles name all replicas alike.
     samples.add("kafka_server_replicamanager_reassigningpartitions", counts["reassigning"])
     samples.add("kafka_controller_controllereventmanager_eventqueuesize", queued)
-    # They outlast the term: a counter that fell to 0 with it would hide an unclean election.
+    # These counts outlast the controller's term: if they fell to 0 with it, an unclean election would be hidden.
     elections = broker.candidate.tally
     samples.add("kafka_controller_controllerstats_uncleanleaderelections_total", elections.unclean_elections)
     samples.add("barnabas_leader_elections_total", elections.leader_elections)
@@ -92,7 +92,7 @@ async def _cluster(controller: Controller, samples: Samples) -> Counter[str]:
             if leader not in image.brokers:
                 counts["offlinepartitionscount"] += 1
                 samples.add("kafka_topic_partition_leader", NO_LEADER, labels_of(topic=name, partition=index))
-            # A preferred replica that has left an imbalance behind may be dead: it counts, as in Kafka.
+            # A partition counts also if its preferred replica is dead, as in Kafka.
             if leader != partition.replicas[0]:
                 counts["preferredreplicaimbalancecount"] += 1
     return counts
@@ -118,7 +118,7 @@ async def add_groups(broker: Broker, lags: GroupLags, series_max: int, samples: 
         number += 1
         states[group.state] += 1
         offsets += len(group.recorded.offsets)
-        # Any client may make groups.
+        # Any client may create groups, so the number of series is limited.
         is_shown = number <= series_max
         if is_shown:
             labels = labels_of(consumergroup=group.group_id)
@@ -144,7 +144,7 @@ async def add_groups(broker: Broker, lags: GroupLags, series_max: int, samples: 
             if lag.seconds is not None:
                 samples.add("kafka_consumergroup_lag_seconds", round(lag.seconds, 3), place)
 
-        # The sums have what was left out as well.
+        # The sums include the partitions that have no series of their own.
         left_out += 0 if is_shown else 2 * len(sums)
         for topic, (offset_sum, lag_sum) in sums.items() if is_shown else ():
             of_group = labels_of(consumergroup=group.group_id, topic=topic)

@@ -40,8 +40,8 @@ async def cluster(life: Life, request: HttpRequest) -> Answer:
     asking = asking_for(life, request)
     broker = asking.broker
 
-    # The feed sends the state again when it changes. The rest is asked for with the page alone: directories of other
-    # brokers are no live figures.
+    # The feed sends the state again when it changes. The rest is sent once for each load of the page: the directories
+    # of other brokers are no live figures.
     state = await cluster_state(asking)
     return json_answer(
         state
@@ -64,7 +64,7 @@ async def cluster_state(asking: Asking) -> Row:
     counts: Counter[str] = Counter()
     topics: dict[str, None] = {}
 
-    # One pass over what the caller may see: a count of what it may not see would tell of it.
+    # Only the partitions that the caller may see are counted: a count of all would reveal the others.
     async for key, info in asking.partitions():
         topics[key.topic] = None
         leaders[info.leader_id] += 1
@@ -183,7 +183,7 @@ async def partition_rows(asking: Asking, topic: TopicInfo) -> list[Row]:
     keys = [TopicPartition(topic.name, index) for index in sorted(topic.partitions)]
     ends = await ends_of(asking, keys[:PARTITIONS_MAX])
 
-    # A topic may have shrunk to nothing while the leaders were asked: it was deleted.
+    # If the topic was deleted while the leaders were asked, it has lost its partitions.
     return [
         replica_row(asking.broker, key, topic.partitions[key.partition], ends.get(key, UNKNOWN))
         async for key in paced(keys)
@@ -208,7 +208,7 @@ async def broker_configs(life: Life, request: HttpRequest) -> Answer:
     if broker_id is None or broker_id not in asking.broker.metadata.brokers:
         raise BadRequest(f"there is no broker {name!r:.40}", status=404)
 
-    # The other broker would answer this one, which may ask for everything.
+    # The other broker checks the rights of this broker, which has all rights. So the caller is checked here.
     if not asking.may("DescribeConfigs", "Cluster"):
         check(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"broker {broker_id}")
     return await _configs(asking, broker_id, BROKER_RESOURCE, str(broker_id))

@@ -61,7 +61,7 @@ class Console:
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        # The broker goes on without its page.
+        # If serving ends with an error, the broker goes on without its page.
         with contained(logger, "HTTP is not served any more"), self._story.listening():
             await self._server.run()
 
@@ -77,7 +77,7 @@ async def caller_of(life: Life, request: HttpRequest) -> str | Answer:
     if broker is None:
         why = "the broker does not run" if life.state is BrokerState.NOT_RUNNING else "the broker starts"
         return error_answer(503, why, [("retry-after", "1")])
-    # Every listener is of PLAINTEXT. The modules of logins are not imported for it.
+    # All listeners are PLAINTEXT, so there are no logins, and their modules are not imported.
     if broker.secured is None:
         return ANONYMOUS
     from barnabas.console.login import admit
@@ -87,7 +87,7 @@ async def caller_of(life: Life, request: HttpRequest) -> str | Answer:
 
 def _names(host: str) -> list[str]:
     """The host names under which what listens at `host` is reached."""
-    # What is bound to an address of this machine alone is reached under no other name.
+    # What listens on a loopback address is reached under no other name.
     return [host] if is_loopback(host) else [host, machine_host_name()]
 
 

@@ -29,8 +29,8 @@ class Slice(NamedTuple):
     """Records as fetched, and what is wanted of them."""
 
     records: bytes
-    offset: int  # the first
-    end_offset: int  # the first that is not
+    offset: int  # the first that is wanted
+    end_offset: int  # the first that is not wanted any more
     last_stable_offset: int
     aborted: Sequence[tuple[int, int]]  # (producer id, first offset)
 

@@ -38,7 +38,7 @@ class Metrics:
         self.broker = broker
         self._state = state
         self._read_facts = read_facts
-        # The first scrape shows the rates since this moment: none before it was asked for.
+        # The first scrape shows the rates since this moment: before it nothing is measured.
         self._rates = Rates(trio.current_time(), broker.world.processor_seconds())
         self._lags = GroupLags(broker)
         self._scraping = trio.Lock()

@@ -43,7 +43,7 @@ PARTITIONS_MAX = 1000  # of one feed
 TOPICS_MAX = 200
 GROUPS_MAX = 10
 TICK_SECONDS = 0.1
-MOVES_SECONDS = 0.2  # between two events about offsets: of a hundred busy partitions each costs a millisecond
+MOVES_SECONDS = 0.2  # between two events about offsets: one of a hundred busy partitions takes a millisecond
 SWEEP_SECONDS = 1.0
 STORY_MAX = 200  # lines in one event
 EVENT_STREAM = "text/event-stream"
@@ -69,7 +69,7 @@ async def feed(life: Life, story: Story, feeds: Feeds, request: HttpRequest) -> 
         raise BadRequest(f"a feed has at most {TOPICS_MAX} topics")
 
     async def write(send: Send) -> None:
-        # It counts from here, because an answer to HEAD is never written.
+        # The feed counts from here on only, because the body of an answer to HEAD is never written.
         feeds.count += 1
         try:
             await _Feed(life, asking, story, topics).run(send, groups)
@@ -113,7 +113,7 @@ class _Feed:
                     nursery.start_soon(self._follow_group, group)
                 if self._topics:
                     nursery.start_soon(self._follow_ends)
-                # In a nursery it would come out as a group of exceptions, which is not what it means.
+                # The client may leave at any time. Out of the nursery, ConnectionLost would come as an ExceptionGroup.
                 with suppress(ConnectionLost):
                     await self._follow(send)
                 nursery.cancel_scope.cancel()
@@ -146,7 +146,7 @@ class _Feed:
             if events or now - sent_at >= SWEEP_SECONDS:
                 sent_at = now
                 await send(b"".join(events) or b": nothing is new\n\n")
-            # First the tick that is due in any case, so that many changes make one event.
+            # The first sleep lasts a whole tick, so that many changes make one event. The second ends with a change.
             await trio.sleep_until(now + TICK_SECONDS)
             await self._waiter.wait(now + 2 * TICK_SECONDS)
 
@@ -168,7 +168,7 @@ class _Feed:
         if self._story.count == self._story_number:
             return []
 
-        # Lines are counted even for a caller who may not read them: a right that comes later shows what follows.
+        # Lines are counted even for a caller who may not read them: with a right that comes later it sees later lines.
         found = self._story.after(self._story_number, STORY_MAX)
         self._story_number = self._story.count
         if not may_read(self._asking):
@@ -200,7 +200,7 @@ class _Feed:
                 hosted[key] = partition
         left = [partition for key, partition in self._hosted.items() if hosted.get(key) is not partition]
 
-        # To register again changes nothing where it is registered already.
+        # To register again changes nothing where the waiter is registered already.
         self._waiter.unregister(left)
         self._waiter.register(hosted.values())
         self._hosted = hosted
@@ -241,7 +241,7 @@ class _Feed:
         else:
             self._unsettled[key] = None
 
-        # The first row is whole, and so is one that comes again.
+        # The first row of a partition is whole, also when the partition was gone and is back.
         before = self._rows.get(key)
         self._rows[key] = row
         if not before:
@@ -262,7 +262,7 @@ class _Feed:
     async def _follow_group(self, name: str) -> None:
         """Look at a group once a second."""
         while True:
-            # A group that is not there may come: the page waits for it.
+            # A group that does not exist may be created later: the page waits for it.
             try:
                 state = await group_state(self._asking, name)
             except BadRequest as error:

@@ -44,7 +44,7 @@ async def fetch(
     """
     by_leader: dict[int, dict[TopicPartition, int]] = {}
     for key, offset in positions.items():
-        # The handler of Fetch asks the same, but of another broker's caller it would not.
+        # The handler of Fetch checks this right, too, but at another broker it checks that of this broker.
         if not asking.may("Read", "Topic", key.topic):
             check(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic {key.topic!r}")
         leader = asking.broker.metadata.leader_of(*key)
@@ -68,7 +68,7 @@ async def fetch(
 async def _fetch_at(
     asking: Asking, leader: int, positions: Mapping[TopicPartition, int], limits: Limits
 ) -> dict[TopicPartition, Fetched]:
-    # A fair share for each partition. The first batch of a response may be larger than its limit, as for a consumer.
+    # Each partition gets a fair share. The first batch of a response may be larger than its limit, as for a consumer.
     each_max = max(limits.bytes_max // len(positions), FIRST_BATCH_BYTES)
     rows: dict[str, list[m.FetchRequest.FetchPartition]] = {}
     for key, offset in positions.items():
@@ -123,7 +123,7 @@ async def first_timestamps(asking: Asking, positions: Mapping[TopicPartition, in
     """The timestamp in ms of the first record at or after each position, where it can be read."""
     found = {}
     for key, offset in positions.items():
-        # One after the other: a Fetch of several has only one batch that may be larger than its limit.
+        # Partitions are asked one after the other: in one Fetch only the first batch may be larger than the limit.
         fetched = (await fetch(asking, {key: offset}, Limits(FIRST_BATCH_BYTES))).get(key)
         if fetched is None or not fetched.records:
             continue

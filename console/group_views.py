@@ -27,7 +27,7 @@ GROUP_KEY = 0  # FindCoordinator
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 CONSUMER_PROTOCOL = "consumer"
 DEAD = "Dead"  # the state of a group that does not exist
-VERSION_BYTES = 2  # of an assignment, before it
+VERSION_BYTES = 2  # of the version in front of an assignment
 ASSIGNMENT_VERSION_MAX = 3
 LAGS_IN_SECONDS_MAX = 200  # partitions of one group: each may need a Fetch
 
@@ -40,7 +40,7 @@ async def groups(life: Life, request: HttpRequest) -> Answer:
     answered, silent = await _ask_all(asking, m.ListGroupsRequest(), m.ListGroupsResponse)
 
     # As in Kafka's handler: a right on the cluster shows all groups, otherwise each needs its own. The other brokers
-    # have answered this broker, so the filter is here.
+    # have checked the rights of this broker, so those of the caller are checked here.
     sees_all = asking.may("Describe", "Cluster")
     rows: dict[str, Row] = {}
     for broker_id, response in answered.items():
@@ -84,7 +84,7 @@ async def group_state(asking: Asking, name: str) -> Row:
     if found.group_state == DEAD and not offsets.topics:
         raise BadRequest(f"there is no group {name!r}", status=404)
 
-    # OffsetFetch filters topics in the same way for the caller of the coordinator, who is this broker.
+    # OffsetFetch filters topics by the rights of its caller, but that is this broker. So they are filtered here.
     committed = {
         TopicPartition(topic.name, row.partition_index): row
         for topic in offsets.topics
@@ -138,7 +138,7 @@ def assigned_partitions(assignment: bytes) -> dict[str, list[int]] | None:
     """Topic -> partitions; None if the bytes are not those of Kafka's consumers: any member may choose them."""
     if len(assignment) < VERSION_BYTES:
         return {}
-    # A later version only adds to what follows.
+    # A later version only adds fields behind those of this one.
     version = min(int.from_bytes(assignment[:VERSION_BYTES], "big"), ASSIGNMENT_VERSION_MAX)
     try:
         decoded, _ = m.decode_from(m.ConsumerProtocolAssignment, version, assignment, VERSION_BYTES)
@@ -269,7 +269,7 @@ async def _ask_all(
         except PeerLost:
             silent.append(broker_id)
 
-    # At the same time, so that one that is silent costs its own time only.
+    # All are asked at the same time, so that a silent broker delays no question to another one.
     async with trio.open_nursery() as nursery:
         for broker_id in asking.broker.metadata.brokers:
             nursery.start_soon(ask, broker_id)

@@ -48,7 +48,7 @@ def host_of(host: str) -> str:
 
 
 def _is_address(host: str) -> bool:
-    # A name can be pointed at any address, an address cannot: what asks for one has chosen it itself.
+    # The owner of a name can point it at any address (DNS rebinding), but an address always means itself.
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -105,7 +105,7 @@ class _Connection:
             head = await self._event()
             if not isinstance(head, h11.Request):
                 return None
-            # h11 measures a head that is incomplete. One that has come at once may be larger.
+            # h11 limits a head only while it is incomplete. One that has come at once may be larger.
             if _size_bytes(head) > HEAD_BYTES_MAX:
                 raise _Refused(error_answer(431, f"a head has at most {HEAD_BYTES_MAX} bytes"))
             # A chunk may be a byte, and 16 KiB of such chunks would hold the loop for 50 ms; so would their trailers.
@@ -165,8 +165,8 @@ class _Connection:
                 await self._send(h11.Data(data=body))
             await self._send(h11.EndOfMessage())
         else:
-            # Such a body may be cut off in the middle, by a limit of time or an error. Then the next request could not
-            # be distinguished from its rest.
+            # A body in pieces may be cut off in the middle, by a time limit or an error. A client could not distinguish
+            # the next answer from the rest of this one, so the connection closes.
             head.append(("connection", "close"))
             await self._send(h11.Response(status_code=answer.status, headers=head))
             if request.method != "HEAD":
@@ -219,7 +219,7 @@ class _Connection:
         if sent == len(data):
             return
 
-        # A client that takes nothing holds one of few connections.
+        # A client that takes nothing holds one of few connections, so the server has to know of it.
         self._note_wait(True)
         with trio.move_on_after(self._bounds.send_seconds) as sending:
             await self._stream.send_all(memoryview(data)[sent:])

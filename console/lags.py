@@ -31,7 +31,7 @@ from barnabas.world.pacing import complete, paced
 REFRESH_SECONDS = 5.0
 ANSWER_MS = 1000.0  # a leader that does not answer in time is asked again after REFRESH_SECONDS
 LOOKUPS_MAX = 200  # batches that are fetched of one leader at a time: the others follow with the next refresh
-BATCHES_MAX = 10  # that are read for one timestamp: markers, and batches whose end compaction has removed
+BATCHES_MAX = 10  # read for one timestamp: some have only markers, or have lost their end in a compaction
 CLIENT_ID = "broker-{}-metrics"
 
 
@@ -80,8 +80,8 @@ class GroupLags:
         async for group in paced(groups):
             async for key, stored in paced(list(group.recorded.offsets.items())):
                 committed[key, stored.commit.offset] = None
-        # Several groups may have consumed up to the same place, and share its timestamp. What no group
-        # has committed any more is forgotten.
+        # Several groups may have consumed up to the same place, and share its timestamp. The times of places that no
+        # group has committed any more are dropped.
         places = {self._place(*each): None async for each in paced(list(committed))}
         self._times = {place: time for place, time in self._times.items() if place in places}
 
@@ -95,11 +95,11 @@ class GroupLags:
             elif (leader := self._broker.metadata.leader_of(*key)) is not None:
                 elsewhere.setdefault(leader, []).append((key, offset))
 
-        # However often it is scraped: the load of the other brokers must not depend on that.
+        # Other leaders are asked at this interval only: their load must not depend on how often this broker is scraped.
         now = trio.current_time()
         if now - self._asked_at >= REFRESH_SECONDS:
             self._asked_at = now
-            # Without an answer there is no end: an old one would hide how far the groups fall behind.
+            # A leader that does not answer leaves no end: an old one would hide how far the groups fall behind.
             self._ends = {}
             async with trio.open_nursery() as nursery:
                 for leader, asked in elsewhere.items():
@@ -115,7 +115,7 @@ class GroupLags:
             start_offset = partition.log.log_start_offset
         else:
             start_offset = self._starts.get(key, 0)
-        # Records may have been deleted since: the first one that is left counts.
+        # The records at the committed offset may have been deleted: the first one that is left counts.
         return _Place(key, max(offset, start_offset), ZERO_TOPIC_ID if topic is None else topic.topic_id)
 
     def _led_here(self, key: TopicPartition) -> Partition | None:
@@ -133,7 +133,7 @@ class GroupLags:
         for _ in range(BATCHES_MAX):
             if place in self._times or partition.log is None or offset >= partition.high_watermark:
                 return
-            # Records may have been deleted since they were looked for.
+            # Records may have been deleted during the awaits below, in an earlier round.
             offset = max(offset, partition.log.log_start_offset)
 
             records = await self._batch_at(partition, offset)
@@ -165,7 +165,7 @@ class GroupLags:
     async def _first_time(self, records: bytes | memoryview, offset: int) -> int | GoOn:
         try:
             return await complete(first_time(memoryview(records), offset), self._broker.world.in_request_thread)
-        # A consumer that reads it gets the error, and the log says which batch it is.
+        # The timestamp stays unknown here. A consumer that reads the batch gets the error, and the log names the batch.
         except CorruptRecords:
             return GoOn(offset)
 
@@ -185,11 +185,11 @@ class GroupLags:
             self._starts |= await _offsets_of(peer, {key for key, _ in behind}, EARLIEST)
 
             unknown = {place: None for each in behind if (place := self._place(*each)) not in self._times}
-            # One after the other: a leader serves its clients first, and this is no hurry.
+            # Batches are fetched one after the other: the leader's clients come first, and this is no hurry.
             for place in list(unknown)[:LOOKUPS_MAX]:
                 fetched = await peer.ask(_fetch(place.key, place.offset), ANSWER_MS, FETCH_BY_NAME_VERSION)
                 await self._take(place, fetched)
-        # What it has not answered is not shown; the next refresh asks again.
+        # What the leader has not answered is not shown; the next refresh asks again.
         except PeerLost:
             return
 

@@ -40,7 +40,7 @@ class Credentials(NamedTuple):
     username: str
     password: str
 
-    # It may be in a traceback.
+    # A traceback may show this object, and must not show the password.
     def __repr__(self) -> str:
         return f"Credentials({self.username!r})"
 
@@ -57,14 +57,14 @@ async def admit(broker: Broker, request: HttpRequest) -> str | Answer:
     if credentials is None:
         return error_answer(401, "a name and a password are needed", [CHALLENGE])
 
-    # A user of any listener is one: the principal is the same, and the authorizer decides what it may do.
+    # A user of any listener may log in: the principal is the same, and the authorizer decides what it may do.
     for _, settings in logins:
         for server, client in exchanges(broker, settings, credentials):
             principal = await _principal(broker, server, client)
             if principal is not None:
                 return principal
 
-    # A password can be tried as slowly here as on Kafka's port, and who watches for guesses sees these as well.
+    # To guess passwords is as slow here as on Kafka's port, and the guesses count as failed logins, too.
     listener, settings = logins[0]
     broker.tally.listeners[listener].failed_logins += 1
     await trio.sleep(settings.failure_delay_ms / 1000)
@@ -126,7 +126,7 @@ def exchanges(
 
 async def _principal(broker: Broker, server: ServerExchange, client: ClientExchange) -> str | None:
     """Let both sides talk; None if the login fails."""
-    # SCRAM's client side spends thousands of hashes, and that is a stranger's choice.
+    # SCRAM's client side computes thousands of hashes for any stranger who asks, so it runs in a request thread.
     in_thread = broker.world.in_request_thread
     token: bytes | None = client.begin()
     for _ in range(STEPS_MAX):

@@ -40,7 +40,7 @@ RECORDS_MAX = 500
 COUNT_DEFAULT = 100
 FETCH_BYTES = 1 << 20
 PAGE_BYTES = 8 << 20  # fetched for one page
-FEWER = 8  # times fewer are the newest records of a partition, if they do not fit
+FEWER = 8  # times fewer records of each partition are read, if the newest ones do not fit
 WAIT_MS_MAX = 2000
 NO_ANSWER = "its leader does not answer"
 INT64_MAX = (1 << 63) - 1
@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
     topic: str
     positions: dict[int, int]  # partition -> offset
-    silent: Sequence[int] = ()  # partitions of which no leader says the ends
+    silent: Sequence[int] = ()  # partitions whose leader does not say where they end
 
 
 class Page(NamedTuple):
@@ -75,8 +75,8 @@ async def records(life: Life, request: HttpRequest) -> Answer:
     if not asking.may("Read", "Topic", topic) and asking.sees(topic):
         check(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"topic {topic!r}")
 
-    # The newest ones are those of now. If this waited, of many that came meanwhile all but the last ones would be left
-    # out, and the tail that begins here would miss them.
+    # The newest records are those of now, so there is no wait: if many came during it, only the last of them would be
+    # shown, and the tail, which begins behind them, would miss the others.
     newest = "newest" in request.query
     if newest:
         wait_ms = 0
@@ -84,7 +84,7 @@ async def records(life: Life, request: HttpRequest) -> Answer:
     place = await place_of(asking, request, count)
     page = await read_page(asking, place, count, wait_ms, newest=newest)
 
-    # Of long records the last ones were not reached: fewer of them are read then.
+    # PAGE_BYTES of long records may end before the newest ones. Then fewer records of each partition are read.
     each = count
     while newest and page.is_cut and each > 1:
         each = max(1, each // FEWER)
@@ -116,7 +116,7 @@ async def place_of(asking: Asking, request: HttpRequest, count: int) -> Place:
     if "from" in query:
         return Place(topic, _parsed_positions(topic, query["from"], known))
 
-    # Otherwise all partitions are asked for their ends first, and what they do not have is not asked for.
+    # Otherwise the leaders are asked for the ends of all partitions first, and each position lies between the ends.
     asked = asked_partitions(asking, request)
     if len(asked) > PARTITIONS_MAX:
         raise BadRequest(f"topic {topic!r} has {len(asked)} partitions: choose one of them")
@@ -167,7 +167,7 @@ async def _positions_at(
             found = (await offsets_at(asking, leader, {key: timestamp})).get(key, -1)
         except PeerLost:
             continue
-        # There is nothing so late: the next record will be.
+        # If no record is so late, reading begins at the end: the next record will be late enough.
         positions[key.partition] = known[1] if found < 0 else found
     return positions
 
@@ -200,7 +200,7 @@ async def read_page(asking: Asking, place: Place, count: int, wait_ms: int, *, n
     """Up to `count` records behind these positions, in the order of their timestamps."""
     page = Page([], dict(place.positions), {}, dict.fromkeys(place.silent, NO_ANSWER))
 
-    # Each round asks for what has more. The bytes that are fetched are bounded, whatever the records are like.
+    # Each round fetches from the partitions that have more. The fetched bytes are bounded, whatever the records are.
     open_positions = dict(place.positions)
     fetched_bytes = 0
     while open_positions and fetched_bytes < PAGE_BYTES:
@@ -215,7 +215,7 @@ async def read_page(asking: Asking, place: Place, count: int, wait_ms: int, *, n
             fetched_bytes += len(fetched.records)
             if await _take(asking, key, offset, fetched, page, count):
                 open_positions[key.partition] = page.positions[key.partition]
-        # The tail takes what is there, and asks again.
+        # The tail (`wait_ms`) returns what is there, and the page asks again.
         if wait_ms or (not newest and len(page.found) >= count):
             break
 
@@ -249,7 +249,7 @@ async def _take(asking: Asking, key: TopicPartition, offset: int, fetched: Fetch
     if not fetched.records:
         return False
 
-    # What was aborted is asked for only if there is a transaction: most topics have none.
+    # The aborted transactions are asked for only if a batch belongs to a transaction: most topics have none.
     in_thread = asking.broker.world.in_request_thread
     aborted: Sequence[tuple[int, int]] = ()
     if await in_thread(has_transactions, fetched.records):
@@ -257,7 +257,7 @@ async def _take(asking: Asking, key: TopicPartition, offset: int, fetched: Fetch
     wanted = Slice(fetched.records, offset, fetched.high_watermark, fetched.last_stable_offset, aborted)
     found, next_offset, problem = await in_thread(records_in, wanted, count)
 
-    # Nothing was lost of what is behind a damaged batch: the position stays in front of it.
+    # The position stays in front of a damaged batch, so the records behind it are not lost.
     page.found.extend((key.partition, each) for each in found)
     page.positions[key.partition] = next_offset
     if problem is not None:
@@ -271,7 +271,8 @@ async def _nearest(asking: Asking, key: TopicPartition, offset: int, count: int)
     start, end = (await ends_of(asking, [key])).get(key, UNKNOWN)
     if start is None or end is None:
         return offset
-    # The log has lost its end, or the topic was deleted and created again: the tail begins as it does at first.
+    # If the offset is above the end, the log has lost its end, or the topic was deleted and created again: the tail
+    # then begins as at the first time.
     return start if offset < start else max(start, end - count)
 
 
@@ -298,13 +299,13 @@ async def download(life: Life, request: HttpRequest) -> Answer:
             raise BadRequest(f"partition {partition} of topic {topic!r} has no leader that answers", status=503)
 
     async def write(send: Send) -> None:
-        # Up to the ends of now: a topic that is written to all the time would never end.
+        # Records are sent up to the ends of now: the download of a topic that is always written to would never end.
         count = left
         for partition in sorted(place.positions):
             key = TopicPartition(topic, partition)
             try:
                 count -= await _write_lines(asking, send, key, place, ends[key].high_watermark or 0, count)
-            # It is too late for another status. What is cut off is at least not taken for all that there is.
+            # It is too late for another status. The answer is cut off, so that the client does not take it for all.
             except BadRequest as error:
                 logger.warning("the download of %s ends early: %s", key, error)
                 raise ConnectionLost(str(error)) from error
@@ -326,7 +327,7 @@ async def _write_lines(
         fetched = (await fetch(asking, {key: offset}, Limits(FETCH_BYTES))).get(key)
         if fetched is None:
             raise BadRequest(f"offset {offset}: {NO_ANSWER}")
-        # Retention has deleted records since: those that are left follow.
+        # Retention has deleted records since: the download goes on with those that are left.
         if fetched.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and offset < fetched.log_start_offset:
             offset = fetched.log_start_offset
             continue
@@ -362,7 +363,7 @@ async def part_of_record(life: Life, request: HttpRequest) -> Answer:
         raise BadRequest(f"a record has a key and a value, no {part!r:.40}", status=404)
     asking.partition(*key)
 
-    # The batch that has the record, and no other.
+    # With a limit of one byte, Fetch returns the batch that has the record, and no other.
     fetched = (await fetch(asking, {key: offset}, Limits(1))).get(key)
     if fetched is None:
         raise BadRequest(f"the leader of {key} does not answer", status=503)
@@ -375,6 +376,6 @@ async def part_of_record(life: Life, request: HttpRequest) -> Answer:
     if data is None:
         raise BadRequest(f"the {part} of {key}, offset {offset}, is null", status=404)
 
-    # As an attachment, of no type that a browser would show: the bytes may be anything.
+    # The bytes may be anything, so they are sent as an attachment, of a type that no browser shows.
     name = f"{key}-{offset}.{part}"
     return Answer(200, BINARY, bytes(data), [("content-disposition", f'attachment; filename="{name}"')])

@@ -18,9 +18,9 @@ from barnabas.console.metric_table import CONFLUENT_NAMES
 from barnabas.world.net import ConnectionLost
 
 KAFKA = "kafka"
-# A document of thousands of partitions takes megabytes until its reader has it. Prometheus' servers need two or three.
+# A document of thousands of partitions takes megabytes until its reader has it. Usually two or three servers scrape.
 SCRAPES_MAX = 8
-SCRAPE_SECONDS = 60.0  # a reader may take; no scraper waits longer
+SCRAPE_SECONDS = 60.0  # that a reader may take; no scraper waits longer
 DIALECTS = {KAFKA: NO_OTHER_NAMES, "confluent": CONFLUENT_NAMES}
 
 
@@ -42,7 +42,8 @@ class _Scrapes:
         if self._metrics is None or self._metrics.broker is not broker:
             self._metrics = Metrics(broker, self._state)
         metrics = self._metrics
-        # Prometheus asks for OpenMetrics first and takes either. Names of another dialect are no counters there.
+        # Prometheus asks for OpenMetrics first and takes either. In OpenMetrics the name of a counter ends in _total,
+        # which the names of another dialect do not.
         names = DIALECTS.get(request.query.get("names", KAFKA))
         if names is None:
             raise BadRequest(f"names: one of {', '.join(DIALECTS)}, not {request.query['names']!r}")
@@ -51,7 +52,7 @@ class _Scrapes:
         # The pieces go out as they are made: the document of thousands of partitions is never in memory
         # as a whole.
         async def write(send: Send) -> None:
-            # The slowest reader makes room, so that it cannot keep others from theirs.
+            # The scrape that has taken longest makes room, so that a slow reader cannot keep others out.
             if len(self._writing) >= SCRAPES_MAX:
                 oldest = next(iter(self._writing))
                 del self._writing[oldest]

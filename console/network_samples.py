@@ -43,14 +43,14 @@ class Rates:
 
     def of_listener(self, name: str, counted: ListenerTally, now: float) -> tuple[float, float]:
         """(new connections a second, ended ones a second)."""
-        # What came before the first scrape came in a time that is not known.
+        # Connections from before the first scrape are in no rate, because the time in which they came is not known.
         accepted = self._accepted.setdefault(name, RecentRate(now, counted.accepted))
         closed = self._closed.setdefault(name, RecentRate(now, counted.closed))
         return accepted.per_second(now, counted.accepted), closed.per_second(now, counted.closed)
 
     def of_fetchers(self, fetchers: Iterable[Fetcher], now: float) -> list[float]:
         """Requests a second of each fetcher."""
-        # One that has ended is forgotten; its successor begins at the scrape that finds it.
+        # A fetcher that has ended is forgotten; its successor begins at the scrape that finds it.
         self._fetches = {each: self._fetches.get(each) or RecentRate(now, each.fetches) for each in fetchers}
         return [rate.per_second(now, each.fetches) for each, rate in self._fetches.items()]
 
@@ -73,14 +73,14 @@ async def add_network(broker: Broker, rates: Rates, samples: Samples) -> None:
     for endpoint in broker.config.listener_endpoints:
         _add_listener(broker.tally.listeners[endpoint.listener], endpoint.listener, seen, rates, now, samples)
 
-    # Which clients would notice an upgrade, and which library an odd request comes from.
+    # These show which clients would notice an upgrade, and which library an odd request comes from.
     for (name, version, listener), count in sorted(seen.software.items()):
         labels = labels_of(
             clientSoftwareName=name, clientSoftwareVersion=version, listener=listener, networkProcessor=PROCESSOR
         )
         samples.add("kafka_server_socket_server_metrics_connections_software", count, labels)
 
-    # Kafka's queues stand between its threads. Here a request that is at work, and does not run, waits for its turn.
+    # Kafka's queues stand between its threads. Here the requests at work count, which wait for nothing but their turn.
     samples.add("kafka_network_requestchannel_requestqueuesize", seen.at_work)
     samples.add("kafka_network_requestchannel_responsequeuesize", seen.sending)
 
@@ -147,7 +147,7 @@ def _add_load(broker: Broker, rates: Rates, now: float, samples: Samples) -> Non
     ):
         samples.add(name, idle_share)
 
-    # Since the first scrape, not since the start: the loop was idle before it was asked.
+    # This is the idle time since the first scrape, when `rates` began, not since the start of the loop.
     idle_seconds = max(0.0, (now - rates.began) - (busy_seconds - rates.busy_before))
     handlers = "kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent"
     samples.lines[handlers].append(f"{handlers}_count {int(idle_seconds * NANOSECONDS)}")

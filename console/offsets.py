@@ -30,7 +30,7 @@ async def ends_of(asking: Asking, keys: Iterable[TopicPartition]) -> dict[TopicP
     for key in keys:
         leader = asking.broker.metadata.leader_of(*key)
 
-        # The rule of ListOffsets; the leader itself would ask for the rights of this broker.
+        # This is the rule of ListOffsets. The leader would check the rights of this broker, not of the caller.
         if leader is not None and asking.sees(key.topic):
             by_leader.setdefault(leader, []).append(key)
 
@@ -40,7 +40,7 @@ async def ends_of(asking: Asking, keys: Iterable[TopicPartition]) -> dict[TopicP
         try:
             starts = await offsets_at(asking, leader, dict.fromkeys(asked, EARLIEST))
             ends = await offsets_at(asking, leader, dict.fromkeys(asked, LATEST))
-        # It has just died, say. The page shows that it does not know.
+        # The leader may have just died. The page shows that these ends are not known.
         except PeerLost:
             return
         for key in asked:

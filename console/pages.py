@@ -15,7 +15,7 @@ View = Callable[[Life, HttpRequest], Awaitable[Answer]]
 
 def page_routes(life: Life, story: Story) -> Sequence[Route]:
     """All of them; each needs a login where Kafka's listeners do."""
-    # A path and what answers there. None takes another method, so nothing can be changed.
+    # By path, what answers a GET there. No other method is taken, so nothing can be changed.
     views: dict[str, View] = {
         "/v1/cluster": cluster_views.cluster,
         "/v1/topics": cluster_views.topics,

@@ -34,7 +34,7 @@ OF_ALL = {
     "invalidmessagecrcrecords": "invalid_crc_records",
     "nokeycompactedtopicrecords": "no_key_records",
 }
-# The series of one partition, that of a follower and that of a leader.
+# The series of one partition: those of each replica, those of its log, and (LEADER_SERIES) those of the leader alone.
 PARTITION_SERIES = (
     "kafka_cluster_partition_underreplicated",
     "kafka_cluster_partition_underminisr",
@@ -78,7 +78,7 @@ def in_sync(partition: Partition) -> InSync:
     size = len(partition.in_sync_replicas)
     needed = partition.config.min_insync_replicas
     replicas = len(partition.replicas)
-    # Kafka compares with the effective minimum: a partition cannot have more members than replicas.
+    # Kafka compares with the effective minimum: an ISR cannot have more members than there are replicas.
     needed = min(needed, replicas)
     return InSync(int(size < replicas), int(size < needed), int(size == needed))
 

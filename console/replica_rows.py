@@ -21,7 +21,7 @@ LEADER, FOLLOWER, ELSEWHERE = "leader", "follower", "elsewhere"
 
 def replica_row(broker: Broker, key: TopicPartition, info: PartitionInfo, ends: Ends = UNKNOWN) -> Row:
     """A partition as JSON. `ends` are the leader's, for a partition that is led elsewhere."""
-    # What the controller has sent to all brokers.
+    # The row begins with what the controller has sent to all brokers (`info`).
     hosted = broker.replicas.get(*key)
     row: Row = {
         "topic": key.topic,
@@ -43,7 +43,7 @@ def replica_row(broker: Broker, key: TopicPartition, info: PartitionInfo, ends: 
         return row
     log = hosted.log
     if hosted.is_leader:
-        # LeaderAndIsr arrives before UpdateMetadata, and the ISR is the leader's own.
+        # The leader's own state is newer: LeaderAndIsr arrives before UpdateMetadata, and the leader changes the ISR.
         row |= {
             "leader": hosted.leader_id,
             "leader_epoch": hosted.leader_epoch,
@@ -67,7 +67,7 @@ def _follower(partition: Partition, follower: Follower, broker: Broker) -> Row:
     assert partition.log is not None
     end = follower.log_end_offset
 
-    # One that has all records is not behind, however long ago it has fetched: nothing was produced since.
+    # A follower with all records is not behind, however long ago it has fetched: nothing was produced since.
     is_behind = end < partition.log.log_end_offset or not partition.is_in_sync(follower)
     behind_ms = broker.alter_partition.now_ms() - follower.caught_up_ms if is_behind else 0.0
     return {

@@ -121,7 +121,7 @@ class HttpServer:
         chosen = next(iter(self._waiting), None) or next(iter(self._slow), None)
         if chosen is None:
             return False
-        # Its task gets ConnectionLost at the next turn, and counts no more from now on.
+        # The connection counts no more from now on. Its task gets ConnectionLost at its next turn.
         self._forget(chosen)
         chosen.close()
         return True
@@ -140,7 +140,7 @@ class HttpServer:
             with contained(logger, "%s %s", request.method, request.path):
                 answer = await self._answer_within_rules(stream, request)
         finally:
-            # A body that is written in pieces is sent after this; its connection closes then.
+            # A body in pieces is sent after this, and the connection closes then. So it stays in `_answering`.
             if isinstance(answer.body, bytes):
                 self._answering.pop(stream, None)
                 self._waiting[stream] = None

@@ -40,7 +40,7 @@ async def store(life: Life, request: HttpRequest) -> Answer:
     broker_store = asking.broker.store
     try:
         check_path(path)
-        # A session that has lost its servers keeps its calls until it is over.
+        # A session that has lost its servers lets its calls wait until it expires.
         with trio.fail_after(ANSWER_SECONDS):
             children = await broker_store.children(path)
             data, stat = (None, None) if path == "/" else await broker_store.get(path)

@@ -20,7 +20,7 @@ from barnabas.wire.errors import ErrorCode
 EVENTS_MAX = 10_000
 TEXT_MAX = 1000  # characters of a line
 PAGE_MAX = 1000
-OWN = "barnabas"  # the loggers
+OWN = "barnabas"  # the parent of this package's loggers
 
 # What a line is about, by its logger: the first prefix that fits.
 KINDS = (

@@ -23,7 +23,7 @@ def first_time(records: memoryview, offset: int) -> Steps[int | GoOn]:
     position = 0
     next_offset = offset
     while position < len(records):
-        # A directory of an older Kafka may hold messages of the formats before: they are read one by one.
+        # A directory of an older Kafka may hold messages of formats 0 and 1: they are read one by one.
         if position + MAGIC_POSITION < len(records) and records[position + MAGIC_POSITION] < BATCH_MAGIC:
             return _first_old_time(bytes(records[position:]), offset, next_offset)
 
