@@ -141,8 +141,8 @@ class Candidate:
                 if self._session_is_over:
                     await self._begin_session()
 
-                # Each election has a new event. A watch of an earlier one sets an event that is not
-                # waited for.
+                # Each election has a new event. A watch of an earlier election sets a former
+                # event, for which nothing waits.
                 self._node_changed = trio.Event()
                 term = await self._race()
                 if term is None:
@@ -167,8 +167,8 @@ class Candidate:
             found = await self._store.exists(paths.CONTROLLER, self._node_changed.set)
             if found is None:
                 term = await self._try_to_win()
-                # Without a term another candidate was faster, or its node is gone again: look once more, which also
-                # sets the watch on that node.
+                # If there is no term, another candidate was faster, and its node may be gone
+                # again. The next round looks once more, and sets the watch on that node.
                 if term is not None:
                     return term
             elif found.owner == self._store.session_id:
@@ -202,7 +202,8 @@ class Candidate:
         """The term that this session won by a multi whose answer was lost, or None."""
         found = await self._store.exists(paths.CONTROLLER)
         written, version = await self._read_epoch()
-        # The epoch alone proves nothing: another candidate that read the same one has written the same one.
+        # The epoch alone proves nothing: another candidate may have read the same epoch, and
+        # written the same next one.
         if found is not None and found.owner == self._store.session_id and written == epoch:
             return Term(epoch, version, found.czxid)
         return None
@@ -264,12 +265,13 @@ class Candidate:
 
         logger.info("broker %d is no longer the controller, epoch %d: %s", self._deps.broker_id, term.epoch, end)
 
-        # `run` decides: a new session, or a wait. The node cannot be removed now; `_race` does it later, if the session
-        # lives on.
+        # `run` opens a new session after a failure of the store, or waits. The node cannot be
+        # removed now; `_race` does it later, if the session lives on.
         if isinstance(end, StoreError):
             raise end
 
-        # Without an end the term was cancelled: the node or the session is gone, or the node can no longer be watched.
+        # If `end` is None the term was cancelled: the node or the session is gone, or the node can
+        # no longer be watched.
         if end is not None and not isinstance(end, ControllerMoved):
             logger.error("the controller failed and resigns", exc_info=end)
             await self._resign(term)
@@ -303,7 +305,8 @@ class Candidate:
     # -- the session
 
     def _on_expired(self) -> None:
-        # The callback runs on the loop, wherever `run` waits: inside a term, or for a change of the node.
+        # The callback runs on the loop while `run` waits, inside a term or for a change of the
+        # node. Both waits are ended.
         self._session_is_over = True
         self._term_scope.cancel()
         self._node_changed.set()

@@ -105,8 +105,8 @@ class _Sender:
         self._answered = answered
         self._request_timeout_ms = request_timeout_ms
         # The queue is unbounded, as in Kafka: dropping a request would leave the broker with a
-        # state that was never decided. The image is bounded, and a broker that does not answer soon
-        # loses its registration, and its queue with it.
+        # state that was never decided. One event queues at most the state of every partition, and
+        # a broker that does not answer soon loses its registration, and its queue with it.
         self._queue_in, self._queue_out = trio.open_memory_channel[m.Message](math.inf)
         self._scope = trio.CancelScope()
 

@@ -47,8 +47,9 @@ from barnabas.wire.topics import TopicPartition
 if TYPE_CHECKING:
     import random
 
-# Decided on, written and sent at a time, so that the first of many partitions have leaders before the last are decided
-# on. In the store's batch each partition is a multi of its own.
+# Partitions are decided on, written and sent in batches of this size, so that the first of them
+# have leaders before the last are decided on. In the store's batch each partition is a multi of
+# its own.
 PARTITIONS_IN_A_BATCH = 1000
 
 Item = TypeVar("Item")
@@ -188,7 +189,7 @@ class ControllerContext:
             batch.add_metadata()
         # Write before replay, replay before sending: a broker must not act on what a fail-over could undo.
         outcomes = await self.write([*decision.prepare, *(step.ops for step in decision.steps if step.ops)])
-        # What `prepare` is refused is no error: a parent that exists, a child that is gone.
+        # A refusal of `prepare` is no error: a parent exists already, or a child is gone.
         remaining = iter(outcomes[len(decision.prepare) :])
         # Steps without operations change the image, though `write` has counted nothing for them.
         self.changes += bool(decision.steps)
@@ -201,7 +202,7 @@ class ControllerContext:
     def _take(self, steps: Iterable[Step], outcomes: Iterator[object], batch: ControlBatch) -> Iterator[Step]:
         """Replay the steps that were written, and add their requests to the batch; yields the refused ones."""
         for step in steps:
-            # Only a step with operations has an outcome of its own; one without is true as it is.
+            # A step without operations has no outcome: its record is true without a write.
             if step.ops and isinstance(next(outcomes), NodeError):
                 yield step
                 continue
@@ -213,7 +214,7 @@ class ControllerContext:
 
     def _count_election(self, record: LeadershipChanged) -> None:
         """Count a new leader, before the record is replayed. The first leader of a partition is not elected."""
-        # A record of the same leader is about its ISR, or renews its epoch.
+        # If the leader stays the same, the record only changes the ISR or the leader epoch.
         before = self.image.partition(record.topic_partition).leadership
         leader = record.leadership.state.leader
         if before is not None and leader not in (NO_LEADER, before.state.leader):

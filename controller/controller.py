@@ -55,7 +55,7 @@ class Controller:
         self._queue_in, self._queue_out = trio.open_memory_channel[events.Event](math.inf)
         self._refusals: dict[Callable[[ErrorCode], None], None] = {}  # `answer` of each question still unanswered
         self._over = False
-        self.state = events.IDLE  # Kafka's number of what it does now
+        self.state = events.IDLE  # Kafka's number of what the controller does now
 
     @property
     def image(self) -> ClusterImage:
@@ -80,8 +80,8 @@ class Controller:
                 nursery, self._deps.peer_for, self._answered, lambda: config.controller_socket_timeout_ms
             )
             try:
-                # The first event skips the queue, because watches that fire while the cluster is
-                # read queue events behind this one.
+                # `Startup` is handled before any event of the queue: watches that fire while the
+                # cluster is read queue events that must come after it.
                 await self._handle(events.Startup())
                 nursery.start_soon(self._rebalance)
                 on_started()
@@ -113,9 +113,9 @@ class Controller:
         except (ControllerMoved, StoreError, InvariantBroken):
             raise
         except Exception:
-            # This is a bug of ours. What the handler began is not done, so the term ends. The
-            # exception is a `Request` that failed before it changed anything: repeated by its
-            # client it would end one controller after the other.
+            # This is a bug of ours. The handler may have done half of its work, so the term ends.
+            # Only a `Request` that failed before it changed anything does not end it: repeated by
+            # its client, it would end the term of one controller after the other.
             if not isinstance(event, events.Request):
                 raise
             if isinstance(event, events.Asked):
@@ -126,8 +126,8 @@ class Controller:
             # The counts are compared before the write below, which is itself a change.
             nothing_done = self._context.changes == changes
             if event.node is not None:
-                # The node goes even if the term ends: the next controller handles it at its start,
-                # and would fail as well.
+                # The node of the request is removed even if the term ends: otherwise the next
+                # controller would handle it at its start, and fail as well.
                 logger.error("%s cannot be handled and is removed", event.node)
                 await self._context.write([[Delete(event.node)]])
             if not nothing_done:

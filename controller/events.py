@@ -222,7 +222,8 @@ class OngoingReassignmentsAsked(Asked[dict[TopicPartition, Assignment]]):
         self.topic_partitions = topic_partitions
 
 
-# Kafka's number of what its controller does meanwhile (`ControllerState`). Between two events it is IDLE.
+# Event -> the number of Kafka's `ControllerState` while it is handled. Between two events it is
+# IDLE.
 IDLE = 0
 STATES: Mapping[type[Event], int] = {
     Startup: 1,

@@ -13,6 +13,6 @@ class ControllerTally:
     __slots__ = ("leader_elections", "on_brokers_changed", "unclean_elections")
 
     def __init__(self) -> None:
-        self.leader_elections = 0  # of a partition
-        self.unclean_elections = 0  # of these: the new leader was not in sync
-        self.on_brokers_changed: Callable[[float], None] = _ignore  # gets how long it took to handle such an event, s
+        self.leader_elections = 0  # new leaders of partitions
+        self.unclean_elections = 0  # of these, the ones that were not in sync
+        self.on_brokers_changed: Callable[[float], None] = _ignore  # gets the seconds that BrokerIdsTouched took

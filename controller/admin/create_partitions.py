@@ -43,8 +43,8 @@ def plan_new_partitions(
     name = new.name
     old_count = len(existing.partitions)
 
-    # Kafka refuses it, too, and the write relies on it: it has no replicas that are being added or
-    # removed.
+    # Kafka refuses this, too. The write in `create_partitions` relies on it: it leaves out the
+    # replicas that are being added or removed.
     if existing.adding or existing.removing:
         message = f"A partition reassignment is in progress for the topic '{name}'."
         return TopicRefused(ErrorCode.REASSIGNMENT_IN_PROGRESS, message)
@@ -62,7 +62,8 @@ def plan_new_partitions(
     if new.partition_count > PARTITIONS_MAX:
         return TopicRefused(ErrorCode.INVALID_PARTITIONS, f"Number of partitions must be at most {PARTITIONS_MAX}.")
 
-    # The replication factor is that of partition 0. Without it the node was changed by hand; the code is Kafka's.
+    # The replication factor is that of partition 0. If there is none, the node was changed by
+    # hand; the code is Kafka's.
     first_replicas = existing.partitions.get(0)
     if not first_replicas:
         return TopicRefused(ErrorCode.UNKNOWN_SERVER_ERROR, None)
@@ -97,7 +98,7 @@ def _place(
     except TooFewBrokers as error:
         return TopicRefused(ErrorCode.INVALID_REPLICATION_FACTOR, str(error))
     except MixedRacks:
-        # Kafka has no code for it, and does not send the text.
+        # Kafka has no error code for mixed racks, and does not send the text.
         return TopicRefused(ErrorCode.UNKNOWN_SERVER_ERROR, None)
 
 

@@ -89,7 +89,8 @@ def plan_topic(
     if nulls:
         return TopicRefused(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}")
 
-    # Before the name is checked: of several errors the client gets Kafka's first.
+    # As in Kafka, replicas are placed before the name is checked: of several errors the client
+    # gets the one that Kafka answers.
     placed = _place(new, brokers, defaults, rng, rack_awareness)
     if isinstance(placed, TopicRefused):
         return placed
@@ -126,7 +127,8 @@ def _place(
     count = defaults.partition_count if new.partition_count == BY_DEFAULT else new.partition_count
     factor = defaults.replication_factor if new.replication_factor == BY_DEFAULT else new.replication_factor
 
-    # Before the replicas are placed: that would take as much memory as the request names.
+    # The count is checked before the replicas are placed, because placing them takes memory for
+    # every requested partition.
     if count > PARTITIONS_MAX:
         return TopicRefused(ErrorCode.INVALID_PARTITIONS, f"Number of partitions must be at most {PARTITIONS_MAX}.")
     try:
@@ -136,16 +138,16 @@ def _place(
     except TooFewBrokers as error:
         return TopicRefused(ErrorCode.INVALID_REPLICATION_FACTOR, str(error))
     except MixedRacks:
-        # Kafka has no code for it, and does not send the text.
+        # Kafka has no error code for mixed racks, and does not send the text.
         return TopicRefused(ErrorCode.UNKNOWN_SERVER_ERROR, None)
 
 
 def _check_assignment(assignment: Mapping[int, Sequence[int]]) -> TopicRefused | None:
     if len({len(replicas) for replicas in assignment.values()}) != 1:
         return bad_assignment("All partitions should have the same number of replicas")
-    # A partition without replicas could never have a leader, so it is refused as in KRaft mode. In
-    # ZooKeeper mode Kafka accepts it, and also replicas on brokers that do not exist, as is done
-    # here.
+    # A partition without replicas could never have a leader, so it is refused, as in KRaft mode;
+    # Kafka in ZooKeeper mode accepts it. Replicas on brokers that do not exist are accepted, as
+    # there.
     if not all(assignment.values()):
         return bad_assignment("The manual partition assignment includes an empty replica list.")
     if any(len(replicas) != len(set(replicas)) for replicas in assignment.values()):
@@ -177,7 +179,8 @@ async def refuse_existing(store: MetadataStore, name: str) -> TopicRefused | Non
         return _exists(f"Topic '{name}' is marked for deletion.")
     if await store.exists(paths.topic(name)) is not None:
         return _exists(f"Topic '{name}' already exists.")
-    # Metrics write both characters as "_". Only such names can collide, so the list is not read for others.
+    # Metrics write "." as "_". Only names with one of them can collide, so the list of topics is
+    # not read for other names.
     if "." in name or "_" in name:
         colliding = [other for other in await store.children(paths.TOPICS) if names_collide(name, other)]
         # The topic was created between the two reads.
@@ -194,7 +197,8 @@ async def create_topic(
     store: MetadataStore, plan: TopicPlan, rng: random.Random, *, with_id: bool = True
 ) -> CreatedTopic | TopicRefused:
     """Write the topic's configuration and the topic, both or neither."""
-    # All attempts have one id: it shows whether a topic that exists was written by an earlier one.
+    # All attempts use the same id: it shows whether a topic that exists was written by an earlier
+    # attempt.
     topic_id = new_topic_id(rng) if with_id else None
     config_path = paths.config_entity("topics", plan.name)
     config = ConfigEntity(plan.configs).encode()
@@ -210,8 +214,9 @@ async def create_topic(
         try:
             await store.multi([configured, topic])
         except NodeExists:
-            # The topic: an earlier attempt of ours whose answer was lost, or another broker, which the next round
-            # finds. Or the properties were created since they were looked up: the next round replaces them.
+            # If the topic exists, an earlier attempt of ours wrote it, and its answer was lost; or
+            # another broker wrote it, which the next round finds. If it is the properties that
+            # exist, they were created since the look-up: the next round replaces them.
             if topic_id is not None and await _is_ours(store, plan.name, topic_id):
                 return CreatedTopic(plan, topic_id)
         except NoNode as error:

@@ -30,7 +30,7 @@ BROKERS = "brokers"
 USERS = "users"
 CLIENTS = "clients"
 ADDRESSES = "ips"
-# Their nodes are removed with their last property; a topic or broker keeps its node.
+# Nodes of these types are removed with their last property; a topic or broker keeps its node.
 REMOVED_WHEN_EMPTY = frozenset({USERS, CLIENTS, ADDRESSES})
 
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]

@@ -132,7 +132,8 @@ def _one_per_rack(
     replicas = [ring[first]]
     used_racks = {racks[ring[first]]: None}
     step = 0
-    # Ends: `step` comes past every broker, and there are at least `replication_factor` of them.
+    # The loop ends, because `step` visits every broker, and there are at least
+    # `replication_factor` of them.
     while len(replicas) < replication_factor:
         broker = ring[_follower(first, shift * rack_count, step, len(ring))]
         step += 1

@@ -57,14 +57,15 @@ async def register_broker(
             if stat.owner == store.session_id:
                 return stat.czxid
 
-            # The store has not removed it yet, and nothing else uses that session any more.
+            # The node belongs to the expired session of this process, and the store has not
+            # removed it yet. Nothing else uses that session any more.
             if stat.owner == previous_session_id:
                 await _remove(store, path, stat)
             else:
                 await _outlive(store, broker_id, registration, deadline)
         else:
-            # The stat is read by itself, because some versions of ZooKeeper leave the one of the
-            # created node out of the result.
+            # This is the stat of the second operation, because some versions of ZooKeeper leave
+            # that of a created node out of the result.
             assert isinstance(written, Stat), written
             return written.czxid
 

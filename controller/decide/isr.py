@@ -55,8 +55,8 @@ def decide_isr_change(
     if broker_id != state.leader:
         return ErrorCode.INVALID_REQUEST
 
-    # Before the partition epoch is compared: a leader repeats a request whose response was lost, and the first attempt
-    # has raised the epoch.
+    # This comes before the partition epoch is compared: a leader repeats a request whose response
+    # was lost, and the first attempt has raised that epoch.
     if (change.isr, change.leader_recovery_state) == (state.isr, state.leader_recovery_state):
         return leadership
 
@@ -93,7 +93,8 @@ def _why_wrong(
     members = dict.fromkeys(change.isr)
     replicas = set(image.partition(topic_partition).replicas)
     # The leader itself is not checked: in controlled shutdown it may still add other replicas,
-    # which can then take over. Kafka refuses such a request, because the leader is in the ISR.
+    # which can then take over. Kafka checks it like the other members, and so refuses such a
+    # request.
     if not all(_is_eligible(image, topic_partition, each, change) for each in members if each != state.leader):
         return ErrorCode.INELIGIBLE_REPLICA
     if len(members) < len(change.isr) or state.leader not in members or not members.keys() <= replicas:
@@ -103,8 +104,9 @@ def _why_wrong(
 
 def _is_eligible(image: ClusterImage, topic_partition: TopicPartition, broker_id: int, change: IsrChange) -> bool:
     """Whether this replica may be elected, and its broker has the broker epoch that the leader names."""
-    # A replica on a failed disk may have fetched before that. Kafka's controller looks at its broker alone; the ISR
-    # would then have a member without its log, until its leader notices that it fetches no more.
+    # A replica may have fetched before its disk failed. Kafka's controller checks only that its
+    # broker is alive: the ISR would then have a member without its log, until the leader notices
+    # that it fetches no more.
     if not image.is_online(topic_partition, broker_id):
         return False
     # The leader counts the fetches of one registration. If the broker has registered again since, it may have lost what

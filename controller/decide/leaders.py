@@ -59,8 +59,8 @@ def decide_leaders(
     decision = Decision()
     parents: dict[str, None] = {}
     for topic_partition in topic_partitions:
-        # Kafka's controller goes on, but nothing reads these states any more, and their nodes are
-        # about to be removed.
+        # A topic that is being deleted is left out: nothing reads its states any more, and their
+        # nodes are about to be removed. Kafka's controller elects for it, too.
         if image.is_deleting(topic_partition.topic):
             continue
         leadership = image.partition(topic_partition).leadership
@@ -78,8 +78,8 @@ def decide_leaders(
             if step is not None:
                 decision.steps.append(step)
 
-    # The nodes are created once for all partitions of a topic. That a parent exists already is no
-    # error of `prepare`.
+    # The parents are created once for all partitions of a topic. `prepare` takes it as no error if
+    # a parent exists already.
     decision.prepare += [(Create(path),) for path in parents]
     return decision
 
@@ -164,7 +164,7 @@ def _next_leader(
             leader = NO_LEADER
             isr = state.isr
         else:
-            # The dead members leave the ISR in this same write; Kafka needs one more.
+            # The dead members leave the ISR in this same write; Kafka needs a second one.
             leader = elected.leader
             isr = elected.isr
             recovery = RECOVERING if elected.unclean and rules.marks_recovery else recovery
@@ -185,8 +185,9 @@ def next_epoch(
     tells: tuple[Tell, ...],
 ) -> Step:
     """The step from the written state to this one, under the next leader epoch."""
-    # A new leader epoch for every change but the leader's own (`decide/isr.py`): brokers ignore a role whose epoch they
-    # have already, and followers truncate by it.
+    # Every change gets a new leader epoch, except those that the leader requests
+    # (`decide/isr.py`): brokers ignore a role whose leader epoch they have already, and followers
+    # truncate by leader epochs.
     changed = state._replace(leader_epoch=leadership.state.leader_epoch + 1, controller_epoch=rules.controller_epoch)
     return Step(
         LeadershipChanged(topic_partition, Leadership(changed, leadership.partition_epoch + 1)),
@@ -245,7 +246,7 @@ class Balance:
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
         self._preferring: dict[int, int] = {}  # broker -> the number of partitions of which it is the preferred leader
-        self._led_by_others: dict[int, list[TopicPartition]] = {}  # broker -> those of them that another one leads
+        self._led_by_others: dict[int, list[TopicPartition]] = {}  # broker -> those that another broker leads
 
     def count(self, topic_partition: TopicPartition, partition: PartitionImage) -> None:
         """Count a partition, unless its topic is being deleted."""
@@ -343,8 +344,8 @@ def _move_leadership(
     online = image.online_replicas(topic_partition)
     reachable = image.reachable_replicas(topic_partition)
     leaving = [each for each in reachable if each not in online]
-    # If there is none, the broker keeps this leadership. The answer names the partition, and the
-    # broker asks again; a follower may have caught up by then.
+    # If no replica can be elected, the broker keeps this leadership. The answer names the
+    # partition, and the broker asks again; a follower may have caught up by then.
     elected = ELECTIONS[Strategy.CONTROLLED_SHUTDOWN](Candidates(partition.replicas, state.isr, online, leaving))
     if elected is None:
         return None
@@ -386,7 +387,7 @@ def decide_moved_leaders(
     for topic_partition in topic_partitions:
         partition = image.partition(topic_partition)
 
-        # It never had a leader, so there is nothing to copy.
+        # If the partition never had a leader, there is nothing to copy.
         if partition.leadership is None:
             decision.extend(decide_leaders(image, [topic_partition], rules))
             continue
@@ -402,8 +403,8 @@ def decide_moved_leaders(
             elected = ELECTIONS[Strategy.REASSIGN](candidates)
             leader = NO_LEADER if elected is None else elected.leader
 
-        # Newly assigned replicas get `is_new`, so that they create their logs. A replica in the ISR does not: if it has
-        # lost its log, it must not replace it by an empty one.
+        # Newly assigned replicas get `is_new`, so that they create their logs. A replica in the
+        # ISR does not: if its log was lost, an empty one must not replace it.
         statuses = partition.replica_statuses
         new = tuple(each for each in replicas if statuses.get(each) is ReplicaStatus.NEW and each not in state.isr)
         old = tuple(each for each in replicas if each not in new)

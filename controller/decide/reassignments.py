@@ -27,7 +27,7 @@ from barnabas.controller.store.store import DATA_MAX_BYTES, SetData
 from barnabas.wire.errors import ErrorCode
 from barnabas.wire.topics import TopicPartition
 
-NOTHING = Assignment(())  # of a partition that does not exist
+NOTHING = Assignment(())  # the assignment of a partition that does not exist
 
 
 class PartitionRefused(NamedTuple):
@@ -48,8 +48,8 @@ def plan_move(
 
     `to_dead_brokers`: replicas may be added on brokers that are not alive, and the reassignment waits for them.
     """
-    # The order of the checks is Kafka's: to cancel the reassignment of a partition that does not exist is answered like
-    # that of one that is not being reassigned.
+    # The order of the checks is Kafka's, so cancelling the reassignment of a partition that does
+    # not exist gives NOTHING_TO_CANCEL.
     partition = image.find_partition(topic_partition)
     current = NOTHING if partition is None else partition.assignment
     if target is not None:
@@ -63,8 +63,9 @@ def plan_move(
         return NO_SUCH_PARTITION
     planned = current.moved_to(current.origin if target is None else target)
 
-    # If the only in-sync replica is not in the new assignment, deleting it would lose acknowledged records. So this is
-    # refused, with the message of KRaft's controller; Kafka's controller in ZooKeeper mode goes on and loses them.
+    # If no in-sync replica is in the new assignment, deleting the in-sync ones would lose
+    # acknowledged records. So this is refused, with the message of KRaft's controller; Kafka's
+    # controller in ZooKeeper mode goes on and loses them.
     isr = () if partition.leadership is None else partition.leadership.state.isr
     if isr and not any(replica in planned.replicas for replica in isr):
         return PartitionRefused(
@@ -104,8 +105,8 @@ def is_complete(image: ClusterImage, topic_partition: TopicPartition) -> bool:
     partition = image.partition(topic_partition)
     if partition.leadership is None:
         return False
-    # The second condition is not Kafka's. A dead target may still be the ISR, and without the condition the other
-    # replicas would be deleted while the partition has no leader.
+    # Kafka has only the first condition. But all targets in the ISR may be dead: to complete then
+    # would delete the other replicas while the partition has no leader.
     target = partition.assignment.target
     isr = partition.leadership.state.isr
     return set(target) <= set(isr) and any(image.is_online(topic_partition, broker_id) for broker_id in target)
@@ -126,8 +127,8 @@ def decide_assignments(
         _with_changes(found.adding, {index: each.adding for index, each in changes.items()}),
         _with_changes(found.removing, {index: each.removing for index, each in changes.items()}),
     )
-    # The size is checked here: a refusal by the store would look like that of a changed node, and
-    # be repeated without end.
+    # The size is checked here, because a refusal by the store would look like that of a changed
+    # node, and the write would be repeated without end.
     data = written.encode()
     if len(data) > DATA_MAX_BYTES:
         return PartitionRefused(ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -158,8 +159,9 @@ def decide_dropped_replicas(image: ClusterImage, topic_partitions: Iterable[Topi
 
 
 def _drop(topic_partition: TopicPartition, broker_id: int, status: ReplicaStatus) -> list[Step]:
-    # All moves at once: as in Kafka, the deletion counts as confirmed when it is sent. The broker may be dead for ever,
-    # and the reassignment must not wait for it; then the log stays on its disk, without a role.
+    # All moves are made at once, because the reassignment must not wait for a broker that may
+    # never return: as in Kafka, the deletion counts as confirmed when it is sent. If the broker is
+    # dead, the log stays on its disk, without a role.
     tells: tuple[Tell, ...] = (TellStop(topic_partition, broker_id, delete=True),)
     moves = [
         *([ReplicaMove.STOP] if is_legal(REPLICA_TRANSITIONS, status, ReplicaMove.STOP) else []),

@@ -63,8 +63,8 @@ def decide_replicas_online(image: ClusterImage, replicas: Iterable[Replica]) -> 
         # was requested and not answered.
         if not is_legal(REPLICA_TRANSITIONS, partition.replica_statuses[broker_id], ReplicaMove.START):
             continue
-        # A replica that is being deleted is sent no role, which would create its log again. Kafka's
-        # controller sends it.
+        # A replica that is being deleted is sent no role, because a role would create its log
+        # again. Kafka's controller sends one.
         tells: tuple[Tell, ...] = ()
         if partition.leadership is not None and not image.is_deleting(topic_partition.topic):
             tells = (TellLeaderAndIsr(topic_partition, (broker_id,)),)
@@ -78,14 +78,16 @@ def decide_replicas_lost(image: ClusterImage, replicas: Iterable[Replica]) -> De
     halted: dict[str, None] = {}
     for topic_partition, broker_id in replicas:
         status = image.partition(topic_partition).replica_statuses[broker_id]
-        # A deletion cannot be confirmed without the broker, so it waits until one with a replica joins. A replica that
-        # was confirmed stays so: its log is gone, whether or not its broker is.
+        # The deletion of a replica cannot be confirmed without its broker, so the topic waits
+        # until a broker with a replica joins. A replica whose deletion was confirmed stays
+        # deleted, even if its broker is gone.
         if image.is_deleting(topic_partition.topic):
             if status is not ReplicaStatus.DELETION_SUCCESSFUL:
                 halted[topic_partition.topic] = None
             decision.steps += _refuse_deletion(topic_partition, broker_id, status)
         else:
-            # A dead broker has no channel, and misses its StopReplica; one with a failed disk must stop the replica.
+            # A dead broker has no channel, and misses its StopReplica; a live broker whose disk
+            # failed must stop the replica.
             tells = (TellStop(topic_partition, broker_id, delete=False), TellMetadata((topic_partition,)))
             decision.steps.append(Step(ReplicaMoved(topic_partition, broker_id, ReplicaMove.STOP), tells=tells))
     decision.steps += [Step(DeletionHalted(topic)) for topic in halted]
@@ -95,7 +97,8 @@ def decide_replicas_lost(image: ClusterImage, replicas: Iterable[Replica]) -> De
 def decide_replicas_of_new_partitions(image: ClusterImage, topic_partitions: Iterable[TopicPartition]) -> Decision:
     """Start or stop the replicas of partitions that have just been assigned."""
     decision = Decision()
-    # Nothing is sent: the election of the first leader, in the same batch, sends the live ones their roles.
+    # Nothing is sent: the election of the first leader, in the same batch, sends the roles to the
+    # live replicas' brokers.
     for topic_partition in topic_partitions:
         for broker_id in image.partition(topic_partition).replicas:
             online = image.is_online(topic_partition, broker_id)
@@ -135,8 +138,8 @@ def decide_deletion_answers(
     """Handle a broker's answer about replicas that it was to delete."""
     decision = Decision()
     halted: dict[str, None] = {}
-    # Other replicas do not count: an answer may be late, about a topic that was removed or created
-    # again, or about a replica that a reassignment has removed.
+    # Only replicas whose deletion has started count: an answer may be late, about a topic that was
+    # removed or created again, or about a replica that a reassignment has removed.
     for topic_partition in deleted:
         if _deletion_started(image, topic_partition, broker_id):
             decision.steps.append(Step(ReplicaMoved(topic_partition, broker_id, ReplicaMove.CONFIRM_DELETION)))
@@ -175,8 +178,9 @@ def _deletion_started(image: ClusterImage, topic_partition: TopicPartition, brok
 
 def _delete_replicas(image: ClusterImage, topic: str, *, begun: bool) -> Iterator[Decision]:
     """Send UpdateMetadata without the topic to all brokers, and StopReplica with deletion to those with replicas."""
-    # The metadata goes first, so that clients do not see a topic whose partitions have no replicas.
-    # Requests go out in this order anyway (`requests.py`); a resumed deletion has sent it before.
+    # The metadata is sent first, so that clients do not see a topic whose partitions have no
+    # replicas. Requests go out in this order anyway (`requests.py`); a resumed deletion has sent
+    # the metadata before.
     for part in in_slices(image.partitions([topic])) if not begun else ():
         affected = tuple(topic_partition for topic_partition, _ in part)
         yield Decision([Step(DeletionBegun(topic, affected), tells=(TellMetadata(affected),))])

@@ -28,8 +28,9 @@ from barnabas.wire.topics import TopicPartition
 EPOCH_DURING_DELETE = -2
 NO_EPOCH = -1  # the partition never had a leader
 
-# About a millisecond to build, and to decode: neither event loop is occupied for long. Kafka's requests have no limit;
-# receivers accept several requests instead of one.
+# A request of this size takes about a millisecond to build, and to decode, so neither broker's
+# event loop is occupied for long. Kafka's requests have no limit; receivers accept several
+# requests instead of one.
 PARTITIONS_IN_A_REQUEST = 300
 
 LEADER_AND_ISR_KEY, STOP_REPLICA_KEY, UPDATE_METADATA_KEY = 4, 5, 6
@@ -89,16 +90,16 @@ class ControlBatch:
         A generator: other tasks can run between two requests.
         """
         # Roles go before metadata: clients must not learn of a new leader before that broker has
-        # its role. Stops last: a replica stops, or is deleted, when the others have their new
-        # leader.
+        # its role. StopReplica goes last: a replica stops, or is deleted, when the others have
+        # their new leader.
         for broker_id, broker in image.brokers.items():
             for roles in in_slices(self._roles.get(broker_id, {}).items(), PARTITIONS_IN_A_REQUEST):
                 request = _leader_and_isr(image, sender, broker, dict(roles))
                 if request is not None:
                     yield broker_id, request
 
-        # Without partitions there is still the list of live brokers to send. Slice by slice for all brokers, so that
-        # the states of a slice are built once.
+        # Without partitions there is still the list of live brokers to send. Each slice goes to
+        # all brokers before the next one, so that its states are built once.
         parts = list(in_whole_topics(self._metadata, PARTITIONS_IN_A_REQUEST))
         for part in parts or ([[]] if self._tells_metadata else []):
             metadata = _Metadata(image, sender, part)

@@ -10,8 +10,9 @@ from typing import TypeVar
 
 from barnabas.wire.topics import TopicPartition
 
-# A topic of so many partitions is announced as a whole. With a part of them, a client that sees it takes their number
-# for that of the topic: it chooses other partitions for its keys than later, and leaves partitions without a reader.
+# A topic of up to this many partitions is announced as a whole. A client that saw only some of its
+# partitions would take their number for the topic's: it would choose other partitions for its keys
+# than later, and leave partitions without a reader.
 PARTITIONS_SEEN_TOGETHER = 1000
 SUBJECTS_A_SLICE = 100  # decided on, or replayed, before other tasks get a turn: about a millisecond
 

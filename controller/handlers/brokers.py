@@ -117,7 +117,7 @@ async def _brokers_up(context: ControllerContext, brokers: Sequence[LiveBroker])
     # Endpoints are sent before roles: a follower that is sent a leader which is not in its metadata
     # starts no fetcher.
     await context.tell(announcement, metadata_to=others)
-    # A broker that has just started has an empty metadata cache.
+    # A broker that has just started has an empty metadata cache, so it is sent every partition.
     for every in in_slices(context.image.partitions(), COUNTED_A_SLICE):
         announcement.add_metadata(topic_partition for topic_partition, _ in every)
         await trio.lowlevel.checkpoint()
@@ -130,11 +130,11 @@ async def _replicas_back(
 ) -> None:
     """Start replicas of these brokers, elect leaders where none is, and go on with what has waited for them."""
     for part in in_slices(replicas, PARTITIONS_IN_A_BATCH):
-        # Leaders are elected in the same batch as the replicas start: they may be the only ones
-        # that can lead these partitions.
+        # Leaders are elected in the batch that starts the replicas: these may be the only ones
+        # that can lead the partitions.
         waiting = [topic_partition for topic_partition, _ in part if topic_partition in context.image.leaderless]
         await context.elect(dict.fromkeys(waiting), await context.decide(decide_replicas_online, part))
-    # Kafka also elects leaders of the partitions that these brokers do not hold.
+    # As in Kafka, leaders are also elected for partitions that these brokers do not hold.
     await context.elect(partitions_without_leader(context.image), Decision())
     # Reassignments to a dead broker or disk, and deletions of its replicas, have waited for it.
     await resume_moves(context, broker_ids)
@@ -149,19 +149,20 @@ async def _brokers_down(context: ControllerContext, broker_ids: Sequence[int]) -
         # The queued requests are dropped: they carry the epoch of the registration that is gone.
         context.channels.remove(broker_id)
         context.replay(BrokerLeft(broker_id))
-    # The list is sent even if the brokers held no replicas. Nothing of this is in the store: if the controller fails
-    # before it has written the new leaders, the next one does not find the registrations either, and elects.
+    # The list of live brokers is sent even if the brokers that left held no replicas. Their death
+    # is noted in no node: a controller that is elected before the new leaders are written does not
+    # find their registrations either, and elects the leaders.
     await context.commit(Decision(), tell_brokers=True)
     await _replicas_lost(context, context.image.replicas_on(dict.fromkeys(broker_ids)))
 
 
 async def _replicas_lost(context: ControllerContext, replicas: Iterable[Replica]) -> None:
-    # A list: what an election completes, a reassignment for example, may change which replicas the image lists.
+    # The replicas are listed first, because the iterable reads the image, and the loop changes it.
     for part in in_slices(list(replicas), PARTITIONS_IN_A_BATCH):
         affected = dict.fromkeys(topic_partition for topic_partition, _ in part)
-        # Below 2.7-IV2 a leader writes its ISR itself, and may have added the lost replica again; its notification
-        # comes later. Without this read the replica would not be removed from that ISR.
-        # A state that was written for a topic before its deletion began does not count any more.
+        # Below 2.7-IV2 a leader writes its ISR itself, and may have added the lost replica again
+        # before the controller is notified. Without this read the replica would stay in that ISR.
+        # States of topics that are being deleted do not count any more.
         kept = [each for each in affected if not context.image.is_deleting(each.topic)]
         if context.metadata_version.leaders_write_states:
             await context.read_states_again(kept)
@@ -177,13 +178,15 @@ async def leader_and_isr_answered(context: ControllerContext, event: LeaderAndIs
 
     Other errors are only logged.
     """
-    # An answer of an earlier registration: the broker has been sent its roles again, and its disks may be other ones.
+    # An answer of an earlier registration is ignored: the broker has been sent its roles again,
+    # and may have other disks now.
     if not context.image.is_current(event.broker):
         return
     broker_id = event.broker.broker_id
 
-    # Usually the epoch of this controller or of the broker is outdated. There is nothing to repair: the first ends the
-    # term at its next write, and for the second the event of the new registration is on its way.
+    # Usually the controller epoch or the broker epoch is outdated. Neither needs a repair: an
+    # outdated controller epoch ends the term at its next write, and for a new registration of the
+    # broker there is an event on its way.
     if event.response.error_code != ErrorCode.NONE:
         logger.warning("broker %d refused LeaderAndIsr: %s", broker_id, error_name(event.response.error_code))
         return
@@ -196,8 +199,8 @@ async def leader_and_isr_answered(context: ControllerContext, event: LeaderAndIs
         if code == ErrorCode.KAFKA_STORAGE_ERROR and topic_partition not in failed:
             context.replay(DirectoryReported(topic_partition, broker_id, works=False))
             lost.append((topic_partition, broker_id))
-        # As in Kafka, a replica whose role was taken counts as online again. Kafka's controller does nothing more with
-        # it until a broker joins.
+        # As in Kafka, a replica whose role was accepted counts as online again. Leaders are then
+        # elected at once; Kafka's controller waits until a broker joins.
         elif code == ErrorCode.NONE and topic_partition in failed:
             context.replay(DirectoryReported(topic_partition, broker_id, works=True))
             recovered.append((topic_partition, broker_id))
@@ -241,16 +244,18 @@ async def log_dir_events_touched(context: ControllerContext, event: LogDirEvents
     names = await context.store.children(paths.LOG_DIR_EVENTS, context.watch(event))
     reporting = await loading.read_log_dir_events(context.store, names)
 
-    # May be removed before the roles are sent: if this controller fails in between, the next one sends every broker
-    # all its roles, and the responses name the lost replicas.
+    # The notifications may be removed before the roles are sent: if this controller fails in
+    # between, the next one sends every broker all its roles, and the responses name the lost
+    # replicas.
     await context.write([[Delete(f"{paths.LOG_DIR_EVENTS}/{name}")] for name in names])
 
-    # A broker that is about to stop has been asked to stop its replicas.
+    # A broker that is about to stop is left out: it has been asked to stop its replicas.
     asked = {each: None for each in reporting if each in image.brokers and each not in image.shutting_down}
     for part in in_slices(image.replicas_on(asked), PARTITIONS_IN_A_BATCH):
         roles = ControlBatch()
         for topic_partition, broker_id in part:
-            # No role shows whether this replica works again, because it gets none; StopReplica will show it.
+            # A replica that is being deleted gets no role, whose answer would show whether it
+            # works. So it counts as working; the answer to StopReplica will show whether it does.
             if image.is_deleting(topic_partition.topic):
                 context.replay(DirectoryReported(topic_partition, broker_id, works=True))
             elif image.partition(topic_partition).leadership is not None:

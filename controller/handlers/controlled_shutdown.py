@@ -30,8 +30,8 @@ async def controlled_shutdown_asked(context: ControllerContext, event: Controlle
     """Move leadership away from the broker, and answer with the partitions that it still leads."""
     broker = context.image.brokers.get(event.broker_id)
     if broker is None:
-        # Kafka 3.9.1 gives this error for an unregistered broker: it looks up the broker epoch before it checks
-        # whether the broker is alive.
+        # Kafka 3.9.1 answers UNKNOWN_SERVER_ERROR if the request has a broker epoch: it looks up
+        # the registered one before it checks whether the broker is alive.
         is_old = event.broker_epoch == NO_BROKER_EPOCH
         event.answer(ErrorCode.BROKER_NOT_AVAILABLE if is_old else ErrorCode.UNKNOWN_SERVER_ERROR)
     # A late request of an earlier registration must not stop the broker that is running now. Versions 0

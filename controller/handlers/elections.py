@@ -104,12 +104,12 @@ async def preferred_elections_touched(context: ControllerContext, event: Preferr
     except NoNode:
         return
     asked = loading.parse(PartitionList.decode, data, path)
-    # A malformed node stays: the watch fires when a tool replaces it.
+    # A malformed node stays: the watch fires when a person removes or replaces it.
     if asked is not None:
         await _elect_preferred(context, asked.partitions)
-        # The node is removed last, so that a new controller repeats the elections if this one fails
-        # before; they do not change leaders twice. The tools cannot have replaced the node
-        # meanwhile: they only create it, and refuse if it exists.
+        # The node is removed last, so that a new controller repeats the elections if this one
+        # fails before; elections that have succeeded change nothing then. The tools cannot have
+        # replaced the node meanwhile: they only create it, and refuse if it exists.
         await context.write([[Delete(path)]])
 
 

@@ -37,8 +37,9 @@ async def startup(context: ControllerContext, event: Startup) -> None:
     """Announce the live brokers, read the cluster, send all roles, and repair what changed without a controller."""
     await set_up_features(context)
 
-    # Before anything is read: what a notification is about was written before it, so the reads below see it. In the
-    # opposite order a notification could be removed whose change was not read.
+    # Notifications are removed before anything is read: a change is written before its
+    # notification, so the reads below see it. In the opposite order a notification whose change
+    # was not read could be removed.
     await _drop_notifications(context)
 
     # Each folder is read with a watch, and before the nodes in it. So a change that these reads miss fires a watch, and
@@ -57,8 +58,8 @@ async def startup(context: ControllerContext, event: Startup) -> None:
     states = await loading.read_states(context.store, new)
     await context.replay_many(LeadershipChanged(each, found.leadership) for each, found in states.items())
 
-    # Before any role is sent or leader elected: with a role a broker would create a log again that it has deleted
-    # already.
+    # Deletion marks are read before any role is sent or leader elected: a role would make a broker
+    # create a log again that it has deleted already.
     await read_deletion_marks(context)
 
     # Clients must not see these topics any more, even while a dead broker halts the deletion.
@@ -98,8 +99,8 @@ async def _take_up(
 
 async def _drop_notifications(context: ControllerContext) -> None:
     """Remove the notifications of failed log directories and of changed ISRs."""
-    # They need no handling: this controller reads every state, and sends every broker all its roles, whose responses
-    # name the replicas on failed log directories.
+    # The notifications need no handling: this controller reads every state, and sends every broker
+    # all its roles, whose responses name the replicas on failed log directories.
     reported = await context.store.children(paths.LOG_DIR_EVENTS, context.watch(LogDirEventsTouched()))
     changes = await context.store.children(paths.ISR_CHANGES, context.watch(IsrChangeNotificationsTouched()))
     await context.write(

@@ -31,8 +31,8 @@ async def set_up_features(context: ControllerContext) -> None:
                 return
             op = SetData(paths.FEATURE, wanted.encode(), stat.version)
         (outcome,) = await context.write([[op]])
-        # The write is refused if the node has changed since it was read. It may be our own write,
-        # whose answer was lost: then the next read finds the wanted content.
+        # The write is refused if the node has changed since it was read. The change may be our own
+        # write, whose answer was lost: then the next read finds the wanted content.
         if not isinstance(outcome, NodeError):
             return
 

@@ -29,8 +29,9 @@ Outcome = Step | Leadership | ErrorCode
 async def alter_partition_asked(context: ControllerContext, event: AlterPartitionAsked) -> None:
     """Validate and write the requested changes."""
     broker = context.image.brokers.get(event.broker_id)
-    # The epoch must be exactly this one: a request of an earlier registration may name an ISR from
-    # before a restart, and a later one is not in the image yet. A live leader repeats the request.
+    # The broker epoch must be that of the image: a request of an earlier registration may name an
+    # ISR from before a restart, and a later registration is not in the image yet. A live leader
+    # repeats the request.
     if broker is None or broker.epoch != event.broker_epoch:
         event.answer(ErrorCode.STALE_BROKER_EPOCH)
         return
@@ -43,7 +44,8 @@ async def alter_partition_asked(context: ControllerContext, event: AlterPartitio
     # All brokers are sent the new ISR as metadata, not as a role: the leader gets it with the response, and the leader
     # epoch stays, so no follower has to start again.
     overtaken = await _write(context, changed)
-    # What is answered is written, whatever becomes of this term; the leader need not wait for the rest.
+    # The answer is given now: the states are written, whatever becomes of this term, and the
+    # leader need not wait for the rest.
     event.answer([_answer(context, outcome, overtaken) for outcome in outcomes])
     # The leader of an overtaken partition has an outdated partition epoch, with which every request of it is refused.
     # It is sent its role under the next leader epoch, or it would wait for a LeaderAndIsr that never comes.
@@ -102,8 +104,8 @@ async def isr_change_notifications_touched(context: ControllerContext, event: Is
     announcement.add_metadata(changed)
     await context.tell(announcement)
     await complete_moves(context, changed)
-    # They are removed last: if this controller fails before, the next one reads every state, and
-    # removes them itself.
+    # The notifications are removed last: if this controller fails before, the next one reads every
+    # state, and removes them itself.
     await context.write([[Delete(f"{paths.ISR_CHANGES}/{name}")] for name in names])
 
 

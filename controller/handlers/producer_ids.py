@@ -40,8 +40,8 @@ async def _claim_producer_ids(context: ControllerContext, broker_id: int) -> Pro
         # The node is created without data, at the start of the first broker: then no block has been allocated.
         if data is not None:
             previous = loading.parse(ProducerIdBlock.decode, data, paths.PRODUCER_ID_BLOCK)
-            # A malformed node does not begin with block 0 again: its ids have been given out long
-            # ago.
+            # If the node is malformed, allocation does not begin with 0 again: those ids have been
+            # given out long ago.
             if previous is None or previous.last > PRODUCER_ID_MAX - PRODUCER_ID_BLOCK_SIZE:
                 logger.error("no producer ids are left in %s: %r", paths.PRODUCER_ID_BLOCK, data)
                 return ErrorCode.UNKNOWN_SERVER_ERROR
@@ -50,8 +50,8 @@ async def _claim_producer_ids(context: ControllerContext, broker_id: int) -> Pro
         # The write is conditional, and not only fenced: below 3.0-IV0 brokers claim blocks
         # themselves, past the controller.
         (outcome,) = await context.write([[SetData(paths.PRODUCER_ID_BLOCK, block.encode(), stat.version)]])
-        # If it is refused, another broker has claimed this block, or our own write was carried out
-        # and its answer was lost. The next attempt takes the block after it; one whose answer was
-        # lost is never used.
+        # If the write is refused, another broker has claimed this block, or our own write was
+        # carried out and its answer was lost. The next attempt takes the next block; a block whose
+        # answer was lost is never used.
         if not isinstance(outcome, NodeError):
             return block

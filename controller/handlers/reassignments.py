@@ -54,9 +54,9 @@ async def reassignments_asked(context: ControllerContext, event: ReassignmentsAs
             else:
                 planned[topic_partition] = plan
         await trio.lowlevel.checkpoint()
-    # The latest request takes precedence, as in Kafka. The entries in the store are removed first:
-    # if this controller failed in between, the next one would find the older target there, and
-    # replace the new one by it.
+    # The latest request takes precedence, as in Kafka. So entries in the store for these
+    # partitions are removed before the new assignments are written: a controller that is elected
+    # in between must not find the older target, and replace the new one by it.
     await _withdraw(context, lambda topic_partition, target: topic_partition in planned)
     outcomes |= await _move(context, planned)
     event.answer({topic_partition: outcomes[topic_partition] for topic_partition in event.targets})
@@ -87,13 +87,14 @@ async def reassignments_touched(context: ControllerContext, event: Reassignments
     refused: dict[TopicPartition, PartitionRefused] = {}
     for part in in_slices(found[0].items()):
         for topic_partition, target in part:
-            # If it is in progress already, the watch has fired because another entry was removed,
-            # or this is a new controller. To begin once more would raise the leader epoch and send
-            # all roles again.
+            # A reassignment that is in progress is read again when another entry is removed, and
+            # by a new controller. To begin it once more would raise the leader epoch and send all
+            # roles again.
             if _is_moving_to(context, topic_partition, target):
                 continue
 
-            # As in Kafka, a target in the store may be dead: the reassignment waits until it joins.
+            # As in Kafka, a target broker in the store may be dead: the reassignment waits until
+            # it joins.
             plan = plan_move(context.image, topic_partition, target, to_dead_brokers=True)
             if isinstance(plan, PartitionRefused):
                 refused[topic_partition] = plan
@@ -154,8 +155,8 @@ async def _withdraw(context: ControllerContext, is_over: Callable[[TopicPartitio
 
 async def _move(context: ControllerContext, planned: Planned) -> Outcomes:
     """Write the new assignments, then continue; None for the reassignments that began."""
-    # What is not changed is not written: a request that repeats the assignment, or the target of an entry in the store
-    # that a former controller has completed without removing it.
+    # An assignment that stays the same is not written: a request may repeat it, or an entry in the
+    # store may be one that a former controller completed but did not remove.
     changed: dict[TopicPartition, Assignment] = {}
     # A cancelled reassignment is complete at once, and `_complete` writes it.
     cancelled: dict[TopicPartition, Assignment] = {}
@@ -183,8 +184,9 @@ async def go_on_moving(context: ControllerContext, topic_partitions: Iterable[To
     # This follows the elections: the replicas of a former target are deleted here, and one of them
     # may have been the leader.
     await context.commit(await context.decide(decide_dropped_replicas, ongoing))
-    # This is determined now: the elections may have read an ISR that completes a reassignment. One
-    # that is not in `moving` only has another order of replicas, or the same.
+    # Which reassignments are complete is determined after the elections, as these may have read an
+    # ISR that completes one. A partition that is not in `moving` gets at most another order of
+    # replicas.
     finished: dict[TopicPartition, Assignment] = {}
     complete = await _select(wanted, lambda each: each not in image.moving or is_complete(image, each))
     for part in in_slices(complete, LOOKED_AT_A_SLICE):
@@ -230,7 +232,8 @@ async def _complete(context: ControllerContext, finished: Planned) -> Outcomes:
     if not topic_partitions:
         return {}
 
-    # The nodes of the others have been written already, or need no write.
+    # Only nodes of partitions that were moving are written below: the others have been written
+    # already, or need no write.
     was_moving = {each: assignment for each, assignment in finished.items() if each in context.image.moving}
     await context.commit(await context.decide(decide_added_replicas_online, topic_partitions))
 
@@ -249,9 +252,9 @@ async def _complete(context: ControllerContext, finished: Planned) -> Outcomes:
     for topic_partition, assignment in finished.items():
         logger.info("%s is on brokers %s now", topic_partition, ", ".join(map(str, assignment.replicas)))
 
-    # The entry goes after the topic's node is written: if this controller fails in between, the
-    # next one finds an entry that is completed already, and removes it. An entry with another
-    # target is a later request, and stays.
+    # The entry in /admin/reassign_partitions is removed after the topic's node is written: if this
+    # controller fails in between, the next one finds an entry that is completed already, and
+    # removes it. An entry with another target is a later request, and stays.
     await _withdraw(context, lambda each, target: each in finished and finished[each].replicas == tuple(target))
     return outcomes
 
@@ -271,8 +274,8 @@ async def _write_assignments(context: ControllerContext, planned: Planned) -> Ou
             step: Step | PartitionRefused = NO_SUCH_PARTITION
             here = found.get(topic)
 
-            # If the id is another one, the topic was removed and created again, and its partitions
-            # are other ones.
+            # If the topic id differs, the topic was removed and created again, and these
+            # assignments are not for its partitions.
             if known is not None and here and (here.assignment.topic_id or ZERO_TOPIC_ID) == known.topic_id:
                 step = decide_assignments(topic, *here, assignments)
             if isinstance(step, PartitionRefused):
@@ -280,7 +283,8 @@ async def _write_assignments(context: ControllerContext, planned: Planned) -> Ou
             else:
                 decision.steps.append(step)
 
-        # A write whose answer was lost is refused, too; it is repeated with the same content.
+        # If the answer to a write was lost, the store's second attempt is refused, too. The next
+        # round then writes the same content.
         refused = [step.record for step in await context.commit(decision)]
         pending = {each.topic: pending[each.topic] for each in refused if isinstance(each, AssignmentsChanged)}
 

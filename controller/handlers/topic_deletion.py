@@ -34,8 +34,9 @@ async def deletion_marks_touched(context: ControllerContext, event: DeletionMark
 
 async def stop_replica_answered(context: ControllerContext, event: StopReplicaAnswered) -> None:
     """A broker has deleted replicas, or could not delete them."""
-    # An answer of an earlier registration: with its end the deletion of these replicas was halted, and when the broker
-    # joined again it was sent a new StopReplica, whose answer counts.
+    # An answer of an earlier registration does not count. When that registration ended, the
+    # deletion of these replicas was halted, and when the broker joined again it was sent a new
+    # StopReplica.
     if not context.image.is_current(event.broker):
         return
 
@@ -65,13 +66,14 @@ async def read_deletion_marks(context: ControllerContext) -> None:
     """Read the markers; remove those of topics that do not exist, and all of them if deletion is disabled."""
     marked = await context.store.children(paths.DELETE_TOPICS, context.watch(DeletionMarksTouched()))
     if any(topic not in context.image.topics for topic in marked):
-        # The topic may have been created so recently that its event is still in the queue. To remove the marker then
-        # would lose the request. No watch is set here: the queued event sets it.
+        # The topic may have been created so recently that its event is still in the queue. To
+        # remove the marker then would lose the request to delete it. No watch is set here: the
+        # queued event sets it.
         await compare_topics(context, await context.store.children(paths.TOPICS))
     enabled = context.config.delete_topic_enable
     kept = {topic: None for topic in marked if enabled and topic in context.image.topics}
     await context.write([[Delete(paths.delete_topic(topic))] for topic in marked if topic not in kept])
-    # A marker whose deletion is in progress was read before; its progress must not be reset.
+    # If the deletion is in progress already, to mark the topic again would reset its progress.
     for topic in kept:
         if not context.image.is_deleting(topic):
             logger.info("deleting topic %s", topic)
@@ -99,8 +101,8 @@ async def _remove_by_reading(context: ControllerContext, topic: str) -> None:
     """A deletion was refused because the nodes had changed: remove those that exist now, and then the marker."""
     path = paths.topic(topic)
     marker = paths.delete_topic(topic)
-    # An earlier attempt may have succeeded, its answer was lost, and the topic was created again: then its id differs,
-    # and nothing of it may be removed.
+    # If an earlier attempt succeeded and its answer was lost, the topic may have been created
+    # again: then its id differs, and nothing of it may be removed.
     found = (await loading.read_topics(context.store, [topic], None)).get(topic)
     is_another = found and (found.assignment.topic_id or ZERO_TOPIC_ID) != context.image.topics[topic].topic_id
     if not is_another:
@@ -110,8 +112,9 @@ async def _remove_by_reading(context: ControllerContext, topic: str) -> None:
         guard = [Check(marker, ANY_VERSION)] if is_marked else []
         below = await loading.subtree(context.store, path)
         await context.write([*guard, Delete(node)] for node in [*below, path])
-        # A node was created below it meanwhile: the caller tries again. The marker must outlive the topic's node, or a
-        # new controller would take the rest for a topic that exists.
+        # If the topic's node still exists, a node was created below it meanwhile, and the caller
+        # tries again. The marker must outlive the topic's node, or a new controller would take the
+        # rest for a topic that exists.
         if await context.store.exists(path) is not None:
             return
         await context.write([[Delete(marker)]])

@@ -63,13 +63,14 @@ async def topic_touched(context: ControllerContext, event: TopicTouched) -> None
         await _serve_new_partitions(context, await _adopt_topics(context, found))
         return
 
-    # Partitions that the image has are left out. Other assignments of them are this controller's
-    # own writes, which are in the image already; a change that was made by hand counts from the
-    # next term on.
+    # Partitions that the image has are left out: a changed assignment is this controller's own
+    # write, which is in the image already. A change that was made by hand counts from the next
+    # term on.
     partitions = loading.appeared_partitions(event.topic, assignment)
     added = [each for each in partitions if each.topic_partition.partition not in known.partitions]
 
-    # They have no logs and no state nodes yet, and their entries go with the topic's node.
+    # The new partitions have no logs and no state nodes yet, and their entries are removed with
+    # the topic's node.
     if added and context.image.is_deleting(event.topic):
         logger.warning("topic %s is being deleted: its new partitions are ignored", event.topic)
         return
@@ -90,8 +91,8 @@ async def _adopt_topics(context: ControllerContext, found: dict[str, loading.Fou
     """Add topics to the image, and return their partitions. A topic without an id gets one if our version has ids."""
     partitions: list[TopicPartition] = []
 
-    # Each round adds the topics that have their id, or need none. The others go round again: their node was written by
-    # another broker between the read and the write of the id.
+    # Each round adds the topics that have their id, or need none. The others are read again:
+    # another broker wrote their node between the read and the write of the id.
     while found:
         lacking = {
             name: topic
@@ -135,8 +136,8 @@ def _with_id(assignment: TopicAssignment, topic_id: bytes) -> TopicAssignment:
 
 
 async def _serve_new_partitions(context: ControllerContext, topic_partitions: list[TopicPartition]) -> None:
-    # The replicas of a slice are decided with its leaders: a decision about all of them would be
-    # one long step.
+    # Replicas are decided slice by slice, with the leaders: one decision about all of them would
+    # be one long step.
     for part in in_whole_topics(topic_partitions, PARTITIONS_IN_A_BATCH):
         await context.elect(part, await context.decide(decide_replicas_of_new_partitions, part))
 

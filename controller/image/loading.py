@@ -23,8 +23,9 @@ from barnabas.controller.store.paths import (
 from barnabas.controller.store.store import ANY_VERSION, Check, MetadataStore, NoNode, Stat, StoreError, Watch
 from barnabas.wire.topics import TopicPartition
 
-# A new controller reads a node for every topic and every partition: one at a time they would cost a round trip each.
-# This is enough to hide it; kazoo and ZooKeeper queue what is more.
+# A new controller reads a node for every topic and every partition. One at a time, each read would
+# take a round trip; with this many in flight the round trips overlap. More would only queue in
+# kazoo and ZooKeeper.
 READS_IN_FLIGHT = 64
 
 SORTED_A_STEP = 1000  # nodes, before other tasks get a turn: less than a millisecond
@@ -56,8 +57,9 @@ async def read_brokers(
     """The registered brokers by id, ascending. A registration that is not in `known` is watched from now on."""
     names = await store.children(paths.BROKER_IDS, watch_ids)
     broker_ids = sorted(broker_ids_of(names))
-    # A known registration is still watched, and is read without a watch. If its czxid is another one, the broker has
-    # registered again: the watch fired when the former node was deleted, and the new node needs another.
+    # A known registration is still watched, and is read without a watch. If its czxid differs, the
+    # broker has registered again: the watch fired when the former node was deleted, and the new
+    # node needs one of its own.
     found = await read_nodes(store, [each for each in broker_ids if each in known], paths.broker, _data_and_stat)
     fresh = [each for each in broker_ids if each not in found or found[each][1].czxid != known[each].epoch]
     found |= await read_nodes(store, fresh, paths.broker, _data_and_stat, watches)
@@ -67,8 +69,8 @@ async def read_brokers(
 
 def broker_ids_of(names: Iterable[str]) -> list[int]:
     """The broker ids among the names of the children of /brokers/ids; other names are ignored."""
-    # The length is compared first, because `int` of a very long number takes its time; then the
-    # range that requests can carry.
+    # The length is checked first, because `int` of a very long number takes its time. Requests
+    # carry ids as int32, so other numbers are ignored, too.
     found = (int(name) for name in names if name.isdecimal() and len(name) <= paths.SEQUENCE_DIGITS)
     return [broker_id for broker_id in found if is_int32(broker_id)]
 
@@ -216,8 +218,8 @@ async def read_each(keys: Collection[Key], read: Callable[[Key], Awaitable[None]
         for key in remaining:
             try:
                 await read(key)
-            # It is not raised here: the nursery would wrap it in an exception group, which no
-            # caller catches.
+            # The error is not raised here: the nursery would wrap it in an exception group, which
+            # no caller catches.
             except StoreError as error:
                 failures.append(error)
                 return

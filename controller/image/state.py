@@ -80,8 +80,8 @@ class Assignment(NamedTuple):
 
     def moved_to(self, target: Iterable[int]) -> "Assignment":
         """The assignment during a reassignment to these replicas."""
-        # The change starts from the origin, not from the present replicas: a target that is
-        # replaced by another leaves nothing behind.
+        # The change starts from the origin, not from the present replicas, so a former target that
+        # this one replaces leaves no replicas behind.
         target = tuple(target)
         origin = self.origin
         # The target comes first, as in Kafka: its order of preference holds from the start.
@@ -353,7 +353,7 @@ def _broker_leaving(image: ClusterImage, record: BrokerLeaving) -> None:
 
 
 def _broker_left(image: ClusterImage, record: BrokerLeft) -> None:
-    # Partitions that it led stay Online until another state is written for them.
+    # Partitions that the broker led stay Online until another state is written for them.
     del image.brokers[record.broker_id]
     # These two belong to this registration: a broker that returns is not stopping, and reports its
     # disks again.
@@ -365,7 +365,7 @@ def _topic_appeared(image: ClusterImage, record: TopicAppeared) -> None:
     if record.topic in image.topics:
         raise InvariantBroken(f"topic {record.topic} appeared twice")
     image.topics[record.topic] = TopicImage(record.topic_id)
-    # Topics without an id all have the same one.
+    # ZERO_TOPIC_ID stands for "no id": many topics may have it, so it names none of them.
     if record.topic_id != ZERO_TOPIC_ID:
         image.topic_names[record.topic_id] = record.topic
 
@@ -388,7 +388,8 @@ def _assignments_changed(image: ClusterImage, record: AssignmentsChanged) -> Non
         topic_partition = TopicPartition(record.topic, index)
         partition = image.partition(topic_partition)
         for broker_id in assignment.replicas:
-            # One that an earlier target had added, or that returns from a cancelled move, has its status still.
+            # A replica that an earlier target added, or that returns when a move is cancelled,
+            # still has a status.
             if broker_id not in partition.replica_statuses:
                 _move_replica(topic_partition, partition, broker_id, ReplicaMove.ASSIGN)
         _release(image, topic_partition, partition.replicas)
@@ -418,8 +419,8 @@ def _note_move(image: ClusterImage, topic_partition: TopicPartition, assignment:
 def _leadership_changed(image: ClusterImage, record: LeadershipChanged) -> None:
     partition = image.partition(record.topic_partition)
     partition.leadership = record.leadership
-    # A leader that is about to stop is reachable and not online, and leads until another is
-    # elected. For a change of the ISR alone this is ELECT again, which is legal.
+    # A leader that is about to stop is reachable, though not online, and leads until another is
+    # elected. If only the ISR changes, this is ELECT once more, which is legal.
     led = image.is_reachable(record.topic_partition, record.leadership.state.leader)
     _move_partition(image, record.topic_partition, partition, PartitionMove.ELECT if led else PartitionMove.LOSE_LEADER)
 
@@ -427,7 +428,7 @@ def _leadership_changed(image: ClusterImage, record: LeadershipChanged) -> None:
 def _replica_moved(image: ClusterImage, record: ReplicaMoved) -> None:
     partition = image.partition(record.topic_partition)
     _move_replica(record.topic_partition, partition, record.broker_id, record.move)
-    # A reassignment dropped it, and its deletion is done.
+    # The replica was dropped by a reassignment, and is deleted now.
     if partition.replica_statuses[record.broker_id] is ReplicaStatus.NON_EXISTENT:
         del partition.replica_statuses[record.broker_id]
 
@@ -463,7 +464,7 @@ def _deletion_resumed(image: ClusterImage, record: DeletionResumed) -> None:
 
 def _topic_deleted(image: ClusterImage, record: TopicDeleted) -> None:
     for topic_partition, partition in image.partitions([record.topic]):
-        # The tables check that every replica was deleted.
+        # REMOVE is legal only in DeletionSuccessful, so this checks that every replica was deleted.
         for broker_id in partition.replicas:
             _move_replica(topic_partition, partition, broker_id, ReplicaMove.REMOVE)
     _forget_topic(image, record.topic)

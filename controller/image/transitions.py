@@ -81,7 +81,7 @@ PARTITION_TRANSITIONS: dict[PartitionStatus, dict[PartitionMove, PartitionStatus
         PartitionMove.LOSE_LEADER: PartitionStatus.OFFLINE,
     },
     PartitionStatus.ONLINE: {
-        # This is another leader, or another ISR under the same one.
+        # The partition has another leader, or another ISR under the same leader.
         PartitionMove.ELECT: PartitionStatus.ONLINE,
         PartitionMove.LOSE_LEADER: PartitionStatus.OFFLINE,
     },
@@ -118,7 +118,8 @@ REPLICA_TRANSITIONS: dict[ReplicaStatus, dict[ReplicaMove, ReplicaStatus]] = {
         ReplicaMove.CONFIRM_DELETION: ReplicaStatus.DELETION_SUCCESSFUL,
         ReplicaMove.REFUSE_DELETION: ReplicaStatus.DELETION_INELIGIBLE,
     },
-    # Its log is gone: it is not started again, though the topic's other replicas may still wait.
+    # The replica's log is gone, so it is not started again, even while the topic's other replicas
+    # wait for their deletion.
     ReplicaStatus.DELETION_SUCCESSFUL: {
         ReplicaMove.REMOVE: ReplicaStatus.NON_EXISTENT,
     },

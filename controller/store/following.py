@@ -37,8 +37,8 @@ class Following:
         """Follow until cancelled; `task_status` reports the start when the first look has succeeded."""
         started = False
         while True:
-            # The event is new before the look: a change during it sets this one, and is found in
-            # the next round.
+            # The event is replaced before the look, so a change during the look sets the new
+            # event, and the next round finds it.
             self._touched = trio.Event()
             try:
                 await look(self._touched.set)

@@ -41,8 +41,9 @@ EXTENDED_ACL_CHANGES = "/kafka-acl-extended-changes"
 DELEGATION_TOKENS = "/delegation_token/tokens"
 DELEGATION_TOKEN_CHANGES = "/delegation_token/token_changes"
 
-# Every broker creates these at its start, in this order (parents first), and ignores NodeExists. With null data and not
-# b"": a Java controller would parse that in /latest_producer_id_block as JSON, and fail.
+# Every broker creates these at its start, in this order (parents first), and ignores NodeExists.
+# Their data are null and not b"", which a Java controller would parse as JSON in
+# /latest_producer_id_block, and fail.
 PERSISTENT_PARENTS = (
     "/cluster",
     "/consumers",

@@ -60,8 +60,8 @@ PRIVATE_MODE = 0o600  # among the nodes are SCRAM keys and stored passwords
 
 APPLICATION_ID = 0x4261726E  # "Barn", in the file's header: the file is ours
 SCHEMA_VERSION = 1
-# A session's id is the number of the file's opening times this, plus a number within the opening: no node is ever taken
-# for that of an earlier session.
+# A session's id is `openings` times this, plus a number that counts the sessions of one opening.
+# So no session has the id of an earlier one, or owns its nodes.
 SESSIONS_OF_ONE_OPENING = 1 << 20
 STORE_MAX_BYTES = 1 << 30  # some million partitions; stops a runaway writer before it fills the disk of the logs
 
@@ -224,7 +224,7 @@ class SqliteDatabase:
         self._turn = trio.Lock()  # held while the thread is in the tree
         self._queue: list[_Call] = []
         self._next_session_id = tree.openings * SESSIONS_OF_ONE_OPENING + 1
-        self._watches: dict[int, dict[WatchKey, dict[Watch, None]]] = {}  # by session; has every live one
+        self._watches: dict[int, dict[WatchKey, dict[Watch, None]]] = {}  # by session id; every live session is a key
 
     def session(self) -> SqliteStore:
         """A new session."""
@@ -280,7 +280,8 @@ class SqliteDatabase:
         self._queue.append(call)
         try:
             async with self._turn:
-                # Otherwise an earlier holder of the lock has carried it out together with its own.
+                # If the call was taken, the task that held the lock before has carried it out with
+                # its own.
                 if not call.taken:
                     await self._run_queue()
         finally:
@@ -297,7 +298,7 @@ class SqliteDatabase:
         self._queue = []
         for call in calls:
             call.taken = True
-        # The calls of other tasks are among them, which must not be cancelled along with this one.
+        # Some of the calls belong to other tasks, and must not be cancelled with this one.
         with trio.CancelScope(shield=True):
             failure = await self._in_thread(self._tree.run, calls, self._now_ms())
         due: list[Watch] = []
@@ -352,15 +353,15 @@ class _Tree(Nodes):
         self._final_failure: str | None = None  # once set, the store stays unavailable
         self._ended: dict[int, None] = {}
 
-        # Of the transaction that is running.
+        # These belong to the transaction that is running.
         self._ending: dict[int, None] = {}
         self._changed: list[WatchKey] = []
         self._now_ms = 0
         if path != IN_MEMORY:
             _create_private(path)
         try:
-            # The lock is not waited for: its holder keeps it until its process ends. Worker threads
-            # differ from call to call, hence no check of the thread.
+            # The timeout is 0, because the holder of the lock keeps it until its process ends.
+            # Threads are not checked, because each call may run in another worker thread.
             self._connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
             try:
                 if content is not None:
@@ -378,7 +379,8 @@ class _Tree(Nodes):
         """Lock the file, create or check its tables, end the sessions of earlier processes: (zxid, openings)."""
         execute = self._connection.execute
 
-        # Exclusive before the first access in WAL mode: SQLite then does without its shared-memory file.
+        # Locking is made exclusive before the first access in WAL mode: then SQLite needs no
+        # shared-memory file.
         execute("PRAGMA locking_mode = EXCLUSIVE")
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = FULL")
@@ -451,8 +453,8 @@ class _Tree(Nodes):
         try:
             for call in calls:
                 self._carry_out(call)
-            # The counter is written once for all writes of the transaction. Reads alone begin none,
-            # and so cost no sync.
+            # The counter is written once for all writes of the transaction. If the calls only
+            # read, there is no transaction, and no sync.
             if self._zxid != zxid:
                 self._connection.execute("UPDATE counters SET zxid = ?", (self._zxid,))
             self._connection.commit()
@@ -473,7 +475,7 @@ class _Tree(Nodes):
             call.error = error
 
     def _begin(self) -> None:
-        # At the first write, so that a visit without writes has no transaction.
+        # The transaction begins at the first write, so calls that only read need none.
         if not self._connection.in_transaction:
             self._connection.execute("BEGIN IMMEDIATE")
 
@@ -516,8 +518,9 @@ class _Tree(Nodes):
             self._connection.execute("RELEASE item")
             del self._changed[changed_before:]
             self._zxid -= 1
-            # Its traceback has the frame of the caller, which keeps all outcomes in a list: a cycle, which only the
-            # rare full collections free, and none once it was frozen.
+            # With its traceback the error would be in a reference cycle: the traceback holds the
+            # caller's frame, and the frame holds the list of all outcomes. Only a full collection
+            # frees a cycle, and after `gc.freeze` none does.
             return refusal.with_traceback(None)
 
         self._connection.execute("RELEASE item")
@@ -529,7 +532,7 @@ class _Tree(Nodes):
         """Delete the ephemeral nodes of a session; its later calls are refused (SessionExpired)."""
         self._begin()
         self._ending[session_id] = None
-        # The second condition lets SQLite use the partial index, which has the same one.
+        # The second condition is that of the partial index `ephemerals`, so SQLite can use it.
         owned = "owner = ? AND owner != 0"
         rows = self._connection.execute(f"SELECT parent, name FROM nodes WHERE {owned}", (session_id,)).fetchall()
         if rows:

@@ -250,7 +250,8 @@ class MetadataStore(Protocol):
         """What the sessions have gone through; None for a store without a network in between."""
         return None
 
-    # The rest is the same for every store. Single writes are multis, too, so every write takes one way.
+    # The rest is the same for every store. Single writes are multis, too, so every write goes
+    # through `batch`.
 
     async def multi(self, ops: Sequence[Op]) -> list[Result]:
         """Write all or nothing; the results of the operations. Raises the `NodeError` of the first that is refused."""
@@ -336,7 +337,8 @@ def check_path(path: str) -> None:
 def check_op(op: Op) -> None:
     """ValueError for an operation that a store could never carry out, whatever nodes it holds."""
     if isinstance(op, Create) and op.sequential:
-        # As ZooKeeper checks it, with the suffix, which may be the whole name: "/parent/" is allowed.
+        # As in ZooKeeper, the path is checked with the suffix, which may be the whole name:
+        # "/parent/" is allowed.
         check_path(f"{op.path}0")
         return
     check_path(op.path)

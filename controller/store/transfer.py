@@ -129,8 +129,8 @@ async def write_nodes(store: Target, nodes: Sequence[Node], advance: Callable[[i
     names = [name for name in await store.children(ROOT) if f"/{name}" != ZOOKEEPER]
     if names:
         raise StoreNotEmpty(names)
-    # The cluster id last and on its own: until it is there, a broker that has log directories of this cluster refuses
-    # to start on the store (IdentityConflict).
+    # The cluster id is written last and on its own: until it is there, a broker that has log
+    # directories of this cluster refuses to start on the store (IdentityConflict).
     await _write(store, list(_writes(node for node in nodes if node.path != paths.CLUSTER_ID)), advance)
     await _write(store, list(_writes(node for node in nodes if node.path == paths.CLUSTER_ID)), advance)
 
@@ -192,8 +192,8 @@ def _encode(node: Node) -> dict[str, object]:
     except (ValueError, RecursionError):
         value = None
 
-    # JSON is shown if the same bytes come back: another writer's spaces, escapes or repeated keys
-    # would be lost.
+    # JSON is shown only if the same bytes can be made of it: otherwise another writer's spaces,
+    # escapes or repeated keys would be lost.
     if isinstance(value, dict) and _compact(value) == text:
         return {**encoded, "json": value}
     return {**encoded, "text": text}

@@ -17,7 +17,7 @@ class DigestLogin(NamedTuple):
     username: str
     password: str
 
-    # It may be in a traceback.
+    # The password is left out, because a traceback may show this value.
     def __repr__(self) -> str:
         return f"DigestLogin({self.username!r})"
 
@@ -35,7 +35,7 @@ PLAIN = ZooKeeperAccess()
 
 def is_open(path: str) -> bool:
     """Whether everybody may change this node, although others are restricted."""
-    # Kafka compares the whole path: a node below it is its creator's.
+    # As in Kafka, only this path itself is open: a node below it may be changed by its creator.
     return path == OPEN
 
 

@@ -67,7 +67,8 @@ _REFUSALS: dict[int, type[NodeError]] = {
     -111: NotEmpty,
 }
 
-# Each request wakes kazoo by one byte in a socket pair, whose buffer holds some 270 of them (see `zkthreads.py`).
+# Each request wakes kazoo by one byte in a socket pair, whose buffer holds about 270 bytes. Fewer
+# requests than that are in flight, so a byte may be dropped when it is full (see `zkthreads.py`).
 IN_FLIGHT_MAX = 200
 DIGEST_MD5 = "DIGEST-MD5"
 
@@ -77,15 +78,17 @@ RECONNECT_FIRST_SECONDS = 0.1
 RECONNECT_MAX_SECONDS = 1.0
 
 EPHEMERAL, SEQUENTIAL = 1, 2  # flags of a create
-# The codes of a refused multi's other operations: those before the one that was refused, and those after it.
+# In a refused multi the operations before the refused one have the first of these codes, those
+# after it the second.
 ROLLED_BACK, RUNTIME_INCONSISTENCY = 0, -2
 
 Arguments = TypeVarTuple("Arguments")
 Serialize = Callable[[], bytes | bytearray]
 
 logger = logging.getLogger(__name__)
-# kazoo logs every attempt to connect; this file logs the changes of state. At DEBUG kazoo also logs the data of nodes,
-# with the keys of users: so IncrementalAlterConfigs must not find this logger (`config/log_levels.py`).
+# kazoo logs every attempt to connect; this file logs the changes of state. At DEBUG kazoo also
+# logs the data of nodes, with the keys of users. So this logger is not registered, and
+# IncrementalAlterConfigs cannot set its level (`config/log_levels.py`).
 kazoo_logger = logging.Logger(f"{__name__}.kazoo", logging.ERROR)
 kazoo_logger.parent = logger
 
@@ -153,8 +156,8 @@ class Session:
         self._tally = tally
         self._advice = advice
 
-        # The attempts have no limit: the caller limits the wait for the first connection, ZooKeeper
-        # the session.
+        # The attempts have no limit. The caller limits the wait for the first connection; if a
+        # later one takes too long, ZooKeeper ends the session.
         retry = KazooRetry(max_tries=-1, delay=RECONNECT_FIRST_SECONDS, max_delay=RECONNECT_MAX_SECONDS)
         self._client = KazooClient(
             hosts,
@@ -167,7 +170,8 @@ class Session:
         self._client.add_listener(self._state_changed)
         self._token = trio.lowlevel.current_trio_token()
 
-        # Connections are numbered by how many were lost before. kazoo's thread counts, and the loop follows later.
+        # A connection's number is how many were lost before it. kazoo's thread counts them in
+        # `_connections_lost`, and the loop learns of each later, in `_connection`.
         self._connections_lost = 0
         self._connection = 0
         self._is_connected = False
@@ -215,7 +219,8 @@ class Session:
         """The result with a stat, which ZooKeeper 3.8.0 (Debian's) leaves out when a multi creates a node."""
         if not isinstance(result, Created) or result.stat is not UNKNOWN_STAT:
             return result
-        # One more read. If the node has been deleted since, the placeholder stays.
+        # The stat costs one more read. If the node has been deleted meanwhile, the placeholder
+        # stays.
         return Created(result.path, await self.exists(result.path, None) or UNKNOWN_STAT)
 
     def _outcome(self, ops: Sequence[Op], answer: object) -> list[Result] | NodeError:
@@ -259,8 +264,8 @@ class Session:
         for call in calls:
             call.settled.set()
         self._connected_once.set()
-        # Kazoo is stopped in a thread of its own, because the stop waits for kazoo's threads, and
-        # kazoo for the server.
+        # kazoo is stopped in another thread, because `_stop` blocks until kazoo's threads have
+        # ended, and they may wait for the server.
         self._client.handler.spawn(self._stop)
 
     async def stopped(self) -> None:
@@ -275,14 +280,15 @@ class Session:
         if self.is_over:
             raise SessionExpired(self.id)
 
-        # All of them are queued in one step, even a thousand: calls of several tasks are carried
-        # out in the order in which they were made.
+        # All requests are queued without a checkpoint, even a thousand, so that calls of several
+        # tasks are carried out in the order in which they were made.
         calls = [Call(request, request.serialize) for request in requests]
         self._waiting.extend(calls)
         self._send()
         try:
             for call in calls:
-                # Answers arrive several at a time: those that are there need no turn of the loop each.
+                # Answers arrive several at a time. To wait for one that is there already would
+                # cost a turn of the loop.
                 if not call.settled.is_set():
                     await call.settled.wait()
         finally:
@@ -300,7 +306,8 @@ class Session:
 
     def _send(self) -> None:
         """Give kazoo as many calls as may be in flight."""
-        # Calls of a lost connection go first, and not all of their failures have arrived.
+        # The calls of a lost connection are sent again before all others, but only when the last
+        # of them has failed (`_settle`).
         oldest = next(iter(self._in_flight), None)
         if self._unanswered or (oldest is not None and oldest.connection != self._connection):
             return
@@ -319,7 +326,8 @@ class Session:
             return
         del self._in_flight[call]
 
-        # A call may fail by the expiry before kazoo reports it as a change of state. `_finish` gives up the call, too.
+        # The expiry may fail a call before kazoo reports it as a change of state. The call is kept
+        # in `_unanswered`, so that `_finish` gives it up with the others.
         if isinstance(failure, SessionExpiredError):
             self._unanswered.append(call)
             self._finish("it expired")
@@ -330,8 +338,8 @@ class Session:
             self._is_connected = False
             self._unanswered.append(call)
 
-            # They are sent again together when the last has failed: one by one they would be in
-            # reverse order.
+            # The failed calls return to the head of the queue together, when the last has failed:
+            # returned one by one, they would be in reverse order.
             if not self._in_flight:
                 self._waiting.extendleft(reversed(self._unanswered))
                 self._unanswered.clear()
@@ -369,7 +377,8 @@ class Session:
             self._on_over(self)
 
     def _fire(self, watch: Watch) -> None:
-        # kazoo fires all watches at the end of a session; the store's callbacks report that.
+        # kazoo also fires all watches when the session ends, but the end is reported by the
+        # callbacks of `on_expired`.
         if not self.is_over:
             watch()
 
@@ -399,8 +408,9 @@ class Session:
 
     def _serialize(self, serialize: Serialize, connection: int) -> bytes | bytearray:
         """The bytes of a request, which kazoo is about to send. ConnectionDropped if its connection was lost."""
-        # The loop gave it to kazoo after the loss, of which it had not heard yet. The request would overtake those that
-        # failed. The error makes kazoo drop the new connection and fail the request like the others.
+        # The loop had not heard of the loss when it gave this request to kazoo. Sent now, the
+        # request would overtake those that failed with the lost connection. The error makes kazoo
+        # drop the new connection, and fail this request like them.
         if connection != self._connections_lost:
             raise ConnectionDropped("a call came after the connection was lost")
         return serialize()
@@ -453,8 +463,8 @@ class Multi:
     type = serialization.Transaction.type
 
     def __init__(self, ops: Sequence[Op], root: str, access: ZooKeeperAccess = PLAIN) -> None:
-        # The bytes are not made here, because a controller queues a thousand multis in one step;
-        # kazoo's thread calls it to send one.
+        # kazoo's thread makes the bytes when it sends the multi, because a controller queues a
+        # thousand multis in one step of the loop.
         self.serialize: Serialize = lambda: _serialize_multi([_request_of(op, root, access) for op in ops])
         self._root_length = len(root)
 

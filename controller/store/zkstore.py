@@ -102,7 +102,8 @@ class ZooKeeperStore(MetadataStore):
             if not make_chroot:
                 raise self._unavailable("there is no such chroot")
 
-            # The chroot lies outside itself, so for these writes the session has none.
+            # All paths of the session are below its chroot. The chroot and its parents are not, so
+            # for these writes the session has no chroot.
             session = self._living()
             session.root = ""
             missing = [Create(path) for path in with_ancestors([self._root])]
@@ -137,7 +138,7 @@ class ZooKeeperStore(MetadataStore):
         for ops in multis:
             for op in ops:
                 check_op(op)
-        # Large ones are refused here: ZooKeeper would drop the connection, and with it every
+        # Large multis are refused here: ZooKeeper would drop the connection, and with it every
         # request that is on its way.
         too_large = [refuse_large(ops) for ops in multis]
         sent = [ops for ops, refused in zip(multis, too_large, strict=True) if refused is None]
@@ -168,8 +169,8 @@ class ZooKeeperStore(MetadataStore):
         """Begin a session. StoreUnavailable when there is none within `zookeeper.connection.timeout.ms`."""
         config = self._config
         try:
-            # kazoo is imported only here, as a broker without ZooKeeper does not have it; in a thread, as that takes
-            # a while.
+            # kazoo is imported only here, because a broker without ZooKeeper may not have it, and
+            # in a thread, because the import takes a while.
             session_class = await self._in_thread(_load_session_class)
             session = session_class(
                 self._hosts,
@@ -179,7 +180,8 @@ class ZooKeeperStore(MetadataStore):
                 self._session_is_over,
                 config.access,
                 self._tally,
-                # One broker may have been started with a file of Kafka's, which names a ZooKeeper.
+                # This advice is for a broker that runs alone: its properties may be one of Kafka's
+                # files, which name a ZooKeeper.
                 "" if self._session_id else ALONE,
             )
         except ImportError:
@@ -206,7 +208,8 @@ class ZooKeeperStore(MetadataStore):
         # A session that ended before it was in use has no callers; `_begin` reports it.
         if session is not self._session:
             return
-        # The session goes before the callbacks: what they call must see that there is none.
+        # `_session` is None before the callbacks run: what they call must see that there is no
+        # session.
         self._session = None
         self._tally.expires += 1
         for callback in list(self._on_expired):
@@ -233,7 +236,7 @@ class ZooKeeperStore(MetadataStore):
 
 
 def _outcome(item: Item, answer: list[Result] | NodeError) -> Outcome:
-    # An operation was sent as a multi of one; its outcome is the one result.
+    # A single operation was sent as a multi; its outcome is the multi's only result.
     return answer[0] if isinstance(item, Op) and isinstance(answer, list) else answer
 
 

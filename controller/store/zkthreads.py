@@ -42,8 +42,9 @@ def handler_of_threads(
         if tls is not None:
             assert isinstance(tls, ssl.SSLContext)
 
-            # kazoo's own context is made of files, and reads no store of Java. `hostname` is the name in
-            # `zookeeper.connect`, whose number is in `address`.
+            # kazoo's own TLS context is made from PEM files; it cannot read Java's stores.
+            # `hostname` is the name in `zookeeper.connect`, `address` has the IP address of that
+            # name.
             connection.settimeout(connect_seconds)
             try:
                 connection = tls.wrap_socket(connection, server_hostname=hostname)
@@ -110,7 +111,8 @@ def _select(
     timeout: float | None = None,
 ) -> Ready:
     """As select.select, but without its limit of 1024 for descriptors. `timeout` in seconds; None waits for ever."""
-    # kazoo's own makes and closes a selector at each call, which is a third of the cost of a request.
+    # kazoo's own `select` makes and closes a selector at each call, which is a third of the cost
+    # of a request.
     poll = select.poll()
     for each in readers:
         poll.register(each, select.POLLIN)
