@@ -54,7 +54,8 @@ def expected(found: Iterator[Element], tag: int) -> Element:
 
 def oid_text(content: bytes) -> str:
     """An object identifier with dots."""
-    # The last octet of a number has no high bit, so this one would go on behind the end.
+    # An octet with the high bit is not the last of its number, so this number would go on behind
+    # the end.
     if not content or content[-1] & 0x80 or len(content) > OID_OCTETS_MAX:
         raise DerError("an object identifier is too long, or ends in the middle of a number")
     numbers = []
@@ -64,8 +65,8 @@ def oid_text(content: bytes) -> str:
         if not octet & 0x80:
             numbers.append(value)
             value = 0
-    # The first number holds two: 40 times the first component, which is at most 2, plus the second
-    # one.
+    # The first number holds two components: 40 times the first one, which is at most 2, plus the
+    # second.
     first = min(numbers[0] // 40, 2)
     return ".".join(map(str, [first, numbers[0] - 40 * first, *numbers[1:]]))
 

@@ -23,7 +23,8 @@ LOGIN_MODULES = {
     "SCRAM-SHA-512": f"{_PACKAGE}.scram.ScramLoginModule",
     "OAUTHBEARER": f"{_PACKAGE}.oauthbearer.OAuthBearerLoginModule",
 }
-# CVE-2023-25194, CVE-2025-27818, CVE-2025-27819: with them, a configuration that comes in by a request runs code.
+# With these modules a configuration that comes in by a request can run code (CVE-2023-25194,
+# CVE-2025-27818, CVE-2025-27819).
 DISALLOWED = ("com.sun.security.auth.module.JndiLoginModule", "com.sun.security.auth.module.LdapLoginModule")
 
 CLIENT = "Client"  # the context of the login to ZooKeeper, unless zookeeper.sasl.clientconfig names another
@@ -122,7 +123,8 @@ def zookeeper_context(contexts: Mapping[str, tuple[LoginModule, ...]], options: 
             raise JaasError(f"zookeeper.sasl.clientconfig: there is no context {name} in the JAAS file")
         return ZooKeeperContext(name, ())
     enabled = system_property(options, "zookeeper.sasl.client")
-    # Kafka does not start with this: its nodes would be open although the JAAS file says who it is.
+    # Kafka does not start with this, either: its nodes in ZooKeeper would be open to everyone,
+    # although the JAAS file has a login.
     if enabled is not None and enabled.lower() != "true":
         raise JaasError(
             f"zookeeper.sasl.client={enabled} disables the login to ZooKeeper, and the JAAS file has {name}"
@@ -147,7 +149,8 @@ def _entry(tokens: "_Tokens") -> LoginModule:
         if key.kind == END or key.is_mark("}"):
             tokens.refuse(key, "JAAS config entry not terminated by semi-colon")
 
-        # What no `=` follows is perhaps no key, but a part of a password that should be in quotes: it is not shown.
+        # A word that no `=` follows may be a part of a password that should be in quotes, so it is
+        # not shown.
         if not tokens.peek().is_mark("="):
             tokens.refuse(key, "Value not specified for a key in JAAS config")
         tokens.take()

@@ -131,7 +131,7 @@ def _tls_of(settings: ListenerSettings, problems: list[Problem]) -> TlsSettings 
 
 
 def _missing_key(settings: ListenerSettings, key_store: KeyStoreSettings) -> str | None:
-    # Kafka starts, and fails every handshake.
+    # Kafka starts without a key, and then fails every handshake.
     if key_store.location is not None or key_store.key is not None:
         return None
     return (

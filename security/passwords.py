@@ -75,7 +75,8 @@ class StoredPasswords:
             before = stored.get(name)
             is_unchanged = before is not None and self._known.get(before) == texts[name]
             result[name] = before if before is not None and is_unchanged else await self._encoded(texts[name])
-        # Others are outdated: a password should not outlive its last use.
+        # Passwords that are not among these properties are forgotten: none should stay in memory
+        # after its last use.
         kept = {result[name] for name in filter(is_stored_password, result)}
         self._known = {text: password for text, password in self._known.items() if text in kept}
         return result
@@ -91,8 +92,8 @@ class StoredPasswords:
         for name in filter(is_stored_password, stored):
             try:
                 password = await self._world.in_thread(decode, stored[name], old_secret)
-            # This one is encoded with the new secret already: the old one may still be set at a
-            # later start.
+            # This password is encoded with the new secret already: the old one may still be set at
+            # a later start.
             except EncoderError:
                 continue
             try:
@@ -125,7 +126,8 @@ class StoredPasswords:
         if secret is None:
             raise PasswordRefused(NO_SECRET)
         try:
-            # A client chooses how many there are.
+            # A client chooses how many passwords there are, so they are encoded in the threads for
+            # requests.
             text = await self._world.in_request_thread(
                 encode, password, secret, self._encoding(), self._world.rng.randbytes
             )

@@ -102,7 +102,7 @@ def _escaped(text: str) -> str:
 _RULE = r"(DEFAULT)|RULE:((\\.|[^\\/])*)/((\\.|[^\\/])*)/([LU]?).*?|(.*?)"  # Kafka's
 _RULE_IN_LIST = re.compile(rf"\s*({_RULE})\s*(,\s*|$)")
 _GROUP = re.compile(r"\\(.)|\$([0-9]+)|(\$)", re.DOTALL)
-# A pattern of Java stops its `.` at each of these, one of Python only at the first.
+# Java's `.` matches none of these characters, Python's matches all but the first.
 _LINE_ENDS = re.compile("[\n\r\x85\u2028\u2029]")
 
 
@@ -140,7 +140,8 @@ class MappingRules(NamedTuple):
         """What the first rule that matches makes of this name. NoMatchingRule also if that is empty."""
         for rule in self.rules:
             name = rule.apply(distinguished_name)
-            # An empty name would be one for all certificates that a rule strips of everything.
+            # A rule may strip several names of everything; all their certificates would share the
+            # empty name.
             if name == "":
                 break
             if name is not None:
@@ -196,7 +197,8 @@ def _parse_replacement(text: str, groups: int, rule: str) -> list[str | int]:
     for match in _GROUP.finditer(text):
         parts.append(text[position : match.start()])
         position = match.end()
-        # Kafka starts with these, and then refuses each connection that the pattern matches.
+        # Kafka starts with such a replacement, and then refuses each connection whose name the
+        # pattern matches.
         if match[3] is not None or (match[2] is not None and not groups and match[2][0] != "0"):
             raise ValueError(f"Invalid rule: `{rule}`: its pattern has no group for `$` in the replacement")
         parts += [match[1]] if match[1] is not None else _group(match[2], groups)

@@ -135,7 +135,7 @@ class SecuredListeners:
         async def read(name: str) -> None:
             users[name] = await read_entity(store, f"{USERS}/{name}")
 
-        # There may be thousands: one at a time would delay the start.
+        # There may be thousands of users: to read one at a time would delay the start.
         await read_each(await list_entities(store, USERS), read)
         self.scram.replace(users)
 
@@ -208,12 +208,14 @@ class SecuredListeners:
 
     async def check(self, per_broker: Mapping[str, str]) -> None:
         """Raise ConfigRefused if this broker cannot get these properties while it runs."""
-        # Those that were stored before the start are what the listener has.
+        # Only changes are checked: the properties that were stored before the start are in effect
+        # at the listener.
         before = dict(self._config.layers())[Source.PER_BROKER]
         for name in (name for name in before.keys() | per_broker if before.get(name) != per_broker.get(name)):
             listener = LISTENER_PROPERTY.fullmatch(name)
             is_there = listener is not None and name.split(".")[2].upper() in self._listeners
-            # Kafka takes some of these, without an effect, and refuses every later change.
+            # Kafka accepts some of these properties without an effect, and then refuses every
+            # later change.
             if listener is not None and is_there and listener[1] not in (*LISTENER_SECURITY, *LISTENER_LIMITS):
                 message = f"Configs cannot be updated dynamically for existing listener: {name}"
                 raise ConfigRefused(ErrorCode.INVALID_REQUEST, message)

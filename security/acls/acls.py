@@ -15,7 +15,7 @@ from barnabas.controller.store import paths
 from barnabas.controller.store.node_json import Fields, to_json
 from barnabas.controller.store.store import check_path
 
-# The numbers of these names in requests. What is missing here, UNKNOWN among it, is a number without a meaning.
+# Number in requests -> name. Any other number, also 0 (UNKNOWN), has no meaning.
 RESOURCE_TYPES = {
     1: "Any", 2: "Topic", 3: "Group", 4: "Cluster", 5: "TransactionalId", 6: "DelegationToken", 7: "User",
 }  # fmt: skip
@@ -102,7 +102,7 @@ class AclFilter(NamedTuple):
             return True
         if self.pattern_type != MATCH:
             return self.name == pattern.name
-        # The patterns that concern the resource of this name.
+        # MATCH finds all patterns that apply to the resource of this name.
         if pattern.pattern_type == PREFIXED:
             return self.name.startswith(pattern.name)
         return pattern.name in (self.name, WILDCARD)
@@ -229,7 +229,7 @@ def decode_change(data: bytes | None, path: str) -> ResourcePattern:
         raise ValueError(f"{path}: {data!r:.100} does not name a pattern of ACLs")
     pattern = ResourcePattern(_TYPE_OF_ENUM[kind.upper()], name, found)
 
-    # Such a path would make every later read of the store fail.
+    # A path that the store does not accept would make every later read of the ACLs fail.
     if not can_be_stored(pattern):
         raise ValueError(f"{path}: no node can have the name {name!r:.100}")
     return pattern
@@ -249,7 +249,7 @@ def _ipv6_text(address: str) -> str:
         parsed = IPv6Address(bare)
     except ValueError:
         return address
-    # This is an IPv4 client of a socket for both: Java gives its IPv4 address.
+    # Such an address is that of an IPv4 client at a dual-stack socket; Java gives its IPv4 address.
     if parsed.ipv4_mapped is not None:
         return str(parsed.ipv4_mapped)
     return ":".join(f"{int(group, 16):x}" for group in parsed.exploded.split(":")) + percent + scope

@@ -67,10 +67,11 @@ BACKOFF_SECONDS, BACKOFF_JITTER_SECONDS = 0.1, 0.05
 Entries = frozenset[AccessControlEntry]
 Change = Callable[[Entries], Awaitable[Entries]]
 NumberedFilter = tuple[int, AclFilter]  # with its place in the request
-# What stands for a node that cannot be read: to ignore it could allow what it denies.
+# These entries stand for a node that cannot be parsed: to ignore the node could allow what it
+# denies.
 UNREADABLE: Entries = frozenset({AccessControlEntry("User:*", "*", "All", "Deny")})
 FOLDERS = (paths.ACL_CHANGES, paths.EXTENDED_ACL_CHANGES)
-NOTIFICATION = paths.ACL_CHANGE_PREFIX.rpartition("/")[2]  # in both folders
+NOTIFICATION = paths.ACL_CHANGE_PREFIX.rpartition("/")[2]  # the same in both folders
 
 
 class Deleted(NamedTuple):
@@ -150,8 +151,8 @@ class Authorization:
             for pattern in dict.fromkeys(named):
                 if pattern is not None:
                     await self._refresh(pattern)
-        # The number moves after all of them: if the store fails in between, the next round applies
-        # them again.
+        # `_seen` is set after all of them are applied: if the store fails in between, the next
+        # round applies them again.
         if new:
             self._seen[folder] = new[-1]
         await remove_expired(self._store, folder, numbers, self._now_ms())
@@ -203,7 +204,8 @@ class Authorization:
             (of_many if only is None else of_one.setdefault(only, [])).append(each)
         found: list[list[Deleted]] = [[] for _ in filters]
 
-        # Filters of one pattern find also what this broker has not heard of yet.
+        # A filter for a single pattern also finds ACLs that this broker has not heard of yet:
+        # `_update` reads the node of the pattern.
         async for pattern in paced(dict.fromkeys([*self.authorizer.acls.patterns(), *of_one])):
             broad = [each async for each in paced(of_many) if each[1].fits_pattern(pattern)]
             concerned = sorted([*of_one.get(pattern, ()), *broad], key=itemgetter(0))
@@ -243,7 +245,7 @@ class Authorization:
             before = decode_entries(data, path)
             after = await change(before)
 
-            # Nothing is left to write, either, if an earlier attempt was carried out and its answer
+            # There is nothing to write. Perhaps an earlier attempt was carried out, and its answer
             # was lost.
             if after == before:
                 return before
@@ -252,7 +254,7 @@ class Authorization:
                 # change.
                 await self._store.multi([_write_of(path, after, stat), announce])
             except (BadVersion, NodeExists, NoNode) as error:
-                # A parent is missing: to repeat would not help.
+                # The folder of announcements is missing: to repeat would not help.
                 if error.path == announce.path:
                     raise
                 continue
@@ -293,7 +295,7 @@ def _node_of(pattern: ResourcePattern) -> str:
 def _write_of(path: str, entries: Entries, stat: Stat | None) -> Op:
     if stat is None:
         return Create(path, encode_entries(entries))
-    # A node without entries would still count as one in Kafka's tools.
+    # An empty node is deleted, because Kafka's tools would still count its pattern.
     return SetData(path, encode_entries(entries), stat.version) if entries else Delete(path, stat.version)
 
 

@@ -27,12 +27,14 @@ from barnabas.security.acls.acls import (
     ResourcePattern,
 )
 
-# What an ALLOW of these operations allows beside themselves. A DENY denies what it names, and nothing else.
+# Operation -> the operations whose ALLOW allows it, too. A DENY denies only the operation that it
+# names.
 IMPLIED_BY: Final[Mapping[str, tuple[str, ...]]] = {
     "Describe": ("Read", "Write", "Delete", "Alter"),
     "DescribeConfigs": ("AlterConfigs",),
 }
-# Clients choose the names that they ask about, so the memory of what is remembered is bounded by both.
+# Clients choose the names that they ask about, so both limit the memory for decisions: how many
+# are remembered, and how long their names are.
 REMEMBERED_MAX: Final = 1 << 14
 REMEMBERED_NAME_MAX: Final = 512
 
@@ -55,7 +57,8 @@ class AclCache:
         # The same entries are here by type and principal: there may be thousands of patterns, and
         # one of them may have thousands of entries, but a decision is about one principal.
         self._of_principals: dict[tuple[str, str], dict[ResourcePattern, list[AccessControlEntry]]] = {}
-        # How many prefixed patterns of a type have names of a length: only those beginnings of a name are looked up.
+        # Resource type -> length -> how many prefixed patterns have a name of this length. Only
+        # prefixes of these lengths are looked up.
         self._lengths: dict[str, Counter[int]] = {}
 
     def __len__(self) -> int:
@@ -190,12 +193,12 @@ class Authorizer:
         allowed = found.get((ALLOW, LITERAL), set())
         allowed_prefixes = found.get((ALLOW, PREFIXED), set())
 
-        # The literal `*` allows more than any prefix denies.
+        # An ALLOW for `*` also allows names that begin with no denied prefix.
         if WILDCARD in allowed:
             return True
 
         # Prefixes are looked up by length, because comparing each name with each prefix could take
-        # a long step.
+        # long.
         lengths = {len(prefix) for prefix in denied_prefixes}
         return any(
             not any(name[:length] in denied_prefixes for length in lengths)

@@ -43,10 +43,11 @@ from barnabas.wire.errors import ErrorCode, ProtocolViolation
 from barnabas.wire.frame import RequestHeader, UnsupportedRequest, read_request_header, response_prefix
 
 SASL_HANDSHAKE_KEY, SASL_AUTHENTICATE_KEY = 17, 36
-KAFKAS_KEYS_MAX = 87  # of 3.9, also those that this broker does not know
+KAFKAS_KEYS_MAX = 87  # the highest API key of 3.9, whether or not this broker knows it
 HEADER_BYTES_MAX = 1 << 17  # of a request: its client id has at most 32 kB, and tagged fields are few
-# Of a request that is out of place: it is decoded only to be refused, on the event loop and for a stranger. The answer
-# may have ninety times as many bytes.
+# A larger request that is out of place is not decoded: it would be decoded only to be refused, on
+# the event loop and for a client without a login, and the answer may have ninety times as many
+# bytes.
 REFUSED_BYTES_MAX = 512
 REAUTHENTICATION_INTERVAL_SECONDS = 1.0
 
@@ -173,8 +174,8 @@ class Authenticator:
         self.state = State.FIRST
         self._mechanism = ""
         self._exchange: ServerExchange | None = None
-        # While a computation runs, this makes the outcome of its result, with the request to be
-        # answered (None: a raw token).
+        # While a function runs in a thread, this has what makes the outcome of its result, and the
+        # header of the request to answer (None: a raw token).
         self._then: tuple[Callable[[bytes], Decided], RequestHeader | None] | None = None
         self._identity: Identity | None = None
         self._previous: Identity | None = None  # while the client logs in again
@@ -243,14 +244,16 @@ class Authenticator:
         except UnsupportedRequest as unsupported:
             return self._take_unsupported(unsupported, moment)
         except ProtocolViolation as violation:
-            # Kafka takes it for a token of GSSAPI, with which a client of 0.9 begins, and refuses that mechanism.
+            # Kafka takes such a first frame for a token of GSSAPI, with which a client of 0.9
+            # begins, and refuses that mechanism.
             return self._fail_later(moment, NOT_KAFKA) if state is State.FIRST else self._fail_now(str(violation))
 
         self.state = State.HELLO if state is State.FIRST else state
         if header.api_key == SASL_HANDSHAKE_KEY:
             return self._take_handshake(header, frame, moment)
         if header.api_key != API_VERSIONS_KEY:
-            # Only its header is read: a stranger gets no more complex code to run.
+            # Only the header is read, so that a client without a login cannot make the broker run
+            # the more complex decoders.
             return self._fail_later(moment, f"{APIS[header.api_key].name} before SaslHandshake")
         if state is State.HANDSHAKE:
             return self._fail_now("a second ApiVersions")
@@ -261,7 +264,7 @@ class Authenticator:
 
         response = self._answers.api_versions(request, header.api_version)
 
-        # After a refusal, for a malformed name of the client's software, it may ask again.
+        # A client whose ApiVersions is refused, for a malformed software name, may ask again.
         if getattr(response, "error_code", ErrorCode.NONE) == ErrorCode.NONE:
             self.state = State.HANDSHAKE
         return [self._response(header, response)]
@@ -274,7 +277,8 @@ class Authenticator:
             return [Send(self._answers.unsupported(unsupported))]
         if key in (SASL_HANDSHAKE_KEY, API_VERSIONS_KEY):
             return self._fail_now(str(unsupported))
-        # A key that Kafka knows is a request out of place; another one is no request, which only the first may be.
+        # With a key that Kafka knows this is a request out of place, and fails after the delay.
+        # With any other key it is no request, and fails at once, unless it is the first frame.
         is_known = 0 <= key <= KAFKAS_KEYS_MAX
         return self._fail_later(moment, str(unsupported)) if is_known or is_first else self._fail_now(str(unsupported))
 
@@ -311,7 +315,8 @@ class Authenticator:
         try:
             header = read_request_header(frame)
             if header.api_key == SASL_AUTHENTICATE_KEY:
-                # Before the token is copied, which takes 60 ms of the largest frame.
+                # The length is checked before the token is copied, which takes 60 ms for the
+                # largest frame.
                 if len(frame) > self._settings.token_bytes_max + HEADER_BYTES_MAX:
                     return self._reject(f"a frame of {len(frame)} bytes", None, header, moment)
                 request = m.decode(m.SaslAuthenticateRequest, header.api_version, frame, header.position)
@@ -339,14 +344,16 @@ class Authenticator:
         code = ErrorCode.ILLEGAL_SASL_STATE
         response = self._answers.refused(header.api_key, request, header.api_version, code)
         cause = f"{APIS[header.api_key].name} during authentication"
-        # This is a Produce without acks. Kafka fails on the answer that is not there.
+        # A Produce with acks=0 has no response. Kafka fails because there is none, so the
+        # connection closes without the delay.
         if response is None:
             return self._fail_now(cause)
         return self._fail_later(moment, cause, self._response(header, response))
 
     def _evaluate(self, token: bytes | memoryview, header: RequestHeader | None, moment: Moment) -> list[Action]:
         assert self._exchange is not None, self.state
-        # Before the login the frame is no longer either. Kafka takes any token that fits socket.request.max.bytes.
+        # Before the first login no frame is longer than this limit, but in a later login one may
+        # be. Kafka then takes any token that fits socket.request.max.bytes.
         if len(token) > self._settings.token_bytes_max:
             return self._reject(f"a token of {len(token)} bytes", None, header, moment)
         outcome = self._exchange.evaluate(bytes(token), moment.wall_ms)
@@ -385,7 +392,8 @@ class Authenticator:
     def _lifetime_ms(self, complete: Complete, moment: Moment) -> int | None:
         max_reauth_ms = self._settings.mechanisms[self._mechanism].max_reauth_ms
         limits = [max_reauth_ms] if max_reauth_ms > 0 else []
-        # An expired credential, of a delegation token that is not swept yet, gives a session that has ended already.
+        # A delegation token that has expired, but is not removed yet, gives a session that has
+        # ended already.
         if complete.expires_at_ms is not None:
             limits.append(max(complete.expires_at_ms - moment.wall_ms, 0))
         return min(limits, default=None)
@@ -393,8 +401,9 @@ class Authenticator:
     # -- ends
 
     def _reject(self, cause: str, message: str | None, header: RequestHeader | None, moment: Moment) -> list[Action]:
-        # A raw token has no place for an error. Only failures with a text of their own are Kafka's
-        # SaslAuthenticationException, which waits also then.
+        # An exchange of raw tokens has no place for an error. In Kafka a failure with a text of
+        # its own is a SaslAuthenticationException, after which the connection closes with the
+        # delay, here too; after any other failure it closes at once.
         if header is None:
             return self._fail_now(cause) if message is None else self._fail_later(moment, cause)
         code = ErrorCode.SASL_AUTHENTICATION_FAILED

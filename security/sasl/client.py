@@ -24,7 +24,8 @@ from barnabas.wire.errors import ErrorCode, error_name
 
 HANDSHAKE_VERSION = 1  # the only one with SaslAuthenticate; every broker since 1.0 has it
 SCRAM = {mechanism.name: mechanism for mechanism in MECHANISMS.values()}
-# A client logs in again after such a share of a session's lifetime, as Java's does.
+# A client logs in again when a share of the session's lifetime between these two has passed, as
+# Java's does.
 LIFETIME_SHARE_MIN, LIFETIME_SHARE_MAX = 0.85, 0.95
 
 
@@ -40,7 +41,7 @@ class SaslLogin:
     def __init__(self, mechanism: str, exchange: ClientExchange) -> None:
         self._mechanism = mechanism
         self._exchange = exchange
-        self._is_accepted = False  # the mechanism, by the peer
+        self._is_accepted = False  # whether the peer has accepted the mechanism
 
     def begin(self) -> m.Message:
         """The first request."""
@@ -87,7 +88,7 @@ class Credentials(NamedTuple):
     mechanism: str
     options: Mapping[str, str]
 
-    # It may be in a traceback.
+    # The options hold a password, and a traceback may show this value.
     def __repr__(self) -> str:
         return f"Credentials({self.mechanism})"
 

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 JWKS_BYTES_MAX = 1 << 20
 KEYS_MAX = 1000
-RSA_BITS_MAX = 16384  # the time of a check grows with its square
+RSA_BITS_MAX = 16384  # the time of a check grows with the square of the bits
 EARLY_REFRESH_MS = 60_000  # between two early refreshes for one key id
 KEY_IDS_REMEMBERED_MAX = 16
 KEY_ID_CHARACTERS_MAX = 1000
 TRIED_MAX = 16  # keys, for a token that names none
 
 RSA, EC, OKP = "RSA", "EC", "OKP"  # types of keys
-# The algorithm of a header: the type of its key, the curve or padding, and the bits of the hash.
+# `alg` of a header -> the type of the key, its curve or padding, and the bits of the hash.
 ALGORITHMS: Mapping[str, tuple[str, str, int]] = {
     "RS256": (RSA, "PKCS1", 256),
     "RS384": (RSA, "PKCS1", 384),
@@ -130,7 +130,7 @@ def _parse_jwk(row: Mapping[str, object]) -> Jwk | None:
         return None
     try:
         key = _load(texts)
-    # ValueError: numbers that are no key, a curve that is not known. KeyError: a part is missing.
+    # ValueError: the numbers are no key. KeyError: a part is missing, or the curve is not known.
     except (InvalidToken, ValueError, KeyError):
         return None
     return None if key is None else Jwk(texts["kty"], texts.get("crv", ""), texts.get("kid"), texts.get("alg"), key)
@@ -185,7 +185,7 @@ class JwksCache:
 
     def missed(self, key_id: str | None, now_ms: float) -> bool:
         """A token names a key that is not there; True if keys are to be fetched at once for that."""
-        # The name is the client's: a long one is ignored, and few are remembered.
+        # The client chooses the key id, so a long one is ignored, and only a few are remembered.
         if key_id is None or len(key_id) > KEY_ID_CHARACTERS_MAX:
             return False
         last = self._missed.get(key_id)
@@ -194,8 +194,9 @@ class JwksCache:
         self._missed[key_id] = now_ms
         self._missed.move_to_end(key_id)
 
-        # The one that is forgotten could be asked for again. So a new name must wait while all are younger than a
-        # minute: else names made up by a client would fetch at each token.
+        # A key id that is forgotten could cause a fetch again. So a new one causes none while all
+        # that are remembered are younger than EARLY_REFRESH_MS: otherwise a client could cause a
+        # fetch with each token, by key ids that it makes up.
         if len(self._missed) > KEY_IDS_REMEMBERED_MAX:
             oldest = next(iter(self._missed))
             if now_ms - self._missed[oldest] < EARLY_REFRESH_MS:
@@ -245,7 +246,7 @@ class SignedTokenRules(NamedTuple):
 
     def _check_audience(self, value: object) -> None:
         audiences = value if isinstance(value, list) else [value] if value is not None else []
-        # Without an expected audience a token for some audience is for another one.
+        # If no audience is expected, a token with an audience is meant for another service.
         if self.audiences and not any(audience in self.audiences for audience in audiences):
             raise InvalidToken("for another audience")
         if not self.audiences and audiences:
@@ -274,7 +275,8 @@ class SignedValidator:
         if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
             raise InvalidToken("an algorithm that is not accepted")
 
-        # A `crit` names extensions that a verifier must know (RFC 7515, 4.1.11), and there are none here.
+        # `crit` names extensions that a verifier must know (RFC 7515, 4.1.11), and this one knows
+        # none.
         if "crit" in jwt.header or not (key_id is None or isinstance(key_id, str)):
             raise InvalidToken("a header that is not understood")
         keys = [key for key in self._cache.keys if key.fits(key_id, algorithm)]
@@ -289,7 +291,7 @@ class SignedValidator:
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     value = dict(pairs)
-    # Of two equal claims one reader may see the first, another the last.
+    # If a name occurs twice, one reader may take the first value, another the last.
     if len(value) < len(pairs):
         raise ValueError("a name occurs twice")
     return value

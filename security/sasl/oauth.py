@@ -41,7 +41,8 @@ OTHER_AUTHORIZATION_ID = (
     " name ({})"
 )
 
-# Possessive (++), so that a long message that does not match takes one attempt.
+# The quantifiers are possessive (++): a long message that does not match takes one attempt, not
+# many.
 _NAME = r"(?:[\x01-+\--<>-\x7f]++|=2C|=3D)++"
 _PAIRS = r"(?:[A-Za-z]++=[\x21-\x7e \t\r\n]++\x01)*+"
 _CLIENT_FIRST = re.compile(rf"n,(?:a=(?P<authorization_id>{_NAME}))?,\x01(?P<pairs>{_PAIRS})\x01")
@@ -89,7 +90,7 @@ class OAuthServer:
         if self._refusal is not None and token == ACKNOWLEDGED:
             return Rejected("the client acknowledges that its access token is refused", self._refusal)
 
-        # Anything else begins again, as in Kafka.
+        # Any other token begins the exchange again, as in Kafka.
         self._refusal = None
         if len(token) > TOKEN_BYTES_MAX:
             return Rejected(f"a message of {len(token)} bytes")
@@ -103,7 +104,7 @@ class OAuthServer:
         if bearer is None:
             return Rejected("an OAUTHBEARER message without an access token")
         if bearer["scheme"].lower() != "bearer":
-            return Broken(f"the scheme {bearer['scheme']!r:.100}")  # Kafka fails on its own error message
+            return Broken(f"the scheme {bearer['scheme']!r:.100}")  # Kafka fails to format its error message
         try:
             valid = self._validator.validate(bearer["token"], now_ms)
         except InvalidToken as refusal:
@@ -170,7 +171,7 @@ class UnsecuredValidator:
         return ValidToken(name, min(round(expires_at_ms), LONG_MAX))
 
     def _scopes(self, value: object) -> set[str]:
-        # A text is one scope, with its spaces: so does Kafka's.
+        # As in Kafka's validator, a text is one scope, even if it has spaces.
         listed = value if isinstance(value, list) else [value]
         return {each.strip() for each in listed if isinstance(each, str) and each.strip()}
 

@@ -49,7 +49,8 @@ class AccessTokens:
         if not isinstance(token, str):
             raise LoginFailed("the token endpoint answers without an access_token")
 
-        # The other broker verifies it. This only finds out early what it would refuse, as Java does.
+        # The other broker verifies the token. As in Java, a token that it would refuse in any case
+        # is refused here already.
         try:
             claims = parse_jwt(token).claims
             expires_at_ms = times_of(claims)["exp"]

@@ -45,8 +45,8 @@ class PlainServer:
     def _is_right(self, username: str, password: str) -> bool:
         expected = self._users.get(username)
         # The comparison takes constant time, for unknown users too, so that the time tells nothing
-        # (CVE-2021-38153). An unknown user is compared with its own name, which may be equal: only
-        # the last line decides.
+        # (CVE-2021-38153). An unknown user is compared with its own name, which may equal the
+        # password, so `expected` is checked as well.
         is_equal = hmac.compare_digest(bytes_of(password), bytes_of(username if expected is None else expected))
         return is_equal and expected is not None
 

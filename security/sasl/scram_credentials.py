@@ -52,7 +52,7 @@ class ScramCredentials:
 def _parsed(user: str, text: str, mechanism: Mechanism) -> ScramCredential | None:
     try:
         return parse_credential(text, mechanism)
-    # Another program wrote it. The user cannot log in, and the others can.
+    # Another program wrote this credential. Its user cannot log in; all others can.
     except ValueError as error:
         logger.error("the %s credential of user %r in the store is ignored: %s", mechanism.name, user, error)
         return None

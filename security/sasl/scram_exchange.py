@@ -42,13 +42,14 @@ from barnabas.security.sasl.scram import (
 
 TOKEN_BYTES_MAX = 1 << 14  # of a message; the expressions below take milliseconds for half a megabyte
 NONCE_BITS = 130  # as many as Kafka's
-# The client's work is the server's choice. RFC 5802 sets no bound; this one takes about a second.
+# The server chooses how much its client must compute, and RFC 5802 sets no bound; this many
+# iterations take about a second.
 ITERATIONS_ACCEPTED_MAX = 1_000_000
 
 OTHER_AUTHORIZATION_ID = "Authentication failed: Client requested an authorization id that is different from username"
 
-# Kafka's grammar. A name is ASCII without "=" and ",", which are written as =3D and =2C. Possessive (++), so that a
-# long message that does not match takes one attempt.
+# Kafka's grammar. A name is ASCII without "=" and ",", which are written as =3D and =2C. Its
+# quantifiers are possessive (++): a long message that does not match takes one attempt, not many.
 _NAME = r"(?:[\x01-+\--<>-\x7f]++|=2C|=3D)++"
 _VALUE = r"[\x01-+\--\x7f]+"
 _NONCE = r"[\x21-+\--\x7e]+"
@@ -75,7 +76,7 @@ class TokenLogin(NamedTuple):
     credential: ScramCredential | None  # None until its first login
     keep: Callable[[ScramCredential], None]  # called with the credential that a first login made
 
-    # It may be in a traceback.
+    # The password is left out, because a traceback may show this value.
     def __repr__(self) -> str:
         return f"TokenLogin({self.owner})"
 
@@ -130,7 +131,8 @@ class ScramServer:
 
         credential = self._find(username)
 
-        # That the user does not exist is visible from the round in which the login fails, as in Kafka.
+        # As in Kafka, a client can tell an unknown user from a wrong password by the round in
+        # which the login fails.
         if credential is None:
             return Rejected(f"{username!r:.100} has no {self._mechanism.name} credential")
         return self._challenge(match, credential, Complete(b"", KafkaPrincipal(USER, username)))
@@ -141,7 +143,8 @@ class ScramServer:
         return self._challenge(match, credential, complete)
 
     def _challenge(self, match: re.Match[str], credential: ScramCredential, complete: Complete) -> Decided:
-        # Compared in the form in which it was sent, so an authorization id with "," or "=" is never equal.
+        # The authorization id is compared as it was sent, escaped, so one with "," or "=" is never
+        # equal.
         authorization_id = match["authorization_id"]
         if authorization_id is not None and authorization_id != unescaped(match["username"]):
             return Rejected(OTHER_AUTHORIZATION_ID, OTHER_AUTHORIZATION_ID)
@@ -157,7 +160,8 @@ class ScramServer:
         if match is None:
             return Rejected("malformed client-final message")
 
-        # Its end, because old librdkafka sends its own part twice; but the whole of both parts (CVE-2024-56128).
+        # Only the end is compared, because old librdkafka sends the client's part twice; but the
+        # end must have both parts in full (CVE-2024-56128).
         if not match["nonce"].endswith(challenged.nonce):
             return Rejected("the nonce of the client-final message is not that of this exchange")
         credential = challenged.credential
@@ -252,7 +256,8 @@ def unescaped(name: str) -> str:
 
 
 def _wants_token(extensions: str) -> bool:
-    # The first "" is before the leading comma. The last of two equal names counts; others are ignored.
+    # The text begins with a comma, so its first part is empty. The last of two equal names counts;
+    # unknown names are ignored.
     values = dict(each.split("=", 1) for each in extensions.split(",")[1:])
     return values.get("tokenauth", "").lower() == "true"
 

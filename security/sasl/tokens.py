@@ -26,11 +26,12 @@ from barnabas.wire.errors import ErrorCode, Refuse
 
 TOKEN_ID_RANDOM_BYTES = 16
 NODE_VERSION = 3
-# Of one token, which is written, read and described in one step each: its renewers, and the bytes of its node.
+# Limits of one token, because it is written, read and described in one step each: the number of
+# its renewers, and the bytes of its node.
 RENEWERS_MAX = 1000
 TOKEN_BYTES_MAX = 32 << 10
 NODE_BYTES = 300  # of a node without principals
-RENEWER_BYTES = 6  # around a renewer, and its colon
+RENEWER_BYTES = 6  # the quotes, the comma and the escaped colon of a renewer
 
 
 class DelegationToken(NamedTuple):
@@ -75,7 +76,7 @@ class DelegationToken(NamedTuple):
                 max_at_ms=fields.long("maxTimestamp"),
                 expires_at_ms=fields.long("expiryTimestamp"),
             )
-        # Of a principal without a colon, which does not name the node.
+        # The error of a principal without a colon does not name the node, so the path is added.
         except ValueError as error:
             raise ValueError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
 
@@ -95,7 +96,7 @@ class DelegationToken(NamedTuple):
 
 
 def _principal(text: str) -> KafkaPrincipal:
-    # A token may have a thousand of them, and mostly there is nothing to decode but the colon.
+    # A token may have a thousand principals, and in most of them only the colon is escaped.
     kind, colon, name = text.partition("%3A")
     if not colon or ":" in desanitize(kind):
         return parse_principal(desanitize(text))
@@ -124,15 +125,16 @@ class TokenRules(NamedTuple):
     renewal_ms: int = 24 * 3_600_000  # expiry.time.ms
     owner_bytes_max: int = 1 << 20  # owner.max.bytes
 
-    # It may be in a traceback.
+    # The secret is left out, because a traceback may show this value.
     def __repr__(self) -> str:
         return f"TokenRules(enabled={self.secret is not None})"
 
 
 def check_caller(protocol: str, principal: KafkaPrincipal, *, is_token: bool) -> None:
     """Before everything else, of all four requests. Raises Refuse(DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)."""
-    # A token must not be a way to another one: it would never end. Without encryption or a password everybody could
-    # have one; SASL_PLAINTEXT is Kafka's exception.
+    # A login by a token must not get another token: such access would never end. Without
+    # encryption or a login everybody could get one; as in Kafka, SASL_PLAINTEXT is allowed all the
+    # same.
     if is_token or protocol == "PLAINTEXT" or (protocol == "SSL" and principal == ANONYMOUS):
         raise Refuse(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
 
@@ -183,7 +185,7 @@ def expire_token(
 ) -> tuple[DelegationToken, bool]:
     """The token with another end, and whether it is to be removed: of a negative period, at once. As `renew_token`."""
     token = _owned(rules, found, caller)
-    # Before the check that it is alive: an expired token can be removed.
+    # This comes before the check that the token is alive: an expired token can be removed.
     if period_ms < 0:
         return token._replace(expires_at_ms=now_ms), True
     _check_alive(token, now_ms)
@@ -214,7 +216,8 @@ def _owned(rules: TokenRules, found: DelegationToken | None, caller: KafkaPrinci
     check_enabled(rules)
     if found is None:
         raise Refuse(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
-    # The requester of a token for another owner may not, and neither may a super user.
+    # Only the owner and the renewers may do this: not the requester of a token for another owner,
+    # and not a super user.
     if caller != found.owner and caller not in found.renewers:
         raise Refuse(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
     return found
@@ -268,7 +271,8 @@ class DelegationTokens:
     @contextmanager
     def being_written(self, token: DelegationToken) -> Iterator[None]:
         """Count a new token as one of its owner's. Raises Refuse(POLICY_VIOLATION) if they have too many bytes."""
-        # All brokers keep all tokens in memory, and a token needs no rights. Writes that are under way count, too.
+        # The limit exists because all brokers keep all tokens in memory, and creating one needs no
+        # rights. Tokens that are still being written count, too.
         if self._owned_bytes[token.owner] + token.size_bytes > self.rules.owner_bytes_max:
             raise Refuse(ErrorCode.POLICY_VIOLATION)
         self._owned_bytes[token.owner] += token.size_bytes
@@ -317,7 +321,7 @@ class DelegationTokens:
         )
 
     def _keep(self, token_id: str, mechanism: Mechanism, credential: ScramCredential) -> None:
-        # It was computed in a thread, and the token may have been removed meanwhile.
+        # The credential was computed in a thread, and the token may have been removed meanwhile.
         if token_id in self._by_id:
             self._credentials[token_id, mechanism] = credential
 

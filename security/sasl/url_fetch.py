@@ -59,7 +59,7 @@ class Fetcher(NamedTuple):
         try:
             with opener.open(Request(url, form, dict(headers)), timeout=self.timeout_seconds) as response:
                 return _bounded(url, response.read(BYTES_MAX + 1))
-        # This is no OSError, unlike what else the network raises.
+        # HTTPException is no OSError, unlike the other errors of the network.
         except http.client.HTTPException as error:
             raise ConnectionError(f"{url} does not speak HTTP: {type(error).__name__}") from None
 

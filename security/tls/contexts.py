@@ -54,8 +54,9 @@ class ListenerTls:
         self.server = server_context(self.stores, settings.choice, settings.client_auth, key_store.prefix)
         self.client = self._client(settings.checks_host_name) if is_brokers_own else None
         if is_brokers_own:
-            # Stores that do not accept themselves would only show when brokers connect to each
-            # other. No host name is checked, because there is no host in memory.
+            # That the stores do not accept each other would otherwise show only when brokers
+            # connect. No host name is checked, because this handshake runs in memory, without a
+            # host.
             prove(self.server, self._client(checks_host_name=False))
 
     def prepared(self, settings: TlsSettings) -> "ListenerTls | None":
@@ -197,8 +198,8 @@ def _configure(context: ssl.SSLContext, choice: TlsChoice, prefix: str) -> None:
     # A client could make the server renegotiate without end (CVE-2011-1473), and the size of what
     # is compressed shows secrets in it (CRIME, CVE-2012-4929).
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    # Many clients close without a close_notify, and may still read answers: an end is an end. With an OpenSSL that does
-    # not have this option (before 3.0) it is, too.
+    # Many clients close without a close_notify, and may still read answers, so a connection that
+    # just ends is no error. OpenSSL before 3.0 does not have this option, and behaves so anyway.
     context.options |= getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     if choice.suites is not None:
         try:
@@ -208,7 +209,8 @@ def _configure(context: ssl.SSLContext, choice: TlsChoice, prefix: str) -> None:
 
 
 def _load_keys(context: ssl.SSLContext, entries: tuple[KeyEntry, ...], prefix: str) -> None:
-    # A context has one key of each type (RSA, EC), and a later one replaces an earlier. Java takes the first.
+    # A context has one key of each type (RSA, EC), and a later key replaces an earlier one. Java
+    # takes the first, so the entries are loaded in reverse order.
     for entry in reversed(entries):
         text = pem.write_block(entry.key) + pem.certificates_as_pem(entry.chain)
         # Without a password OpenSSL would ask the terminal for that of an encrypted key.
@@ -217,7 +219,7 @@ def _load_keys(context: ssl.SSLContext, entries: tuple[KeyEntry, ...], prefix: s
             with _readable_once(text) as path:
                 context.load_cert_chain(path, password=password)
         except ssl.SSLError as error:
-            # A wrong password shows as damage of many kinds.
+            # OpenSSL reports a wrong password as one of many kinds of damage.
             why = error.reason or "the key is no usable RSA, EC or DSA key"
             if entry.key.label == pem.ENCRYPTED_PRIVATE_KEY:
                 why += f", or {prefix}key.password is wrong"

@@ -124,7 +124,8 @@ class _Reader:
         return self.take(self.number())
 
     def text(self) -> str:
-        # Java's own UTF-8 differs for U+0000 and beyond U+FFFF; an alias is only shown.
+        # Java's own UTF-8 differs for U+0000 and beyond U+FFFF, which does no harm: an alias is
+        # only shown.
         return self.take(int.from_bytes(self.take(2))).decode("utf-8", "replace")
 
     def certificate(self, version: int) -> bytes:

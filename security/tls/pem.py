@@ -63,7 +63,8 @@ def certificates_as_pem(certificates: Iterable[bytes]) -> bytes:
 
 def read_certificates(blocks: Iterable[Block]) -> tuple[bytes, ...]:
     """The certificates among these blocks; PemError when there is none."""
-    # OpenSSL's "TRUSTED CERTIFICATE" has more bytes behind the certificate, and is refused when they are loaded.
+    # OpenSSL's "TRUSTED CERTIFICATE" is left out: it has more bytes behind the certificate, so
+    # loading it would fail.
     found = tuple(block.der for block in blocks if block.label in (CERTIFICATE, "X509 CERTIFICATE"))
     if not found:
         raise PemError("At least one certificate expected, but none found")

@@ -143,7 +143,7 @@ def trust_store_problem(settings: TrustStoreSettings) -> str | None:
 
 
 def _type_problem(settings: KeyStoreSettings | TrustStoreSettings, kind: str) -> str | None:
-    # Java compares the names of its types in any case, Kafka that of its own exactly.
+    # Java ignores the case of its types' names; Kafka compares that of its own type, PEM, exactly.
     if settings.location is None or settings.type == PEM or settings.type.upper() in JAVA_TYPES:
         return None
     served = ", ".join((PEM, *JAVA_TYPES))
