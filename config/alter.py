@@ -37,8 +37,8 @@ THREAD_POOLS = (
     "num.io.threads", "num.network.threads", "num.replica.fetchers", "num.recovery.threads.per.data.dir",
     "background.threads",
 )  # fmt: skip
-FOLLOWS_RETENTION = -2  # log.local.retention.*
-# The ends of names. A broker takes no other passwords from the metadata store.
+FOLLOWS_RETENTION = -2  # the value of log.local.retention.* for "as log.retention.*"
+# A broker takes passwords from the metadata store if their names end in these, and no others.
 STORED_PASSWORDS = tuple(
     name for name, row in BROKER_TABLE.items() if row.sensitive and row.update is not Update.READ_ONLY
 )
@@ -123,7 +123,8 @@ def _change_list(current: str | None, change: Change, row: Property | None) -> s
         known = frozenset(elements)
         text = ",".join([*elements, *(each for each in (change.text or "").split(",") if each not in known)])
 
-        # A longer one fits no response: who described the configuration would lose the connection.
+        # A longer text fits no response: a client that described the configuration would lose its
+        # connection.
         if len(text.encode()) > STRING_BYTES_MAX:
             message = f"{change.name} would be longer than {STRING_BYTES_MAX} bytes."
             raise ConfigRefused(ErrorCode.INVALID_REQUEST, message)
@@ -193,7 +194,7 @@ def refuse_password(why: str, *, broker_name: str) -> ConfigRefused:
 
 def is_stored_password(name: str) -> bool:
     """Whether the value of a broker property is encoded in the metadata store."""
-    # The end of the name decides, as in Kafka: before it is a listener, perhaps with a mechanism.
+    # The end of the name decides, as in Kafka. Before it may stand a listener, and a mechanism.
     return name.endswith(STORED_PASSWORDS)
 
 
@@ -254,8 +255,8 @@ def _check_names(texts: Mapping[str, str], *, per_broker: bool) -> None:
 def _is_fixed(name: str) -> bool:
     if name in BROKER_TABLE:
         return BROKER_TABLE[name].update is Update.READ_ONLY
-    # This is a secret of the whole broker, behind the prefix of a listener. Kafka keeps it, and not
-    # encoded.
+    # Such a property is a secret of the whole broker with the prefix of a listener. Kafka does not
+    # refuse it, and stores it without encoding.
     row = property_of(name)
     return row is not None and row.sensitive and not is_stored_password(name)
 
@@ -274,8 +275,8 @@ def _is_one_brokers(name: str) -> bool:
     listener_property = LISTENER_PROPERTY.fullmatch(name)
     if listener_property:
         return listener_property[1] not in LISTENER_LIMITS
-    # These are properties of a mechanism at all listeners. This broker cannot check them for
-    # others, whose next start could fail.
+    # These are properties of a mechanism at all listeners. This broker cannot check them for other
+    # brokers, whose next start could fail.
     if name.partition(".")[2] in OF_MECHANISM and not is_stored_password(name):
         return True
     return name in BROKER_TABLE and BROKER_TABLE[name].update is Update.PER_BROKER
@@ -375,7 +376,8 @@ def listener_complaints(before: BrokerConfig, after: BrokerAttributes) -> list[s
     # Addresses are bound only at the start. Kafka can bind others at run time.
     if after.listeners != before.listeners:
         return ["listeners cannot change while this broker runs: set them in its properties file and start it again"]
-    # The next start would take it: a listener that lost its login, or one without the key that TLS needs.
+    # The next start would use the changed protocol: a listener would have lost its login, or would
+    # lack the key that TLS needs.
     protocols = parse_protocols(after.listener_security_protocol_map)
     return [
         f"Security protocol cannot be updated for existing listener ListenerName({endpoint.listener})"
@@ -385,7 +387,8 @@ def listener_complaints(before: BrokerConfig, after: BrokerAttributes) -> list[s
 
 
 def _class_complaints(before: BrokerConfig, after: BrokerAttributes) -> list[str]:
-    # Those of server.properties are known at the start to have no effect, and must not prevent other changes.
+    # The reporters of server.properties have no effect, of which the start warns, and must not
+    # prevent other changes.
     if after.metric_reporters in ((), before.metric_reporters):
         return []
     return [

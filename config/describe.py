@@ -76,7 +76,8 @@ class Described(NamedTuple):
     synonyms: tuple[Synonym, ...]
 
 
-# All rows of one of these take milliseconds, so they are generators: the caller has checkpoints between rows.
+# The functions below are generators, because all their rows together take milliseconds: the caller
+# has checkpoints between rows.
 
 
 def describe_topic(config: BrokerConfig, overrides: Mapping[str, str]) -> Iterator[Described]:

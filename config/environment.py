@@ -32,13 +32,14 @@ NO_PROPERTIES = {
     "KAFKA_REST_BOOTSTRAP_SERVERS", "KAFKA_KRAFT_CLUSTER_ID", "KAFKA_CLUSTER_ID", "KAFKA_VOLUME_DIR",
     "KAFKA_ZOOKEEPER_PROTOCOL", "KAFKA_SKIP_KRAFT_STORAGE_INIT", "CLUSTER_ID",
 }  # fmt: skip
-# Read by functions of this file.
+# Variables of Bitnami's image that functions of this file read.
 OF_BITNAMI = {
     "KAFKA_ENABLE_KRAFT", "KAFKA_CLIENT_USERS", "KAFKA_CLIENT_PASSWORDS", "KAFKA_INTER_BROKER_USER",
     "KAFKA_INTER_BROKER_PASSWORD", "KAFKA_CERTIFICATE_PASSWORD", "KAFKA_TLS_TYPE", "KAFKA_TLS_CLIENT_AUTH",
     "ALLOW_PLAINTEXT_LISTENER", "BITNAMI_DEBUG",
 }  # fmt: skip
-# A variable that names a file in SECRETS, and the property that it gives; whether the property is what the file holds.
+# Variable that names a file in SECRETS -> property, and whether its value is the content of the
+# file, not its path.
 FILES = {
     "KAFKA_SSL_KEYSTORE_FILENAME": ("ssl.keystore.location", False),
     "KAFKA_SSL_KEYSTORE_CREDENTIALS": ("ssl.keystore.password", True),
@@ -255,7 +256,8 @@ def _defaults(given: Mapping[str, str], mounts: Collection[str], *, is_bitnami: 
         # The images listen at the advertised ports, on every address of the container.
         everywhere = re.sub(r"://(\[[^\]]*\]|[^:,]*):", "://0.0.0.0:", advertised or "")
         defaults["listeners"] = everywhere or "PLAINTEXT://:9092"
-        # Bitnami's advertises the name of the container instead, which its neighbours can resolve.
+        # Bitnami's image advertises the name of the container instead, which other containers can
+        # resolve.
         if not advertised and not is_bitnami:
             defaults["advertised.listeners"] = "PLAINTEXT://localhost:9092"
     if not given.get("log.dirs") and not given.get("log.dir"):

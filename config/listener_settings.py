@@ -38,7 +38,7 @@ OF_LISTENER = tuple(
         "num.network.threads",
     )
 )
-# Of these, what Barnabas does not have.
+# Names of properties in OF_LISTENER that have no effect in Barnabas end in these.
 WITHOUT_EFFECT = (".num.network.threads",)
 # Properties of a mechanism that are also read without a listener: `plain.connections.max.reauth.ms`.
 OF_MECHANISM = (
@@ -70,7 +70,7 @@ LOGIN_HANDLERS = frozenset(
         f"{_SECURITY}.oauthbearer.secured.OAuthBearerLoginCallbackHandler",
     }
 )
-# Java's own choices: others are those of a Java program.
+# These choose between Java's own implementations, which Barnabas does not have.
 JAVAS_OWN = (
     "ssl.provider",
     "ssl.secure.random.implementation",
@@ -184,8 +184,8 @@ def read_listener(
         if mechanism in SERVED_MECHANISMS
     }
     read = {mechanism: settings for mechanism, settings in by_mechanism.items() if settings is not None}
-    # A listener with one malformed mechanism is not served by the others: the operator meant them
-    # all.
+    # If one mechanism is malformed, the listener is not served with the others: the operator meant
+    # them all.
     if len(read) < len(by_mechanism):
         return None
     return ListenerSettings(found.values, found.names, listener, protocol, MappingProxyType(read))
@@ -195,8 +195,8 @@ def _mechanism_names(listener: str, mechanism: str) -> dict[str, tuple[str, ...]
     """For each property of a mechanism the names by which it may be set, the first that is set applies."""
     names = {}
     for name in OF_LISTENERS_MECHANISM:
-        # A login that is not for one mechanism would be read by several, each with a module of its
-        # own. Kafka ignores it as well.
+        # Without a mechanism in its name `sasl.jaas.config` would be read by several, each of
+        # which needs a module of its own. Kafka ignores it as well.
         wider = () if name == JAAS else (f"{listener_prefix(listener)}{name}", name)
         of_mechanism = (f"{mechanism.lower()}.{name}",) if name in OF_MECHANISM else ()
         names[name] = (f"{mechanism_prefix(listener, mechanism)}{name}", *of_mechanism, *wider)
@@ -321,8 +321,8 @@ def unused(texts: Iterable[str], listeners: Mapping[str, tuple[str, ...]]) -> li
 
     `listeners` are the names with their enabled mechanisms.
     """
-    # A property is used if some listener that is there would read it. A misspelt name of a listener
-    # is found by this alone.
+    # A property is used if a listener that exists would read it. Only this finds a misspelt name
+    # of a listener.
     read = {f"{listener_prefix(listener)}{name}" for listener in listeners for name in OF_LISTENER} | {
         candidate
         for listener, mechanisms in listeners.items()

@@ -31,7 +31,7 @@ from barnabas.config.table import BROKER_TABLE, TOPIC_SETS, TOPIC_TABLE, broker_
 
 UNLIMITED_RETENTION_MS = -1
 INTER_BROKER = ("inter.broker.listener.name", "security.inter.broker.protocol")  # two properties for the same setting
-PASSWORDS = tuple(name for name, row in BROKER_TABLE.items() if row.sensitive)  # the ends of names
+PASSWORDS = tuple(name for name, row in BROKER_TABLE.items() if row.sensitive)  # compared with the ends of names
 
 LIMITS_OF_LISTENER = ("max.connections", "max.connection.creation.rate")  # a listener may have its own
 
@@ -83,10 +83,10 @@ class BrokerConfig(BrokerAttributes):
         # here.
         self._topics: WeakKeyDictionary[TopicConfig, None] = WeakKeyDictionary()
         self._topic_defaults: dict[str, Value] = {}
-        self._plain: dict[str, Value] = {}  # the uppermost layer that sets it
-        self._values: dict[str, Value] = {}  # the same after the influence of properties on each other
-        # An operator gets the problems of this kind before those of the rules, because rules about
-        # what is not served would mislead.
+        self._plain: dict[str, Value] = {}  # property -> its value in the uppermost layer that sets it
+        self._values: dict[str, Value] = {}  # the same, after the influence of properties on each other
+        # This check comes before the rules: a broken rule about a property that is not served
+        # would mislead an operator.
         self._refuse_what_is_not_served()
         self._refresh(self._plain_values({}, {}))
         self._layers = self._built_layers()
@@ -140,8 +140,8 @@ class BrokerConfig(BrokerAttributes):
 
     def is_brokers_own(self, listener: str) -> bool:
         """Whether brokers have this listener to themselves, beside others for clients."""
-        # Limits count a connection before anyone logs in at it, so brokers that share one listener
-        # with clients look like them.
+        # Limits count a connection before its login, so they cannot tell brokers from clients on a
+        # listener that both share.
         return listener == self.inter_broker_listener and len(self.listener_endpoints) > 1
 
     def connections_max(self, listener: str) -> int:
@@ -193,8 +193,8 @@ class BrokerConfig(BrokerAttributes):
         self._plain = plain
         self._values = values
         before, self._topic_defaults = self._topic_defaults, _topic_defaults(values)
-        # Most changes touch no topic. With an empty mapping the loop below costs little for each of
-        # them.
+        # Most changes touch no topic: then `changed` is empty, and the loop costs little for each
+        # topic.
         changed = {name: value for name, value in self._topic_defaults.items() if before.get(name) != value}
         for topic in self._topics:
             topic.follow(changed)
@@ -273,7 +273,7 @@ class BrokerConfig(BrokerAttributes):
             for name, value in self._static.items()
             if BROKER_TABLE[name].effect is Effect.REFUSED
             and value != self._defaults[name]
-            # One message about KRaft explains these together.
+            # The properties in `kraft.QUORUM` are explained together, by one message about KRaft.
             and name not in kraft.QUORUM
         ]
         of_kraft = kraft.refusal(self._static_texts, self._origins)

@@ -76,7 +76,7 @@ def parse_settings(settings: Iterable[Setting]) -> tuple[dict[str, Value], list[
     for setting in settings:
         row = BROKER_TABLE.get(setting.name)
         if row is None:
-            # `listener_settings.py` reads them, and says which of them have no effect.
+            # `listener_settings.py` reads these properties, and says which of them have no effect.
             if setting.name.startswith(OF_LISTENER_OR_MECHANISM):
                 continue
             warnings.append(setting.problem(_why_unknown(setting.name)))

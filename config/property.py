@@ -51,8 +51,8 @@ class Property(NamedTuple):
     update: Update
     effect: Effect
     doc: str
-    # Topic properties only: the broker properties that give the default, the first that is set, each with the factor
-    # into the topic property's unit.
+    # Only topic properties have synonyms: the broker properties of which the first that is set
+    # gives the default, each with the factor into this property's unit.
     synonyms: tuple[tuple[str, int], ...] = ()
     internal: bool = False  # Kafka does not show it in DescribeConfigs
 
@@ -95,7 +95,7 @@ MS_PER_HOUR = 60 * MS_PER_MINUTE
 row = Property
 
 
-def topic(  # the row's own order, so that the table stays narrow
+def topic(  # in the order of a row, and by position, so that the table stays narrow
     name: str,
     type: Type,
     default: Value,
@@ -123,7 +123,7 @@ def attribute_name(name: str) -> str:
     return name.replace(".", "_")
 
 
-DIGITS_MAX = 1000  # with zeros in front: Python's int() raises another error for more than 4300
+DIGITS_MAX = 1000  # leading zeros included: Python's int() raises another error for more than 4300
 _WIDTH_BITS = {Type.SHORT: 16, Type.INT: 32, Type.LONG: 64}
 _DOUBLE = (  # as Java's, without hexadecimal
     r"([+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|NaN|Infinity))[dDfF]?"

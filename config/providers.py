@@ -86,7 +86,7 @@ def _resolved(setting: Setting, providers: Mapping[str, Provider]) -> Setting:
 def _replaced(text: str, providers: Mapping[str, Provider]) -> str:
     def found(reference: re.Match[str]) -> str:
         provider = providers.get(reference[1])
-        # Another `${…}` is no reference, as in Kafka.
+        # As in Kafka, a `${…}` that names no provider is plain text.
         if provider is None:
             return reference[0]
         try:

@@ -45,7 +45,7 @@ def _of_single_listeners(config: BrokerConfig) -> list[dict[str, str | None]]:
         row = property_of(name) or next((BROKER_TABLE[own] for own in OF_MECHANISM if name.endswith(f".{own}")), None)
         origin = config.origin_of(name)
         if row is None:
-            # It may be a secret.
+            # The value is hidden, because it may be a secret.
             report.append({**dict.fromkeys(_DESCRIBED), "name": name, "value": HIDDEN, "source": origin} | _UNKNOWN)
         else:
             report.append(_described(row, HIDDEN if row.sensitive else text, origin) | {"name": name, "reason": None})

@@ -32,8 +32,8 @@ TOPIC_TABLE: dict[str, Property] = {each.name: each for each in TOPIC_PROPERTIES
 TOPIC_SETS = ("cleanup_policy", "leader_replication_throttled_replicas", "follower_replication_throttled_replicas")
 
 # AlterConfigs knows these, and `server.properties` does not: an administrator sets them for the
-# time of a move. To DescribeConfigs they are read-only, for Kafka asks there whether the broker's
-# own table calls them dynamic.
+# time of a move. DescribeConfigs shows them as read-only, because Kafka's looks only into the
+# broker's own table to see what is dynamic.
 MOVE_TABLE: dict[str, Property] = {
     name: row(name, LONG, LONG_MAX, at_least(0), READ_ONLY, SERVED, f"Bytes a second that {what}.")
     for name, what in (
