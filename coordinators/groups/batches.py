@@ -16,10 +16,10 @@ from barnabas.wire.records import TRANSACTIONAL, Batch, build_batch
 logger = logging.getLogger(__name__)
 
 RECORDS_INLINE_MAX = 100  # records, or members in a record, of a batch that is made on the event loop
-BYTES_INLINE_MAX = 1 << 16  # of such a batch, at least; it takes four times as many if all its characters are rare ones
+BYTES_INLINE_MAX = 1 << 16  # by `least_bytes`; with no ASCII character in it, a batch may take four times as many
 COMPRESSED_INLINE_MAX = 1 << 13
-# What is compressed may be larger than `max.message.bytes` by so much. It is in memory as a whole, here and whenever
-# the groups are loaded.
+# An uncompressed batch may have so many times `max.message.bytes`. It is in memory as a whole, here
+# and whenever the groups are loaded.
 EXPANSION_MAX = 16
 RECORD_BYTES = 30  # numbers, and the lengths of strings
 

@@ -73,8 +73,8 @@ if TYPE_CHECKING:
 
 LEAVING_AT_A_TIME = 100  # members of a LeaveGroup between two checkpoints
 DELETED_AT_A_TIME = 200  # offsets of an OffsetDelete in one step, and so in one batch of tombstones
-# Pending offsets that a transaction may have in a partition of `__consumer_offsets`: all take effect in the step that
-# appends the marker, in 2 ms.
+# The most pending offsets that a transaction may have in a partition of `__consumer_offsets`: the
+# step that appends the marker makes all of them take effect, in 2 ms.
 PENDING_MAX = 4_000
 Wanted = Mapping[str, Sequence[int]]  # partition indexes by topic, each once
 Confirmations = Confirmed[Groups]
@@ -127,7 +127,8 @@ class GroupCoordinator:
         if isinstance(entered, JoinAnswer):
             return entered
         answer = await self._answer(entered, join.waiting)
-        # Only the return of a static member is stored before its answer. A generation is stored with its assignments.
+        # Only the return of a static member has stored a record here. A generation is stored later,
+        # with its assignments.
         not_stored = await self._hold(entered, join.waiting, answer.member_id)
         return JoinAnswer(GROUP_NOT_STORED.get(not_stored, not_stored)) if not_stored else answer
 
@@ -140,7 +141,8 @@ class GroupCoordinator:
         if isinstance(group, JoinAnswer):
             return Outcome(group)
 
-        # A static member returns to a Stable group. The record with all members is made before the step.
+        # When a static member returns to a Stable group, the record with all members is made before
+        # the step.
         member = stored_return(group, join)
         if member is not None and not turn.is_of(group):
             return partial(turn.take, group)
@@ -156,15 +158,16 @@ class GroupCoordinator:
         longest = self._config.group_max_session_timeout_ms
         if not shortest <= join.session_timeout_ms <= longest:
             return JoinAnswer(ErrorCode.INVALID_SESSION_TIMEOUT, join.member_id)
-        # Otherwise the deletion would be refused for a group that has lost most of its offsets.
+        # A new member would make the deletion fail after most offsets of the group have been
+        # removed.
         if group_id in self._being_deleted:
             return JoinAnswer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, join.member_id)
         group = shard.state.by_id.get(group_id)
         # The group has expired, or was lost in a fail-over before it was stored. The client joins again without an id.
         if group is None and join.member_id != "":
             return JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, join.member_id)
-        # The client waits a little and joins again, as after a fail-over. A member keeps its place
-        # meanwhile.
+        # There is no memory for the request: the client waits a little and joins again, as after a
+        # fail-over. A member that rejoins keeps its place meanwhile.
         if not self._groups.make_room(group, grown_bytes(group, join), group_id):
             return JoinAnswer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, join.member_id)
         if group is None:
@@ -177,7 +180,8 @@ class GroupCoordinator:
             return SyncAnswer(ErrorCode.INVALID_GROUP_ID)
         made_for: Group | None = None
 
-        # The types are in quotes, because those of an inner function are made at each call.
+        # The types are in quotes, because those of an inner function would be evaluated at each
+        # call.
         def act(
             shard: GroupShard, made: "Made | None"
         ) -> "Outcome[Entered | SyncAnswer] | Callable[[], Awaitable[Made]]":
@@ -186,7 +190,8 @@ class GroupCoordinator:
             if group is None:
                 return Outcome(SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
 
-            # A group that was loaded meanwhile may have other members.
+            # If the shard was loaded again meanwhile, `group` is a new object and may have other
+            # members.
             if made_for is not group and brings_assignments(group, sync):
                 made_for = group
                 work = self._making.of_assignments(shard, group, sync)
@@ -228,7 +233,8 @@ class GroupCoordinator:
         errors: list[ErrorCode] = []
         for start in range(0, len(members), LEAVING_AT_A_TIME):
             answer = self._leave(group_id, members[start : start + LEAVING_AT_A_TIME])
-            # This broker stopped being the coordinator at a checkpoint. A retry finds those that have left unknown.
+            # This broker stopped being the coordinator at a checkpoint. In a retry the members that
+            # have left already get UNKNOWN_MEMBER_ID.
             if answer.error:
                 return answer
             errors += answer.member_errors
@@ -267,7 +273,8 @@ class GroupCoordinator:
     async def commit(self, group_id: str, commit: CommitOffsets) -> CommitAnswer:
         """OffsetCommit: waits until the offsets are committed to `__consumer_offsets`."""
 
-        # The types are in quotes, because those of an inner function are made at each call.
+        # The types are in quotes, because those of an inner function would be evaluated at each
+        # call.
         def act(shard: GroupShard, made: "Made | None") -> "Outcome[CommitAnswer] | Callable[[], Awaitable[Made]]":
             work = self._making.of_commit(shard, group_id, commit) if made is None else None
             if work is not None:
@@ -326,8 +333,9 @@ class GroupCoordinator:
         if is_given_up():
             return Outcome(None)
 
-        # The request may have been under way while this broker was no coordinator, and its client have gone on. One
-        # that repeats it on the same connection has not given that up.
+        # The request may have been under way since before this broker lost the partition, and its
+        # client may have gone on at another coordinator. A client that repeats the request on the
+        # same connection has not given it up.
         if shard.is_again:
             producer = commit.transaction.producer_id, commit.transaction.producer_epoch
             is_proved = shard.state.committers.is_latest(producer, connection)
@@ -337,8 +345,8 @@ class GroupCoordinator:
 
         group = shard.state.by_id.get(group_id)
 
-        # The group stays, whatever follows, as in Kafka. It is removed when offsets are checked for
-        # their expiry.
+        # Even if nothing is stored, the group stays, as in Kafka. It is removed when offsets are
+        # checked for their expiry.
         if group is None:
             if not self._groups.make_room(None, 0, group_id):
                 return Outcome(CommitAnswer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
@@ -355,7 +363,8 @@ class GroupCoordinator:
         partition is loaded or cannot be, so that the transaction coordinator sends the marker again.
         """
         shard = self.runtime.serving_at(partition_index)
-        # The loader would not see a marker that is appended behind its back.
+        # The loader reads up to the log end offset that it saw at its begin, and would miss a marker
+        # that is appended meanwhile.
         if shard is None:
             return Stored(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self._groups.end_transaction(shard, marker, producer_id, committed=committed)
@@ -377,13 +386,14 @@ class GroupCoordinator:
     ) -> Outcome[OffsetsView | ErrorCode]:
         group = shard.state.by_id.get(group_id)
 
-        # With an old answer a consumer would read records again that its group has committed, in a
-        # transaction too.
-        # The answer depends on memory alone, so it is confirmed that no other broker leads.
+        # With an outdated answer a consumer would read again what its group has committed, in a
+        # transaction or not. The answer comes from memory alone, so `read` waits until it is
+        # certain that no other broker leads.
         if group is None:
             return Outcome(NO_OFFSETS, NO_OFFSET, rests_on_memory=True)
 
-        # The view is a copy, taken in one step: its rows fit together although the loops below have checkpoints.
+        # The view is a copy, taken in one step: its offsets fit together although the loops below
+        # have checkpoints.
         stable_below = shard.partition.high_watermark if require_stable else None
         if wanted is None:
             view = offsets_view(group.recorded, stable_below=stable_below)
@@ -395,7 +405,8 @@ class GroupCoordinator:
                 await pause_after(len(keys))
             return Outcome(view, after_offset, rests_on_memory=True)
 
-        # To copy all offsets is fast. To look up very many by name would make the step too long.
+        # To look up very many partitions by name would make the step too long. All offsets are
+        # copied then, which is fast.
         few = None if sum(map(len, wanted.values())) > ROWS_AT_A_TIME else _named(wanted)
         view = offsets_view(group.recorded, few, stable_below=stable_below)
         self._groups.outdated.hide_deleted(shard, view.offsets)
@@ -469,11 +480,12 @@ class GroupCoordinator:
         work = self._making.of_deletion(shard, group) if made is None else None
         if work is not None:
             return work
-        # Kafka does not wait for the tombstones. Without that a fail-over could bring a group back after its deletion
-        # succeeded.
+        # Kafka does not wait for the tombstones. Without the wait a fail-over could bring a group
+        # back after its deletion has succeeded.
         delete = DeleteGroup(Waiting(), made)
         self._groups.happen(shard, group, delete)
-        # The wait for the tombstones begins. A member that joins meanwhile joins a new group.
+        # The group is gone. A member that joins while the answer waits for the tombstones joins a
+        # new group.
         reopen()
         return _outcome(delete.waiting)
 
@@ -489,7 +501,8 @@ class GroupCoordinator:
 
     async def _delete_most_offsets(self, group_id: str) -> ErrorCode:
         """Remove so many offsets of a group without members that the tombstones of the others fit into one batch."""
-        # Kafka writes all tombstones in one batch. If that is too large it is not written, and the group comes back.
+        # Kafka writes all tombstones in one batch. If the batch is too large it is not written, and
+        # the next load of the log brings the group back.
         shard = self.runtime.serving_at(self.placement.partition_of(group_id))
         group = None if shard is None else shard.state.by_id.get(group_id)
         last = tombstones_at_a_time(group_id, DELETED_AT_A_TIME)
@@ -500,12 +513,13 @@ class GroupCoordinator:
     async def delete_offsets(self, group_id: str, partitions: Sequence[TopicPartition]) -> DeletionAnswer:
         """OffsetDelete: removes the offsets of topics to which no member subscribes, in portions."""
         codes: dict[TopicPartition, ErrorCode] = {}
-        # A request without partitions takes one turn, because the group's own error is an answer,
-        # too.
+        # The loop runs at least once: a request without partitions must get the group's own error,
+        # if there is one.
         at_a_time = tombstones_at_a_time(group_id, DELETED_AT_A_TIME)
         for start in range(0, max(len(partitions), 1), at_a_time):
             answer = await self._delete_offsets(group_id, partitions[start : start + at_a_time])
-            # A group that loses its last offset with an earlier portion is removed. The rest has nothing to delete.
+            # If an earlier portion has removed the last offset, the group is gone. The rest has
+            # nothing to delete.
             is_gone = answer.error == ErrorCode.GROUP_ID_NOT_FOUND and codes
             if answer.error and not is_gone:
                 return answer
@@ -563,7 +577,7 @@ def _exceeds(pending: Collection[PendingKey], group_id: str, offsets: Collection
     """Whether a transaction with these pending offsets would have too many with the new ones."""
     if len(pending) + len(offsets) <= PENDING_MAX:
         return False
-    # A partition that it commits again counts once.
+    # A partition that the transaction commits again counts once.
     return len(pending) + sum((group_id, each) not in pending for each in offsets) > PENDING_MAX
 
 

@@ -23,7 +23,7 @@ class GroupLoader:
     def replay(self, key: bytes | None, value: bytes | None, offset: int, producer_id: int) -> None:
         """A record of the log. Raises MalformedRecord."""
         decoded = decode_record(key, value)
-        # Records of the newer group protocol (KIP-848), as Kafka ignores them here.
+        # As in Kafka, records of the newer group protocol (KIP-848) are ignored here.
         if decoded is None:
             logger.warning("passed over a record at offset %d of a kind that is not served", offset)
         else:

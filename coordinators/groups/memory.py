@@ -75,7 +75,8 @@ class GroupMemory:
         self._account.hold(held, held_bytes, 0.0)
         if not held_bytes:
             self._by_silence.pop(held, None)
-        # A group that was loaded has this time to be heard.
+        # A group that was just loaded counts as heard now, so that it has SILENT_SECONDS for a
+        # first request.
         elif is_heard or held not in self._by_silence:
             held.heard_at = now
             self._by_silence[held] = None

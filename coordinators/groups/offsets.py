@@ -115,8 +115,8 @@ def offsets_view(
     """
     pending: AbstractSet[TopicPartition] = frozenset()
 
-    # Without this a consumer that takes over would read the older offset, and process records of a transaction that is
-    # about to be committed a second time.
+    # Without this a consumer that takes over would get the older offset. It would process the
+    # records of a transaction again that is about to be committed.
     if stable_below is not None:
         pending = committed.pending.keys()
     unstable_from = ALL_STABLE if stable_below is None else stable_below

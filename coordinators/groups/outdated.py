@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 GroupShard = Shard[Groups]
-# The ids of those of these topics that exist in the store, None where a node cannot be read. Raises StoreError.
+# The ids of those of the given topics that exist in the store; None where the topic's node cannot
+# be read. Raises StoreError.
 ReadTopicIds = Callable[[Collection[str]], Awaitable[Mapping[str, bytes | None]]]
 
 
@@ -73,8 +74,9 @@ class Outdated:
     def note_deleted(self, deleted: Sequence[TopicPartition]) -> None:
         """These partitions were deleted: remove the offsets that are committed for them."""
         # The removal is a task, and a topic of the same name may be created before it ends. Offsets that are committed
-        # for that one have records after these log end offsets, and stay.
-        # The partition's current log: after a move to another directory (AlterReplicaLogDirs) `shard.log` is closed.
+        # for the new topic have records after these log end offsets, and stay. The log is read from
+        # the partition, because `shard.log` is closed after a move to another directory
+        # (AlterReplicaLogDirs).
         ends = {shard: log.log_end_offset for shard in self._shards if (log := shard.partition.log) is not None}
         self._deleted |= dict.fromkeys(deleted, ends)
         self._deletion.set()
@@ -151,14 +153,16 @@ class Outdated:
             for shard in serving:
                 await forget(shard, partial(_committed_of, deleted), partial(_deletion_of, deleted, shard))
 
-            # A shard that is still loaded has the offsets, too: `note_serving` wakes this task.
+            # A shard that is still being loaded has such offsets, too: `note_serving` wakes this
+            # task.
             loading = {
                 shard
                 for shard in self._shards
                 if shard not in serving and shard.refusal is not ErrorCode.COORDINATOR_NOT_AVAILABLE
             }
             for key, ends in deleted.items():
-                # Unless it was deleted once more.
+                # If the partition was deleted once more meanwhile, `_deleted` has later ends for
+                # it.
                 if self._deleted[key] is ends and loading.isdisjoint(ends):
                     del self._deleted[key]
 
@@ -181,14 +185,17 @@ class Outdated:
         return PartitionsDeleted(dict.fromkeys(removed, end_offset))
 
     def _has_only_outdated(self, shard: GroupShard, committed: CommittedOffsets, key: TopicPartition) -> bool:
-        # A tombstone removes all of them. What is pending for the new topic takes the place of an outdated offset.
+        # A tombstone removes all offsets of the partition, committed and pending. If one of them is
+        # of the current topic, nothing is removed: a pending one replaces the outdated one when it
+        # takes effect.
         stored = committed.offsets.get(key)
         known = [*committed.pending.get(key, {}).values(), *(() if stored is None else (stored,))]
         return all(self._is_outdated(shard, key.topic, each) for each in known)
 
     async def _look_up(self, forget: Forget) -> None:
         """Find the ids of the topics of which offsets were loaded; remove the offsets of those that do not exist."""
-        # The ends from before the store is read: what is committed later is of a topic that was created meanwhile.
+        # The log end offsets are read before the store: a later commit may be of a topic that was
+        # created meanwhile.
         ends = {shard: _end_of(shard) for shard in self._shards.serving() if shard.state.unknown_topics}
         if not ends:
             return

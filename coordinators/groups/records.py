@@ -88,7 +88,8 @@ def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
         key = _OFFSET_KEY + _text(group_id) + _text(topic) + _PARTITION.pack(partition)
         # A null value is all that a tombstone says; its key must be that of the record to remove.
         return key, None if commit is None else _encode_commit(commit)
-    # Once per generation and not once per partition, so the schema's encoder is fast enough.
+    # This record is written once per generation and not once per partition, so the schema's encoder
+    # is fast enough.
     return (
         versioned(m.GroupMetadataKey(group=record.group_id), GROUP_KEY_VERSION),
         None if record.metadata is None else versioned(record.metadata, GROUP_VALUE_VERSION),
@@ -106,7 +107,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> GroupRecord | None:
     try:
         kind = version_of(key)
 
-        # A negative kind is no version of the schema, either: MalformedRecord.
+        # `m.decode` refuses a negative kind, which is no version of the schema either.
         if kind <= OFFSET_KEY_VERSION:
             asked = m.decode(m.OffsetCommitKey, kind, key, VERSION_BYTES)
             return OffsetRecord(asked.group, TopicPartition(asked.topic, asked.partition), _decode_commit(value))
@@ -121,8 +122,9 @@ def decode_record(key: bytes | None, value: bytes | None) -> GroupRecord | None:
 
 def _decode_usual_commit(key: bytes, value: bytes | None) -> OffsetRecord | None:
     """A commit in the current versions (key 1, value 3); None if it is anything else, malformed records included."""
-    # Five times as fast as the schema's decoder: a start of the broker decodes hundreds of thousands of them. None
-    # leaves the record to the schema's decoder, which also says what is wrong with it.
+    # This is five times as fast as the schema's decoder, and a start of the broker decodes hundreds
+    # of thousands of commits. None leaves the record to the schema's decoder, which also says what
+    # is wrong with it.
     if value is None or len(key) < _SMALLEST_KEY_BYTES or len(value) < _SMALLEST_VALUE_BYTES:
         return None
     key_version, group_length = _KEY_START.unpack_from(key)
@@ -154,7 +156,8 @@ def _decode_usual_commit(key: bytes, value: bytes | None) -> OffsetRecord | None
 
 def _encode_commit(commit: Commit) -> bytes:
     offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, _ = commit
-    # This version has no leader epoch. None is lost: OffsetCommit has a retention time in v2-4, a leader epoch from v6.
+    # This version has no field for the leader epoch, and needs none: OffsetCommit has a retention
+    # time in v2-4, a leader epoch from v6 on.
     if expire_timestamp_ms != NO_EXPIRY:
         times = _TIMES.pack(commit_timestamp_ms, expire_timestamp_ms)
         return _EXPIRING_COMMIT.pack(EXPIRING_OFFSET_VALUE_VERSION, offset) + _text(metadata) + times
@@ -185,7 +188,8 @@ def _decode_metadata(value: bytes | None) -> GroupMetadata | None:
         return None
     version = supported_version(GroupMetadata, value)
     metadata = m.decode(GroupMetadata, version, value, VERSION_BYTES)
-    # The session timeout was the limit of a rebalance before KIP-62, as in Kafka.
+    # Before KIP-62 the session timeout was also the limit of a rebalance. Kafka reads such records
+    # in the same way.
     if version == FIRST_GROUP_VALUE_VERSION:
         for member in metadata.members:
             member.rebalance_timeout = member.session_timeout

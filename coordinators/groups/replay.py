@@ -52,7 +52,8 @@ def replay(groups: Groups, record: GroupRecord, offset: int, producer_id: int = 
     # Also creates a group for a tombstone, whose offset an answer may depend on; `GroupLoader.finish` removes such
     # groups.
     recorded = groups.get_or_create(record.group_id).recorded
-    # Whatever the producer id is: a transaction writes committed offsets only (TxnOffsetCommit).
+    # `producer_id` does not count here: in a transaction only committed offsets are written
+    # (TxnOffsetCommit).
     if not isinstance(record, OffsetRecord):
         recorded.metadata = record.metadata  # None: a tombstone
         recorded.metadata_offset = offset
@@ -72,7 +73,8 @@ def replay_all(
     """As `replay` of each record, for the records of one decision: all are of one group."""
     offsets = groups.get_or_create(records[0].group_id).recorded.offsets
     for offset, record in enumerate(records, base_offset):
-        # The usual record, without a call: one commit may have thousands of them, which are replayed in one step.
+        # The usual record is replayed without a call, because one commit may have thousands of them
+        # in one step.
         if producer_id == NO_PRODUCER_ID and isinstance(record, OffsetRecord) and record.commit is not None:
             offsets[record.topic_partition] = _as_stored((record.commit, offset, offset))
         else:
@@ -109,7 +111,8 @@ def replay_marker(groups: Groups, producer_id: int, offset: int, *, committed: b
     for (group_id, topic_partition), stored in groups.open.pop(producer_id, {}).items():
         recorded = groups.by_id[group_id].recorded
         of_partition = recorded.pending.pop(topic_partition)
-        # Usually it is the only transaction, and nothing has to be put back: thousands of offsets end in one step.
+        # Usually no other transaction has an offset pending for the partition, and nothing is put
+        # back. That is faster, which counts when thousands of offsets end in one step.
         if len(of_partition) > 1:
             del of_partition[producer_id]
             recorded.pending[topic_partition] = of_partition

@@ -146,7 +146,8 @@ class GroupShards:
             if not self._memory.lacks(grown_bytes):
                 return True
             largest = self._memory.to_shed(group, grown_bytes, trio.current_time())
-            # The group that asks may have been created, and left over, by an earlier request.
+            # An earlier request may have left `group` itself without members. It is not removed, as
+            # this request uses it.
             if largest is None or (largest.group is group and largest.is_left_over):
                 return False
             self._shed(largest, grown_bytes)
@@ -160,7 +161,8 @@ class GroupShards:
 
     def happen_unasked(self, shard: GroupShard, group: Group, event: Event) -> None:
         """As `happen`, for events that are no requests: the group may be Dead, and an exception is logged."""
-        # Its task waited or made a list of groups, and the group has been removed or unloaded meanwhile.
+        # The caller has waited, or goes over a list of groups: the group may have been removed or
+        # unloaded meanwhile.
         if group.state is GroupState.DEAD or not self.runtime.still_leads(shard):
             return
         with contained(logger, "the groups of %s-%d are loaded again", GROUP_TOPIC, shard.index):
@@ -175,9 +177,10 @@ class GroupShards:
         if decision.intent is None:
             return
         now_ms = self._world.now_ms()
-        # Append and replay are one step, so the group's state never differs from the log. What follows from it is
-        # again a decision, whose replies wait until the high watermark has passed the records.
-        # A group that has stored nothing dies without a tombstone.
+        # Append and replay are one step, so the group's state never differs from the log. What
+        # follows from storing the records is again a decision, whose replies wait until the high
+        # watermark has passed them. Without records nothing is appended: a group that has stored
+        # nothing dies without a tombstone.
         write = self._write(shard, decision, decision.intent, now_ms) if decision.records else None
         stored = Outcome(None) if write is None else self.runtime.step(shard, lambda *_: write)
         if isinstance(stored, ErrorCode):
@@ -245,8 +248,8 @@ class GroupShards:
             None,
         )
 
-        # The answer after an exception: the marker is sent again. If it is in the log already, the second one ends
-        # nothing.
+        # This error is the answer after an exception: the coordinator sends the marker again. If
+        # the first one is in the log already, the second one ends nothing.
         result: Outcome[None] | ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER
         with contained(logger, "the groups of %s-%d are loaded again", GROUP_TOPIC, shard.index):
             result = self.runtime.step(shard, lambda *_: write)
@@ -289,7 +292,7 @@ class GroupShards:
         self._timers.stop_all(group)
         self._shard_of.pop(group, None)
         self._memory.release(group)
-        # `_remove_unloaded` has taken it out already.
+        # A group that is removed by `_remove_unloaded` is not in `by_id` any more.
         if shard.state.by_id.get(group.group_id) is group:
             del shard.state.by_id[group.group_id]
 
@@ -305,7 +308,8 @@ class GroupShards:
 
     async def before_serving(self, shard: GroupShard) -> None:
         """Start the sessions of all members, GROUPS_AT_A_TIME in a step."""
-        # Before requests are accepted: one would find a group whose members have no timers.
+        # This comes before requests are accepted, which would find groups whose members have no
+        # timers.
         for count, group in enumerate(list(shard.state.by_id.values()), 1):
             self.happen_unasked(shard, group, Loaded())
             if count % GROUPS_AT_A_TIME == 0:
@@ -319,7 +323,8 @@ class GroupShards:
 
     def on_unloaded(self, shard: GroupShard, error: ErrorCode) -> None:
         """Waiting requests of the shard's groups get `error`; the groups are removed in steps."""
-        # There may be tens of thousands, and many shards are unloaded in one step.
+        # Only waiting requests are answered now, and `_remove_unloaded` does the rest: a shard may
+        # have tens of thousands of groups, and many shards are unloaded in one step.
         for group in [group for group in shard.state.by_id.values() if group.joins or group.syncs]:
             self._deliver(apply_unloaded(group, error, self._world.now_ms()).replies)
         self._unloaded.send_nowait(shard)
@@ -391,7 +396,8 @@ class GroupShards:
             for start in range(0, max(len(partitions), 1), at_a_time):
                 some = partitions[start : start + at_a_time]
                 self.happen_unasked(shard, group, event_of(group, some))
-                # An event costs time even without offsets: as much as 8 of them, so 50 groups make a step.
+                # An event costs time even without offsets, as much as 8 offsets do: 50 such events
+                # make a step.
                 left -= len(some) * PARTITIONS_AT_A_TIME // at_a_time + PARTITIONS_AT_A_TIME // GROUPS_AT_A_TIME
                 if left <= 0:
                     await trio.lowlevel.checkpoint()

@@ -13,7 +13,7 @@ Owner = TypeVar("Owner", bound=Hashable)
 Name = TypeVar("Name", bound=Hashable)
 
 NEVER = float("inf")
-STOPPED_MIN = 1000  # entries of stopped timers, for which the heap is rebuilt
+STOPPED_MIN = 1000  # so many entries of stopped timers, at least, make it worth while to rebuild the heap
 
 
 class _Deadline(Generic[Owner, Name]):
@@ -33,7 +33,7 @@ class Timers(Generic[Owner, Name]):
     def __init__(self) -> None:
         self._owners: dict[Owner, dict[Name, _Deadline[Owner, Name]]] = {}
         self._heap: list[tuple[float, int, _Deadline[Owner, Name]]] = []
-        self._stopped = 0  # since the heap was rebuilt: so many entries of it, at most, are of stopped timers
+        self._stopped = 0  # timers that were stopped since the heap was rebuilt
         self._pushed = 0  # orders entries of the same time by their push, as deadlines cannot be compared
 
     @property

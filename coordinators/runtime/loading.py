@@ -126,9 +126,9 @@ class Loading(Generic[State]):
 
     def _replay_markers(self, data: bytes, position: int, producer_id: int) -> None:
         self._replay_kept()
-        # There is none in a batch that compaction has emptied: it ends no transaction.
+        # A batch that compaction has emptied has no control record, and ends no transaction.
         for record in read_records(data, position):
             marker, _ = read_control_record(record)
-            # Other types end no transaction.
+            # Control records of other types end no transaction.
             if marker in (COMMIT, ABORT):
                 self._loader.replay_marker(producer_id, record.offset, committed=marker == COMMIT)

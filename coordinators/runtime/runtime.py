@@ -34,7 +34,8 @@ class Outcome(NamedTuple, Generic[Answer]):
 
     answer: Answer
     after_offset: int = NO_OFFSET
-    # No record was written for it. Another broker may be the coordinator since, and know better.
+    # True if no record was written for the answer: another broker may have become the coordinator
+    # and have changed the state.
     rests_on_memory: bool = False
 
 
@@ -52,11 +53,13 @@ class Write(NamedTuple, Generic[State, Answer]):
     is_verifying: bool = False
 
 
-# Whether it is certain that no other broker leads, once it was asked.
+# The shards for which it was asked whether another broker leads: NONE if certainly not, or an
+# error.
 Confirmed = dict[Shard[State], ErrorCode]
 
-# One synchronous step, which decides. Where something must be made before, in a thread as a rule, it
-# returns an async function instead, and gets the result of that with the same shard again.
+# One synchronous step, which decides. If something must be made first, usually in a thread, it
+# returns an async function instead, and is called again with the result of that function and the
+# same shard.
 Step = Callable[
     [Shard[State], Made | None],
     Outcome[Answer] | Write[State, Answer] | Callable[[], Awaitable[Made]],
@@ -123,8 +126,9 @@ class Runtime(Shards[State]):
                 made_for = shard
                 continue
 
-            # A successor that this broker has not heard of may know a later transaction of a producer,
-            # which is lost if its EndTxn gets the answer for the transaction before.
+            # Another broker may lead without this broker's knowledge, and have begun a later
+            # transaction of the producer. That one is lost if its EndTxn gets the answer for the
+            # transaction before.
             error = await self._confirm(shard, {}) if result.rests_on_memory else ErrorCode.NONE
 
             # The record stays in the log even if it is not committed in time, so it may take effect

@@ -8,8 +8,9 @@ from barnabas.wire.sentinels import NO_OFFSET
 
 State = TypeVar("State")
 
-# The error of a failed append -> the error for clients, which did not name the partition of the internal topic: the
-# append's own codes would mislead them. On these two they look up the coordinator again and retry.
+# The error of a failed append -> the error for clients. They did not name the partition of the
+# internal topic, so the append's own codes would mislead them. On the errors here they look up the
+# coordinator again and retry.
 NOT_STORED = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,

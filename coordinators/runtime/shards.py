@@ -148,7 +148,7 @@ class Shards(Generic[State]):
         NONE, or what clients retry: COORDINATOR_LOAD_IN_PROGRESS if it takes too long, NOT_COORDINATOR after a change
         of the leader.
         """
-        # A waiter is usually not needed.
+        # Usually the record is committed already, and no waiter is needed.
         if shard.is_committed(after_offset):
             return ErrorCode.NONE
         outcome = await self.await_committed(shard, after_offset, timeout_ms)
@@ -219,7 +219,8 @@ class Shards(Generic[State]):
 
     def _reload(self, shard: Shard[State]) -> None:
         """Drop the state of a shard and load it from its log again."""
-        # Unless the failed step has unloaded the shard itself: then this broker is not its coordinator any more.
+        # The failed step may have unloaded the shard itself: then this broker is not its
+        # coordinator any more.
         if self._shards.get(shard.index) is shard:
             self._unload(shard, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             self._begin_loading(shard.index, shard.partition)
@@ -228,7 +229,8 @@ class Shards(Generic[State]):
         try:
             await self._load(shard)
         except StorageError as error:
-            # Unless it was a shortage the directory goes offline: the controller elects a leader that can read its log.
+            # Unless descriptors or memory were short, the log directory goes offline, and the
+            # controller elects a leader that can read its own log.
             shard.partition.fail_storage(error)
             await self._put_off(shard, error)
         except (CorruptRecords, MalformedRecord) as error:
@@ -236,8 +238,8 @@ class Shards(Generic[State]):
 
     async def _put_off(self, shard: Shard[State], why: object) -> None:
         """Load a shard later: the process lacked a descriptor or memory, which says nothing about the log."""
-        # If the directory has failed, the shard is gone: with it this broker has lost the
-        # leadership.
+        # If the log directory has failed, this broker has lost the leadership, and with it the
+        # shard.
         if self._shards.get(shard.index) is shard:
             logger.warning("%s-%d cannot be loaded yet: %s", self._topic, shard.index, why)
             self._to_load[shard] = None
@@ -255,7 +257,7 @@ class Shards(Generic[State]):
         """Replay the log of a shard, a slice at a time, and let it serve. Ends early if the shard is dropped."""
         log = shard.partition.log
 
-        # It was dropped while it waited for its turn.
+        # The shard was dropped while it waited for its turn.
         if log is None or self._shards.get(shard.index) is not shard:
             return
 
@@ -279,7 +281,8 @@ class Shards(Generic[State]):
                 break
             try:
                 offset = await self._world.in_thread(loading.load_slice, read.slice, offset)
-            # The broker ends before the thread has begun, which would release the slice.
+            # The broker stops and the thread has not begun, so `load_slice` does not release the
+            # slice.
             except trio.Cancelled:
                 read.slice.release()
                 raise

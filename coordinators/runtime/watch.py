@@ -20,7 +20,8 @@ class HighWatermarks(Generic[State]):
 
     def watch(self, shard: Shard[State]) -> None:
         """Watch this shard from now on. It counts as moved once: its log may have committed records."""
-        # Otherwise a task that looks at the shard and watches it on would wake itself.
+        # A shard that is watched already must not count as moved: the task would wake itself each
+        # time that it has looked at the shard and goes on watching it.
         if self._shards.get(shard.partition) is shard:
             return
         self._shards[shard.partition] = shard
@@ -33,7 +34,8 @@ class HighWatermarks(Generic[State]):
 
     def leave(self, shard: Shard[State]) -> None:
         """Ignore this shard from now on."""
-        # A later shard of the same partition is watched on its own account.
+        # Another shard of the same partition, from a later election, may be watched by now: it
+        # stays.
         if self._shards.get(shard.partition) is shard:
             del self._shards[shard.partition]
             self._waiter.unregister([shard.partition])

@@ -32,8 +32,8 @@ def note_connection(known: TransactionalId, producer: Producer, connection: int)
         known.connection = max(known.connection, connection)
 
 
-# The limit is for TxnOffsetCommit. The state of a producer in a group's partition ends with each
-# transaction, so it is kept apart.
+# How many producers of TxnOffsetCommit are remembered. They are kept apart from the groups'
+# partitions, where the state of a producer ends with each transaction.
 COMMITTERS_MAX = 10_000
 
 

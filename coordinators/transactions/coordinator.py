@@ -67,13 +67,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# A request that meets the markers of the transaction before waits for them so long. An error would cost the client a
-# pause, of 20 ms as a rule, and a busy broker the same request again.
+# A request that comes before all markers of the last transaction are written waits for them so
+# long. With an error the client would pause, for 20 ms as a rule, and give a busy broker the same
+# request again.
 COMPLETION_WAIT_SECONDS = 0.2
 PARTITIONS_INLINE_MAX = 1000  # of a transaction; a record with more is made in a thread
 VERIFIED_INLINE_MAX = 100  # partitions; each takes less than a microsecond
 IDS_AT_A_TIME = 200  # that are removed in one step, and so in one batch
-CONFIRMED_MS = 1000  # for an answer without a record
+CONFIRMED_MS = 1000  # for the proof that no other broker leads, which an answer without a record needs
 
 TransactionShard = Shard[TransactionalIds]
 
@@ -109,7 +110,8 @@ class Overtaken(NotExecuted):
 
 
 UNPROVED = Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)  # see `connections.is_unproved`
-# The client, or the coordinator itself, asks again, whatever the state will be then.
+# The client, or the coordinator itself, asks again on these errors. So they need not wait until the
+# state that they show is committed.
 ASKED_AGAIN = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
@@ -121,7 +123,8 @@ class _Made(NamedTuple):
     batch: Batch | ErrorCode  # NONE: there is no record
 
 
-# The offset of the newest record of an id, and whether it is not committed. Its state is the same as long as that is.
+# The offset of the newest record of an id, and whether that record is uncommitted. While both are
+# the same, so is the state of the id.
 Seen = tuple[int, bool]
 
 
@@ -196,7 +199,8 @@ class TransactionCoordinator:
 
     def on_serving(self, shard: TransactionShard) -> None:
         """Carry out the decisions that the former coordinator has left."""
-        # The first transaction elects this broker for fifty empty partitions at once.
+        # Empty shards are not logged: the first transaction elects this broker for fifty of them at
+        # once.
         if shard.state.by_name:
             count = len(shard.state.by_name)
             logger.info("coordinates %d transactional ids of %s-%d", count, TRANSACTION_TOPIC, shard.index)
@@ -264,15 +268,15 @@ class TransactionCoordinator:
         """
         with trio.move_on_at(deadline) as scope:
             answer = await self.runtime.write(name, partial(self._decide, name, event, None), _not_stored)
-        # The error is not CONCURRENT_TRANSACTIONS, which reaches a client that commits offsets as it is, and ends a
-        # Java producer.
+        # The error is not CONCURRENT_TRANSACTIONS: a client that commits offsets (TxnOffsetCommit)
+        # would get it unchanged, and it ends a Java producer.
         if scope.cancelled_caught:
             return Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return answer
 
     def verify_now(self, name: str, event: VerifyPartitions) -> Answer | None:
         """As `verify`, if that takes one step; None if not, or if this broker does not serve the id."""
-        # The handler of the request has an error of its own for an id of no characters.
+        # For an empty id the handler of the request has an error of its own.
         if name == "" or len(event.partitions) > VERIFIED_INLINE_MAX:
             return None
         shard = self.runtime.serving_at(self.placement.partition_of(name))
@@ -367,7 +371,8 @@ class TransactionCoordinator:
         if made is None and _is_large(known, event):
             return partial(self._world.in_request_thread, _decide_and_build, seen, known, name, event, now_ms)
 
-        # The question is in the step that appends, because the request may have waited.
+        # Whether the request was overtaken is checked in the step that appends, because it may have
+        # waited.
         if asked is not None:
             if asked.has_hung_up() or is_overtaken(known, asked.producer, asked.connection):
                 raise Overtaken
@@ -383,13 +388,15 @@ class TransactionCoordinator:
         if decision.record is not None:
             record = TransactionRecord(name, decision.record, decision.previous)
             batch = build_batch([encode_record(record)], timestamp_ms=now_ms) if made is None else made.batch
-            # A prepared state alone calls `_act`, which stores the completion of transactions without markers itself.
+            # Only Prepare* calls `_act`, which stores Complete* itself if a transaction needs no
+            # markers.
             then = partial(self._act, shard) if decision.record.status in PREPARED else None
             return Write(batch, lambda ids, offset: replay(ids, record, offset), answer, is_held, then)
 
         if not is_held:
             return Outcome(answer)
-        # A leader's question comes with the first batch of a transaction in a partition, too often to be confirmed.
+        # Partition leaders ask at the first batch of each transaction in a partition. That is too
+        # often to confirm each time that no other broker leads.
         after_offset = shard.state.forgotten_offset if known is None else known.offset
         return Outcome(answer, after_offset, rests_on_memory=not isinstance(event, VerifyPartitions))
 
@@ -401,7 +408,8 @@ class TransactionCoordinator:
         pace = pace_of_run()
         while decided:
             name, known = next(iter(decided.items()))
-            # A later coordinator may not have this record, and decide otherwise.
+            # While the record is not committed, a later coordinator may not have it, and decide
+            # otherwise.
             if not shard.is_committed(known.offset):
                 self._watermarks.watch(shard)
                 return
@@ -427,7 +435,7 @@ class TransactionCoordinator:
         known = debt.known
         with contained(logger, "%s-%d is loaded again", TRANSACTION_TOPIC, shard.index):
             self.runtime.step(shard, partial(self._decide, known.name, MarkersWritten(), None), None)
-        # Too few replicas are in sync, for example.
+        # The completion was not stored, for example because too few replicas are in sync.
         if debt.is_open:
             self._sender.try_later(debt)
         elif known.recorded.status not in PREPARED and known in self._completions:
@@ -442,14 +450,15 @@ class TransactionCoordinator:
                 await self._abort_overdue_of(shard)
 
     async def _abort_overdue_of(self, shard: TransactionShard) -> None:
-        # Its newest record is not committed, or the abort could not be stored.
+        # Transactions that are still open afterwards: their newest record was not committed, or the
+        # abort could not be stored.
         again: list[TransactionalId] = []
         async for known in paced(shard.state.overdue.pop(self._world.now_ms())):
             if shard.refusal:
                 return
             logger.info("transactional id %.300r: its transaction has taken too long and is aborted", known.name)
-            # The event goes to this partition, whatever `placement` says, and the commit is not awaited, because others
-            # are overdue, too.
+            # `index` sends the event to this partition, whatever `placement` says. `write` does not
+            # wait for the commit of the abort, because other transactions are overdue, too.
             with contained(logger, "%s-%d is loaded again", TRANSACTION_TOPIC, shard.index):
                 act = partial(self._decide, known.name, TimeoutPassed(), None)
                 await self.runtime.write(known.name, act, _not_stored, index=shard.index)
@@ -472,7 +481,7 @@ class TransactionCoordinator:
     def _forget(self, shard: TransactionShard, names: Sequence[str]) -> None:
         """Remove those of the ids that are unused for too long."""
         error = self.runtime.step(shard, partial(self._tombstones, names))
-        # Ids may have 32 kB each.
+        # An id may have 32 kB, so the tombstones of many may not fit into one batch.
         if error is ErrorCode.MESSAGE_TOO_LARGE and len(names) > 1:
             for some in portions(names, (len(names) + 1) // 2):
                 self._forget(shard, some)
@@ -511,11 +520,12 @@ def _stays() -> bool:
 
 def _is_large(known: TransactionalId | None, event: Event) -> bool:
     """Whether it takes long to decide on the event, and to encode the record."""
-    # The record has no partitions.
+    # The record of Complete* has no partitions.
     if isinstance(event, MarkersWritten):
         return False
     count = len(event.partitions) if isinstance(event, AddPartitions | VerifyPartitions) else 0
-    # To look partitions up takes no longer if there are many.
+    # VerifyPartitions only looks up its own partitions, which takes no longer if the transaction
+    # has many.
     if known is not None and not isinstance(event, VerifyPartitions):
         count += len(known.recorded.partitions)
     return count > PARTITIONS_INLINE_MAX

@@ -69,7 +69,7 @@ def decide(known: TransactionalId | None, event: Event, now_ms: int, *, pending:
         if event.producer.producer_epoch != known.recorded.producer_epoch:
             return FENCED
 
-    # The others come from the coordinator itself; the id may have been removed since.
+    # The other events come from the coordinator itself; the id may have been removed since.
     elif known is None:
         return NOTHING
 
@@ -104,7 +104,8 @@ def decide_init(known: TransactionalId | None, event: InitProducer, now_ms: int,
     if expected is not None and not _may_be_owner(known, expected):
         return FENCED
     if recorded.status is Status.ONGOING:
-        # A client that was fenced before must not abort the transaction of its successor. Kafka does not look.
+        # A client that was fenced before must not abort the transaction of its successor. Kafka
+        # does not check this.
         if expected is not None and expected.producer_epoch != recorded.producer_epoch:
             return FENCED
         # The client asks again, and gets its epoch when the abort is complete. The raised epoch reaches the partitions
@@ -138,14 +139,15 @@ def _next(known: TransactionalId, event: InitProducer, now_ms: int) -> Decision:
     empty = empty._replace(partitions=NO_PARTITIONS, timeout_ms=event.timeout_ms, start_ms=NO_TIME)
     is_owner = expected is None or expected.producer_epoch == owner.producer_epoch
 
-    # The request is a repetition: the client has not received the answer. Of one that names no epoch this is not known,
-    # and it gets a higher epoch.
+    # A client that names the previous epoch repeats its request: it has not received the answer,
+    # and gets it again. A client that names no epoch is not recognised so, and gets a higher epoch.
     if not is_owner:
         assert expected is not None
         is_repeated = expected.producer_epoch == known.previous.producer_epoch
         return _give(empty, known.previous) if is_repeated else FENCED
 
-    # With the epoch of a client that names none, a later request would look like a repetition.
+    # If the client named no epoch, the former one is not remembered: a later request with it would
+    # look like a repetition.
     previous = Producer(owner.producer_id, NO_PRODUCER_EPOCH if expected is None else owner.producer_epoch)
     if owner.producer_epoch < EXHAUSTED_EPOCH:
         return _give(empty._replace(producer_epoch=owner.producer_epoch + 1), previous)
@@ -178,7 +180,7 @@ def decide_adding(known: TransactionalId, event: AddPartitions, now_ms: int, *, 
             return Decision(done)
         partitions = {**recorded.partitions, **event.partitions}
         start_ms = recorded.start_ms
-    # The partitions of the transaction before are in the record of Complete* no more; of Empty there are none.
+    # A new transaction begins without partitions: the records of Complete* and Empty have none.
     else:
         partitions = dict(event.partitions)
         start_ms = now_ms
@@ -209,8 +211,8 @@ def decide_end(known: TransactionalId, event: EndTransaction, now_ms: int, *, pe
     Error answers: CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE.
     """
     recorded = known.recorded
-    # Until the markers are written, also where the client asks for the contrary of the decision: as in Kafka, it learns
-    # that when it repeats the request.
+    # The client repeats the request until the markers are written. As in Kafka, only then does a
+    # client that asks for the contrary of the decision learn that.
     if pending or recorded.status in PREPARED:
         return CONCURRENT
     if recorded.status is Status.ONGOING:
@@ -225,7 +227,7 @@ def decide_end(known: TransactionalId, event: EndTransaction, now_ms: int, *, pe
 def decide_timeout(known: TransactionalId, now_ms: int, *, pending: bool) -> Decision:
     """Abort the transaction if its time is over, and fence its producer, which may be alive and slow."""
     recorded = known.recorded
-    # A record is pending, and the timeout is looked at again.
+    # While a record is pending, nothing changes: `_abort_overdue_of` looks at the id again later.
     if pending or not is_overdue(recorded, now_ms):
         return NOTHING
     return Decision(record=fence(recorded, now_ms))

@@ -85,8 +85,8 @@ def refuse(error: ErrorCode) -> Decision:
 
 
 CONCURRENT_ANSWER = Answer(ErrorCode.CONCURRENT_TRANSACTIONS)
-# The event is to be decided again with a fresh producer id; the answer if there is none to be had.
-# Compared by identity.
+# This answer asks for the event to be decided again with a fresh producer id. The client gets it if
+# there is no such id. Compared by identity.
 NEEDS_PRODUCER_ID = Answer(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 CONCURRENT = Decision(CONCURRENT_ANSWER)
 NOTHING = Decision()

@@ -72,7 +72,8 @@ def append_marker(
 
     Errors: UNSUPPORTED_FOR_MESSAGE_FORMAT (`__transaction_state`, where no transaction writes); those of the append.
     """
-    # AddPartitionsToTxn of brokers may name it. A Java broker would take the marker for a state when it loads the log.
+    # AddPartitionsToTxn of a broker may name this topic. A Java broker that loads the log would
+    # take the marker for a state of an id.
     if named.topic == TRANSACTION_TOPIC:
         return ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
 

@@ -20,7 +20,8 @@ from barnabas.wire.topics import TopicPartition
 
 # The topic cannot hold transactions, so there is nothing to end.
 WITHOUT_MARKER = (ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION)
-# Another coordinator or another producer has written there since. It may be that this broker is about to resign.
+# A newer coordinator or producer epoch has written to the partition. This broker may be about to
+# resign.
 FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 SENT_AT_A_TIME = 1000  # partitions in one request: to make it, and to read its answer, takes one step each
 
@@ -77,8 +78,8 @@ class Owed:
     """The markers that wait to be sent, by destination."""
 
     def __init__(self) -> None:
-        # The dicts are ordered, because the first entry of a plain dict is found behind all those
-        # that were removed before it.
+        # The dicts are OrderedDicts, because the first entry of a plain dict is found only behind
+        # all those that were removed from its front.
         self._by_broker: dict[int, OrderedDict[Debt, Partitions]] = {}
 
     def __bool__(self) -> bool:
@@ -165,7 +166,8 @@ def settle(taken: Taken, errors: Mapping[int, Mapping[TopicPartition, ErrorCode]
     """Take the confirmed partitions off `unmarked`. What the answer does not name is tried again."""
     settled = Settled({}, {}, [])
     for debt, partitions in taken:
-        # The answer is to an older decision, or this broker has resigned: another one sends the
+        # The answer is to an older decision, or this broker has resigned and the new coordinator
+        # sends the
         # markers.
         if not debt.is_open:
             continue

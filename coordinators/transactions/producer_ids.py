@@ -56,8 +56,8 @@ class ProducerIds:
             # cancelled must not take along a block that others wait for.
             block = await self._allocate()
             # The attempt is replaced before `ended` is set: a caller that finds this block used up
-            # as well waits for the next attempt. `_wanted`, too: demands that came during the
-            # request are met by it.
+            # as well waits for the next attempt. `_wanted` is replaced, too, because this block
+            # meets all demands that came during the request.
             attempt, self._attempt, self._wanted = self._attempt, _Attempt(), trio.Event()
             attempt.failed = not self._accept(block)
             attempt.ended.set()

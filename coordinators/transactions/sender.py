@@ -25,9 +25,10 @@ from barnabas.world.pacing import paced, pause_after
 logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS, PAUSE_SECONDS_MAX = 0.05, 1.0  # before a marker is sent again; doubles with each attempt
-# Where a partition refuses the marker: only an administrator, or a new leader, changes that.
+# The pause after a partition has refused the marker: only an administrator or a new leader changes
+# that.
 FENCED_PAUSE_SECONDS = 10.0
-PAUSE_SECONDS_EACH = 0.0001  # for everything that waits, so that very many do not keep the loop busy
+PAUSE_SECONDS_EACH = 0.0001  # for each entry of `_later`, so that very many do not keep the loop busy
 QUEUED_INLINE_MAX = 100  # partitions; those of a larger transaction are queued in several steps
 
 WRITTEN_INLINE_MAX = 20  # partitions; a marker takes 25 µs
@@ -85,7 +86,8 @@ class MarkerSender:
     def _write(self, debt: Debt) -> None:
         ending = debt.ending
         for each in list(debt.known.unmarked):
-            # A failed append may have taken the log of the coordinator's own partition offline.
+            # A failed append may take the log of the coordinator's own partition offline: the debt
+            # ends then.
             if debt.is_open and self._write_at_once(each, ending):
                 del debt.known.unmarked[each]
 
@@ -136,7 +138,7 @@ class MarkerSender:
         if not taken:
             if not self._owed.is_owed(broker_id):
                 return False
-            # `take` has passed many obsolete markers, and there may be more.
+            # `take` has skipped many obsolete markers, and there may be more.
             await trio.lowlevel.checkpoint()
             return True
         is_settled = False

@@ -35,7 +35,8 @@ class Senders:
                 nursery.start_soon(self._send_all, broker_id)
             self._nursery = nursery
             task_status.started()
-            # A thread that loads a shard may end after the cancellation, and its shard then owes markers.
+            # A thread that loads a shard may end after the cancellation, and the shard then owes
+            # markers: `wake` must not use the closed nursery.
             try:
                 await trio.sleep_forever()
             finally:
@@ -52,7 +53,8 @@ class Senders:
     async def _send_all(self, broker_id: int) -> None:
         found = True
         while found:
-            # A bug costs what this request carried at most; the others wait for their turn.
+            # A bug costs at most what this request carried; all the rest waits for the next
+            # request.
             with contained(logger, "%s for broker %d", self._what, broker_id) as attempt:
                 found = await self._send(broker_id)
             if attempt.failed:

@@ -42,12 +42,14 @@ from barnabas.wire.topics import TopicPartition
 
 NO_PRODUCER_EPOCH = -1
 NO_TIME = -1
-# The largest epoch is an int16. A client is given one below at most: the fence of that one needs a higher epoch.
+# The largest epoch that fits into an int16. Clients get lower ones, as fencing a client needs a
+# higher epoch.
 EPOCH_MAX = (1 << 15) - 1
 EXHAUSTED_EPOCH = EPOCH_MAX - 1  # from it on, InitProducerId gives a new producer id
 
 Partitions = Mapping[TopicPartition, None]  # a value: never changed in place
-# All ids that have none share this one: otherwise each idle id would have two empty dicts of 64
+# All ids without partitions share this dict: otherwise each idle id would have two empty dicts of
+# 64
 # bytes.
 NO_PARTITIONS: dict[TopicPartition, None] = {}
 
@@ -63,7 +65,8 @@ class Status(IntEnum):
     COMPLETE_ABORT = 5
 
 
-# Kafka's names. It keeps ids in the last two states for moments, without a record; filters may name them.
+# Kafka's names. Kafka also has UNSTORED_STATUS_NAMES, for moments and without a record; filters may
+# name them.
 STATUS_NAMES = {
     Status.EMPTY: "Empty",
     Status.ONGOING: "Ongoing",
@@ -185,14 +188,14 @@ class Overdue:
         """The ids that had an open transaction when its time was over; look again whether they still have it."""
         while self._heap and self._heap[0][0] < now_ms:
             at_ms, _, known = heapq.heappop(self._heap)
-            # An earlier entry has taken its place.
+            # This entry is obsolete: an earlier entry of the same id has been popped.
             if self._queued.get(known) != at_ms:
                 continue
             del self._queued[known]
             # The transaction of the entry has ended.
             if known.recorded.status is not Status.ONGOING:
                 continue
-            # A later one is open.
+            # A later transaction of the id is open, and not overdue yet.
             if (deadline_ms := _deadline_of(known)) >= now_ms:
                 self._push(known, deadline_ms)
             else:
@@ -215,8 +218,8 @@ class TransactionalIds:
     # These ids are in Prepare*, oldest record first: that is the order in which the records are
     # committed. The sender of the markers takes the ids out; a coordinator that loads the log finds
     # all of them here.
-    # The dict is ordered, because the first entry of a plain one is found behind all those that
-    # were removed before it.
+    # The dict is an OrderedDict, because `next(iter(...))` of a plain dict first steps over all
+    # entries that were removed from its front.
     decided: OrderedDict[str, TransactionalId] = field(default_factory=OrderedDict)
     overdue: Overdue = field(default_factory=Overdue)
     forgotten_offset: int = NO_OFFSET  # of the newest tombstone; the answer that an id is unknown depends on it
@@ -237,7 +240,8 @@ def replay(ids: TransactionalIds, record: TransactionRecord, offset: int) -> Non
     known = ids.by_name.get(name)
     if known is None:
         known = ids.by_name[name] = TransactionalId(name, recorded)
-    # The connections of another producer do not count: the id may pass to a client that connected earlier.
+    # The id has another producer, which may be a client with an older connection: that must not
+    # count as overtaken by a connection of the former producer.
     elif known.producer != (recorded.producer_id, recorded.producer_epoch):
         known.connection = 0
 

@@ -141,8 +141,8 @@ class Verification:
         try:
             await self._ask(coordinator, questions)
         finally:
-            # A bug or a cancellation answers them, too: a request that waits for ever would hold
-            # its connection.
+            # The questions are answered even after a bug or a cancellation: a request that waits
+            # for ever would hold its connection.
             for question in questions.values():
                 if not question.answered.is_set():
                     question.answer_all(ErrorCode.NETWORK_EXCEPTION)

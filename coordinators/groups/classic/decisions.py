@@ -149,13 +149,13 @@ def apply_refused(group: Group, intent: Intent, error: ErrorCode, now_ms: int) -
             code = OFFSETS_NOT_STORED.get(error, error)
             decision.reply(intent.waiting, CommitAnswer(code, intent.too_large))
         case StoreAssignment():
-            # A failed write takes the log directory offline, which unloads the group within the append. Its requests
-            # are answered then.
+            # A failed write takes the log directory offline, which unloads the group within the
+            # append. Then the group is Dead, and its requests have been answered.
             if group.state is not GroupState.DEAD:
                 apply_assignment_refused(group, GROUP_NOT_STORED.get(error, error), now_ms, decision)
         case StoreReplacement():
-            # A Dead group answers this request, too: it does not wait in `joins`, so the unloading
-            # has not answered it.
+            # This request is answered even if the group is Dead: it does not wait in `joins`, so
+            # the unloading has not answered it.
             decision.reply(intent.join.waiting, _not_replaced(group, GROUP_NOT_STORED.get(error, error)))
         case StoreGroupDeletion():
             decision.reply(intent.waiting, OFFSETS_NOT_STORED.get(error, error))

@@ -96,7 +96,7 @@ class Waiting(Generic[Answer]):
         if self.answer is None:
             self.answer = answer
             self.after_offset = after_offset
-            # If there is none, the task has not begun to wait. It reads the answer when the current
+            # Without `wake` the task has not begun to wait. It reads the answer when the current
             # step ends.
             if self.wake is not None:
                 self.wake()
@@ -254,7 +254,8 @@ class Answered(NamedTuple):
 class AssignmentNotReplicated(NamedTuple):
     """The record of this generation's assignments was appended, but not committed in time."""
 
-    # It comes from a task that waited: the group may be in a later generation by now, which it must not disturb.
+    # The event comes from a task that waited. By now the group may be in a later generation, which
+    # must go on.
     generation: int
 
 
@@ -273,7 +274,8 @@ class Expire(NamedTuple):
 class PartitionsDeleted(NamedTuple):
     """These partitions were deleted with their topic, and the log end offset was this at the time."""
 
-    # Later records are for a topic of the same name that was created since. A tombstone would drop them, too.
+    # Records after that offset are for a new topic of the same name, and a tombstone would drop
+    # those offsets, too.
     deleted: Mapping[TopicPartition, int]
 
 
@@ -340,7 +342,8 @@ class StoreOffsets(NamedTuple):
 class StoreExpiry(NamedTuple):
     """Tombstones of offsets that expired or whose partition was deleted; with `dies` also one of the group itself."""
 
-    # Nothing waits for them. If they are not stored, the check for expired offsets writes them later.
+    # No request waits for these tombstones. If they are not stored, the check for expired offsets
+    # writes them later.
     dies: bool
 
 

@@ -65,7 +65,8 @@ def decide_partitions_deleted(group: Group, event: PartitionsDeleted, decision: 
     # at offset 0.
     newest = group.recorded.newest_record
     forgotten = [key for key, end_offset in event.deleted.items() if NO_OFFSET < newest(key) < end_offset]
-    # A group that had no such offset is left to the check for what has expired: it would begin with generation 1 again.
+    # Without this check the event would remove any Empty group without offsets, which would then
+    # begin with generation 1 again. Such a group is left to the check for expired offsets.
     if forgotten:
         _forget_unasked(group, forgotten, decision)
 
@@ -108,7 +109,8 @@ def decide_offset_deletion(group: Group, event: DeleteOffsets, decision: Decisio
 
 
 def _in_use(group: Group) -> Container[str]:
-    # The shell has them read before such an event. If another generation has begun since, any topic may be in use.
+    # The shell has the subscriptions read before such an event. If another generation has begun
+    # since, they are unknown, and any topic may be in use.
     topics = subscribed_topics(group)
     return EVERYTHING if topics is None else topics
 
@@ -161,7 +163,7 @@ def _expired(group: Group, event: Expire, now_ms: int) -> list[TopicPartition]:
         for key in event.partitions
         if key.topic not in in_use
         and key in offsets
-        # The tombstone would drop what is about to be committed.
+        # A tombstone would also drop the pending offset, which is about to be committed.
         and key not in pending
         and _is_over(offsets[key].commit, since_ms, now_ms, event.retention_ms)
     ]

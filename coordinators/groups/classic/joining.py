@@ -53,7 +53,8 @@ def decide_join(group: Group, join: Join, now_ms: int, rng: random.Random, decis
     FENCED_INSTANCE_ID, UNKNOWN_SERVER_ERROR.
     """
     if not _has_room(group, join.member_id):
-        # It loses its place, too, as in Kafka: otherwise the round would wait for it.
+        # A member that is refused loses its place, as in Kafka: otherwise the round would wait for
+        # it.
         if join.member_id in group.members:
             remove(group, join.member_id, f"has no room for {join.member_id}, which joins again", now_ms, decision)
         else:
@@ -65,7 +66,8 @@ def decide_join(group: Group, join: Join, now_ms: int, rng: random.Random, decis
         _join_unknown(group, join, now_ms, rng, decision)
     else:
         _join_known(group, join, now_ms, decision)
-    # This may have been the last missing member; or one that was dropped was.
+    # The member that joins, or one that was dropped, may have been the last one that the round
+    # waited for.
     if group.state is GroupState.PREPARING_REBALANCE:
         complete_join_if_all_joined(group, now_ms, decision)
 
@@ -136,8 +138,9 @@ def _join_known(group: Group, join: Join, now_ms: int, decision: Decision) -> No
 
 
 def _add(group: Group, join: Join, member_id: str, now_ms: int, decision: Decision) -> None:
-    # Extends the delay of an empty group (KIP-134). As in Kafka only before its first generation: a group that was
-    # empty for a while waits for the delay once. `prepare_rebalance` resets this for the member that begins the delay.
+    # A newcomer extends the delay of an empty group (KIP-134). As in Kafka this is so only before
+    # the first generation: a group that has become empty later waits for the delay once.
+    # `prepare_rebalance` resets `newcomers` for the member that begins the delay.
     if group.generation == 0:
         group.newcomers = True
 
@@ -173,7 +176,8 @@ def _wait_for_join(group: Group, join: Join, member: Member, decision: Decision)
     if earlier is not None:
         decision.reply(earlier, JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member_id))
     group.joins[member_id] = join.waiting
-    # Its session may have begun, when the connection of its first request was lost. That would end it while it waits.
+    # If the connection of its first request was lost, the member's session has begun
+    # (`apply_forgotten`). It would end while this request waits.
     if member.is_new:
         decision.timers[Timer(TimerKind.MEMBER, member_id)] = NEW_MEMBER_JOIN_TIMEOUT_MS
 
@@ -235,8 +239,9 @@ def replacement_record(
     new_member_id: str,
 ) -> GroupMetadataRecord:
     """The record of the current generation, which is `stored`, with a static member that has returned."""
-    # May run in a thread while the group changes; then the record is not used. The other members stay the same objects:
-    # to make those of a large group again takes milliseconds.
+    # May run in a thread while the group changes; then the record is not used. It shares the
+    # objects of the other members with `stored`: in a large group, new ones would take
+    # milliseconds.
     if stored is None:
         raise InvariantBroken(f"group {group.group_id} is Stable, and its generation is not stored")
 
@@ -289,7 +294,8 @@ def apply_replacement_stored(group: Group, intent: StoreReplacement, decision: D
     # KIP-814: the leader gets the members, but must not compute assignments, because a Stable group ignores them.
     if join.skips_assignment:
         answer = generation_answer(group, member_id, skip_assignment=member_id == group.leader_id)
-    # Clients before JoinGroup v9 do not know that flag. With the old member id as leader, none computes assignments.
+    # Clients before JoinGroup v9 do not know `skip_assignment`. The old member id as the leader
+    # keeps them from computing assignments.
     else:
         answer = JoinAnswer(
             error=ErrorCode.NONE,

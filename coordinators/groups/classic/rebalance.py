@@ -32,7 +32,8 @@ from barnabas.coordinators.groups.classic.state import (
 )
 from barnabas.wire.errors import ErrorCode
 
-# A member may say that it needs no time at all: its round would be extended again and again, all the time.
+# A member may send a rebalance timeout of 0. Without a minimum, the round would be extended in a
+# busy loop.
 EXTENSION_MS_MIN = 1000
 DROPPED_AT_A_TIME = 200  # members that did not rejoin, or ask for their assignment in time: at about 5 µs each
 NEXT_PORTION_MS = 1  # until the next of them are dropped, in a step of their own
@@ -115,7 +116,8 @@ def _complete_join(group: Group, now_ms: int, decision: Decision) -> None:
         drop(group, some, decision)
         decision.notes.append(f"drops {named(some)}, which did not rejoin")
 
-    # The generation begins when all are dropped. Until then they may not come back, but others may still join.
+    # The generation begins when all absent members are dropped. Until then new members may still
+    # join.
     if len(absent) > DROPPED_AT_A_TIME:
         decision.timers[JOIN_TIMER] = NEXT_PORTION_MS
         return
@@ -163,7 +165,8 @@ def _begin_generation(group: Group, now_ms: int, decision: Decision) -> None:
             members = current_members(group) if member_id == leader_id else ()
             decision.reply(waiting, JoinAnswer(ErrorCode.NONE, member_id, *common, False, members))
 
-        # From here on it has its member id and sends heartbeats, so its session replaces the wait for a new member.
+        # From here on the client has its member id and sends heartbeats, so the session timeout
+        # replaces NEW_MEMBER_JOIN_TIMEOUT_MS.
         member.is_new = False
         timers[Timer(TimerKind.MEMBER, member_id)] = member.session_timeout_ms
 
@@ -199,7 +202,8 @@ def end_sync(group: Group, error: ErrorCode, decision: Decision) -> None:
         waiting = group.syncs.pop(member_id, None)
         if waiting is not None:
             decision.reply(waiting, SyncAnswer(error))
-            # Its session may have ended while it waited, and it needs time to join again.
+            # The session timer may have fired while the request waited, and the member needs time
+            # to join again.
             restart_session(member, decision)
 
 
@@ -215,7 +219,7 @@ def after_loss(group: Group, reason: str, now_ms: int, decision: Decision) -> No
         prepare_rebalance(group, reason, now_ms, decision)
     else:
         decision.notes.append(reason)
-        # It may have been the last member that the round waited for.
+        # A member that was dropped may have been the last one that the round waited for.
         complete_join_if_all_joined(group, now_ms, decision)
 
 
@@ -239,8 +243,8 @@ def drop_late(group: Group, now_ms: int, decision: Decision) -> None:
     """The SYNC timer ended: drop the members that have not sent SyncGroup, and begin a rebalance of the others."""
     late = list(islice(group.pending_syncs, DROPPED_AT_A_TIME))
     drop(group, late, decision)
-    # One rebalance follows, and not one for each, as in Kafka. It waits for those that are dropped
-    # in later steps.
+    # One rebalance follows for all late members, not one for each, as in Kafka. Its first round
+    # stays open while late members are left, which are dropped in later steps.
     prepare_rebalance(group, f"{named(late)} did not ask for their assignments", now_ms, decision)
     if group.pending_syncs:
         decision.timers[SYNC_TIMER] = NEXT_PORTION_MS

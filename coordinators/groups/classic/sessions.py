@@ -71,7 +71,8 @@ def _leave(group: Group, leaving: LeavingMember, now_ms: int, decision: Decision
         if known is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
         member_id = known
-    # It is no member yet, so there is no assignment to change. But a round may be waiting for it.
+    # A pending id is no member yet, so there is no assignment to change. But a round may be waiting
+    # for it.
     elif member_id in group.pending_members:
         drop(group, [member_id], decision)
         complete_join_if_all_joined(group, now_ms, decision)
@@ -140,7 +141,7 @@ def apply_answered(group: Group, answered: Answered, decision: Decision) -> None
 
 # -- memory
 
-# Members between two checkpoints. The group that needs the memory tries again if so many are not enough.
+# Members that one event drops. If they are not enough, `make_room` sheds again.
 SHED_AT_A_TIME = 100
 
 

@@ -91,7 +91,8 @@ class Member:
     rebalance_timeout_ms: int
     protocols: Protocols
     assignment: bytes = b""
-    # It waits for its first JoinGroup response. It may not have its member id yet, so it cannot send heartbeats.
+    # True while the member waits for its first JoinGroup response. The client may not have its
+    # member id yet, so it cannot send heartbeats.
     is_new: bool = False
 
     @property
@@ -183,7 +184,7 @@ def apply_transition(group: Group, state: GroupState, now_ms: int) -> None:
     if group.state not in VALID_PREVIOUS_STATES[state]:
         raise InvariantBroken(f"group {group.group_id} cannot go from {group.state.value} to {state.value}")
     group.state = state
-    # This is a part of the group metadata record. In an Empty group the retention of its offsets
+    # The time is part of the group metadata record. The retention of an Empty group's offsets
     # counts from it.
     group.state_timestamp_ms = now_ms
 
@@ -267,16 +268,16 @@ def apply_members_removed(group: Group, member_ids: Iterable[str]) -> None:
         _remove_pending(group, member_id)
         group.pending_syncs.pop(member_id, None)
         member = group.members.pop(member_id, None)
-        # It is at most a pending id, which has no counted protocols, no instance id and not the
-        # leadership.
+        # `member_id` is at most a pending id, which has no counted protocols, no instance id and
+        # not the leadership.
         if member is None:
             continue
         if member.instance_id is not None and group.static_members.get(member.instance_id) == member_id:
             del group.static_members[member.instance_id]
         _count(group, member, -1)
-    # This leader is provisional: the others have to join again, and `_begin_generation` takes a
-    # leader that has joined. Once for all: the first entry of a dict takes the longer to find, the
-    # more entries before it were removed.
+    # This leader is provisional: the remaining members have to join again, and `_begin_generation`
+    # takes a leader that has joined. It is chosen after the loop, once for all removals, because
+    # `next(iter(...))` of a dict first steps over all entries that were removed from its front.
     if group.leader_id not in group.members:
         group.leader_id = next(iter(group.members), None)
 
@@ -298,7 +299,8 @@ def apply_member_renamed(group: Group, old_member_id: str, new_member_id: str) -
     member = group.members.pop(old_member_id)
     member.member_id = new_member_id
     group.members[new_member_id] = member
-    # No request would take the old id out of `pending_syncs`: SYNC_TIMER would fire and begin a needless rebalance.
+    # SyncGroup now comes with the new id. The old one would stay in `pending_syncs` until
+    # SYNC_TIMER fires and begins a needless rebalance.
     if old_member_id in group.pending_syncs:
         del group.pending_syncs[old_member_id]
         group.pending_syncs[new_member_id] = None
@@ -336,7 +338,7 @@ def _count(group: Group, member: Member, change: int) -> None:
 
 def held_bytes(client_id: str, instance_id: str | None, protocols: Protocols) -> int:
     """What a member with these strings takes in memory, about."""
-    # The two count twice, because the member id begins with one of them.
+    # Client id and instance id count twice, because the member id begins with one of them.
     strings = 2 * (text_bytes(client_id) + text_bytes(instance_id or ""))
     return MEMBER_BYTES + strings + sum(text_bytes(name) + len(metadata) for name, metadata in protocols)
 
@@ -376,7 +378,7 @@ def choose_protocol(group: Group) -> str:
 def keeps_protocol(group: Group, member: Member, protocols: Protocols) -> bool:
     """Whether the current protocol would be chosen if this member had these protocols."""
     before, after = ({name: None for name, _ in each} for each in (member.protocols, protocols))
-    # It usually votes as before.
+    # Usually the member lists the same protocols in the same order, so it votes as before.
     if list(before) == list(after):
         return True
     counts = group.protocol_counts
@@ -392,7 +394,8 @@ def _elect(votes: Iterable[Protocols], common: Collection[str]) -> str:
     if len(common) == 1:
         return next(iter(common))
     counts: dict[str, int] = {}
-    # Each has one vote, for the first common protocol: a member lists its preferred one first.
+    # Each member has one vote, for the first common protocol in its list: the preferred one comes
+    # first.
     for protocols in votes:
         for name, _ in protocols:
             if name in common:

@@ -16,8 +16,9 @@ from barnabas.wire.records import Steps
 
 # A subscription begins with an int16 version. Later versions only add fields at the end, so all are read as version 0.
 VERSION_BYTES = 2
-# These limits are for the different subscriptions of a group. More do not fit into its record, by
-# default; and a group may have more for a moment, before its assignments are refused for that.
+# These limits hold for the different subscriptions of a group together. By default, more do not fit
+# into the group's record. A group may have more for a moment, until its assignments are refused
+# because the record is too large.
 BYTES_MAX = 1 << 20
 TOPICS_MAX = 20_000
 STEP_BYTES = 1 << 14  # of subscriptions that are compared, in a step
@@ -31,8 +32,8 @@ class _Everything(Container[str]):
 
 
 class _Topics(Container[str]):
-    # The names are sorted digests. Two names have the same one as seldom as a bit in memory is
-    # damaged; it would only keep an offset.
+    # The names are sorted digests. Two names with the same digest are as rare as a damaged bit in
+    # memory, and would only keep an offset from expiring.
     def __init__(self, digests: Iterable[int]) -> None:
         self._digests = array("Q", sorted(digests))
 
@@ -80,7 +81,8 @@ def reading(subscriptions: Iterable[bytes]) -> Steps[Container[str]]:
             return EVERYTHING
         names, decoded.topics = list(decoded.topics), ()
 
-        # From the end, as the interpreter would free very many names in one step.
+        # The names are released from the end, in portions: the interpreter would free very many in
+        # one step.
         while names:
             digests.update(map(_digest, names[-NAMES_AT_A_TIME:]))
             del names[-NAMES_AT_A_TIME:]
