@@ -288,7 +288,7 @@ def _partition_counts(topics: object) -> Mapping[str, int]:
     """Topic -> its number of partitions. LocalBrokerError for anything but names, or names with numbers."""
     if isinstance(topics, Mapping):
         counts = list(topics.items())
-    # The letters of a name alone would be topics as well.
+    # A text is refused, because each of its letters would be a topic.
     elif isinstance(topics, Iterable) and not isinstance(topics, str | bytes):
         counts = [(name, 1) for name in topics]
     else:

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from barnabas.testing.local import LocalBroker
     from barnabas.testing.running.clock import BrokerClock
 
-# What a failing test shows of the broker; kept with the test, for the broker serves the next one.
+# What a failing test shows of the broker. It is kept with the test, because the broker then serves
+# the next one.
 _SECTION = pytest.StashKey[str]()
 SECTION_TITLE = "barnabas: the last 40 requests, and the faults that fired"
 

@@ -99,7 +99,7 @@ class LocalCluster(LocalKafka):
         self.clock = self._loop.clock
         self._started = False
         self._closed = False
-        self._is_changed = False  # since it was whole
+        self._is_changed = False  # whether anything was changed since the cluster was whole
 
     @property
     def brokers(self) -> Mapping[int, ClusterBroker]:
@@ -131,8 +131,9 @@ class LocalCluster(LocalKafka):
             with self.clock.running():
                 self._loop.run(self._loop.brokers.values())
                 self._await_acquaintance()
-                # Without a broker they could not be created any more, as in Kafka, and a group that first appears after
-                # a kill would wait for that broker.
+                # The internal topics are created while all brokers run: as in Kafka, that fails
+                # once one is down, and a group that first appears after a kill would wait for that
+                # broker.
                 self.coordinator("")
                 self.coordinator(transactional_id="")
                 self._await_topic(GROUP_TOPIC, [0])
@@ -205,7 +206,8 @@ class LocalCluster(LocalKafka):
         def look() -> bool:
             with suppress(OSError):
                 broker_id, error = find_coordinator(self._reachable().port, key, key_type)
-                # Brokers name one that has died until the controller has sent them its successor.
+                # Until the controller has sent its successor, brokers name a coordinator that has
+                # died.
                 if error == ErrorCode.NONE and self._broker(broker_id).is_running:
                     found.append(broker_id)
             return bool(found)
@@ -255,8 +257,8 @@ class LocalCluster(LocalKafka):
         if failover not in {"now", "session"}:
             raise LocalBrokerError(f"failover: 'now' or 'session', not {failover!r}")
         self._is_changed = True
-        # The store must know before the broker dies, because it ends the session of a broker that
-        # is gone at once.
+        # The store must know before the broker dies, because otherwise it ends the session of a
+        # dead broker at once.
         if failover == "session":
             self._loop.call(lambda: self._loop.store.linger(broker_id))
         # The broker dies on its own loop, between two steps of its tasks, as a signal would stop a
@@ -521,7 +523,7 @@ class LocalCluster(LocalKafka):
         while True:
             reachable = self._reachable()
             controller = self._loop.brokers.get(self._loop.call(partial(_controller_id, reachable)))
-            # Brokers name one that has died until they know its successor.
+            # Until they know its successor, brokers name a controller that has died.
             if controller is None or controller.is_running:
                 try:
                     return act((controller or reachable).port)

@@ -17,7 +17,7 @@ import trio
 from barnabas.storage.disk import FileSlice
 from barnabas.world.net import ConnectionLost, Listener, Net, OsNet, SocketBuffers, Stream, copied_into
 
-Party = int | str  # a broker's id, or one of these two
+Party = int | str  # a broker's id, or one of the two names below
 CLIENTS = "clients"
 STORE = "store"
 

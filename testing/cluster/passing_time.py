@@ -35,7 +35,7 @@ def _spare_followers(
             if follower.broker_id in brokers and links.are_open(broker_id, follower.broker_id):
                 follower.last_caught_up_ms += jump_ms
                 follower.fetched_ms += jump_ms
-                # The partitions of a fetch session share one.
+                # The partitions of a fetch session share one pulse.
                 if not any(each is follower.pulse for each in pulses):
                     pulses.append(follower.pulse)
     for pulse in pulses:

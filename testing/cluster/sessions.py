@@ -62,7 +62,7 @@ class BrokerSession(MetadataStore):
     def __init__(
         self, store: ClusterStore, inner: SqliteStore, links: Links, broker_id: int, timeout_seconds: float
     ) -> None:
-        self.lingers = False  # its end does not end the session
+        self.lingers = False  # the end of the broker does not end the session
         self._store = store
         self._inner = inner
         self._links = links
@@ -164,7 +164,7 @@ class BrokerSession(MetadataStore):
     def _begin_silence(self) -> None:
         if self._silence is None:
             self._silence = trio.CancelScope()
-            # The clock may jump before the task begins.
+            # The deadline is computed here, because the clock may jump before the task begins.
             self._store.end_later(self, self._silence, trio.current_time() + self._timeout_seconds)
 
     def _end_silence(self) -> None:

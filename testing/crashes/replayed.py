@@ -65,6 +65,6 @@ def _indexed(log: PartitionLog, disk: MemDisk) -> dict[int, AbortedTransaction]:
 def _check_aborted(indexed: Mapping[int, AbortedTransaction], aborted: Iterable[AbortedTransaction]) -> None:
     for ended in aborted:
         entry = indexed.get(ended.last_offset)
-        # Compaction, or the log start, may have taken its first batches.
+        # Compaction, or the log start, may have taken the first batches of the transaction.
         if entry is None or entry.producer_id != ended.producer_id or entry.first_offset > ended.first_offset:
             raise Violated(f"{ended} is indexed as {entry}")

@@ -130,7 +130,7 @@ class Truth:
         outcomes = outcomes_of(promised)
         found_outcomes = outcomes_of(there)
 
-        # Of the records that are still there the outcome is, too.
+        # As long as a record of a transaction is there, so is the transaction's outcome.
         for offset, outcome in outcomes.items():
             if offset in there and found_outcomes.get(offset) != outcome:
                 raise Violated(f"after a {end.value} the marker of {promised[offset]} at {offset} is lost")
@@ -146,8 +146,8 @@ class Truth:
                 raise Violated(f"after a {end.value} {key!r} of {at} is back, which {offset} had deleted")
 
     def _check_epochs(self, found: Found) -> None:
-        # Epochs are forgotten with the records; records that come back, for a crash came before the checkpoint of the
-        # log start, come without them. So it is in Kafka.
+        # Epochs are forgotten with their records. If a crash comes before the checkpoint of the log
+        # start, records come back without their epochs, as in Kafka.
         self._epochs_from = max(self._epochs_from, self.log_start_offset)
         for offset, record in found.records:
             if offset >= max(found.log_start_offset, self._epochs_from):

@@ -285,7 +285,8 @@ class Faults:
     def remove(self, fault: Fault) -> None:
         """As `Fault.remove`."""
         with self._changed:
-            # Under the lock, so that a request which ends meanwhile does not arm it again.
+            # The mark is set under the lock, so that a request which ends meanwhile does not arm
+            # the fault again.
             fault.removed.set()
             self._arm([each for each in self._armed if each is not fault])
 
@@ -322,7 +323,8 @@ class Faults:
             return False
         if call.api_key in self.armed_keys:
             return True
-        # It takes no lock, and no look into the request: another API costs little more than without a fault.
+        # This takes no lock and does not look into the request: another API costs little more than
+        # without a fault.
         self._sight((call.api_key, call.version, call.client_id, ""))
         return False
 
@@ -340,7 +342,7 @@ class Faults:
     def choose(self, call: Caller, request: m.Message, topic_name: TopicName) -> Choice | None:
         """The fault that hits this request, if there is one."""
         with self._changed:
-            # What it is about matters, because a fault might have been meant for it.
+            # What a request is about is noted, too, because a fault might have been meant for it.
             about = subjects_text(call.api_key, request)
             self._sight((call.api_key, call.version, call.client_id, about))
             for fault in self._armed:
@@ -360,7 +362,8 @@ class Faults:
         try:
             yield
         except BaseException as error:
-            # A function of the test that fails is not called once more for that. A cancelled request is another case.
+            # If a function of the test fails, the fault is used up: the function is not called
+            # again for a later request. After a cancellation it is.
             if isinstance(error, Exception):
                 noted.fault = str(fault)
             raise

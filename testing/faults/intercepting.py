@@ -35,8 +35,8 @@ class Intercepting:
         """Brokers of one cluster share both."""
         self.faults = Faults() if faults is None else faults
         self.log = RequestLog() if log is None else log
-        self.is_logging = False  # whether the log is on, and
-        self.is_armed = False  # whether there are faults: `Interceptor` keeps both up to date
+        self.is_logging = False  # whether the log is on; `Interceptor` keeps this up to date
+        self.is_armed = False  # whether there are faults; the same
         self._broker: Broker | None = None
         self._before: ClusterMetadata | None = None  # the picture of the cluster before its last change
         self._wants_pictures = False
@@ -81,7 +81,8 @@ class Intercepting:
         """For the broker."""
         # The requests of this package are no client's.
         is_hit = self.is_armed and call.client_id != CLIENT_ID and self.faults.may_hit(call)
-        # A fault may hit it, and then remembers it.
+        # Even without the log a request is noted that a fault may hit, because the fault remembers
+        # it.
         return self.note(call, request, frame, body_start, size_bytes, is_hit) if is_hit or self.is_logging else None
 
     async def intercept(self, call: Caller, request: m.Message, handle: Handle) -> m.Message | None:

@@ -8,7 +8,7 @@ from barnabas.testing.errors import FaultError
 
 RELEASES = ("2.8", "3.0", "3.1", "3.2", "3.3", "3.4", "3.5", "3.6", "3.7", "3.8", "3.9")
 
-# API key -> (release, the newest version in it and in those behind it).
+# API key -> (release, the newest version of the API from this release on).
 NEWEST_VERSIONS: dict[int, tuple[tuple[str, int], ...]] = {
     0: (("2.8", 9), ("3.7", 10), ("3.8", 11)),  # Produce
     1: (("2.8", 12), ("3.1", 13), ("3.5", 15), ("3.7", 16), ("3.9", 17)),  # Fetch

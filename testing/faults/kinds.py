@@ -219,7 +219,7 @@ def stale() -> Act:
     async def act(on: Occasion) -> Response:
         assert isinstance(on.request, m.MetadataRequest)
         on.fire()
-        # A topic that is missing in the old picture is not created for that.
+        # If a topic is missing in the old metadata, the request must not create it.
         return await on.handle_stale(copied(on.request, allow_auto_topic_creation=False))
 
     return act
@@ -258,7 +258,8 @@ def _turn_fetched_bit(on: Occasion, response: m.FetchResponse) -> bool:
             if not _is_wanted(on, name, row.partition_index) or row.records is None:
                 continue
             records = bytearray(row.records.read() if isinstance(row.records, FileSlice) else _bytes_of(row.records))
-            # The end of the first batch: clients check batch by batch, and the size stays right.
+            # The last byte of the first batch is changed: clients check batch by batch, and the
+            # size stays right.
             if len(records) < LENGTH_END:
                 continue
             end = LENGTH_END + int.from_bytes(records[LENGTH_START:LENGTH_END], "big")
@@ -284,7 +285,7 @@ def duplicate() -> Act:
 
     async def act(on: Occasion) -> Response:
         assert isinstance(on.request, m.ProduceRequest)
-        # The leader writes into the records.
+        # The leader writes into the records of the first request, so the second one is a copy.
         parts = on.match.parts
         rows = on.request if parts is None or parts.wanted is None else parts.wanted
         assert isinstance(rows, m.ProduceRequest)

@@ -15,13 +15,13 @@ from barnabas.world.waiting import Pieces
 
 PRODUCE = 0
 ENTRY_BYTES = 700  # of a request without its messages, about
-SMALL_BYTES = 400  # a frame that is no longer is kept as it is, and not counted
+SMALL_BYTES = 400  # a frame of this size or less is kept as it is, and not counted
 REQUEST_BYTES_MAX = 1 << 20  # of a request that is kept as it came
 RECORDS_BYTES_MAX = 1 << 15  # of one with records
 RESPONSE_BYTES_MAX = 8 << 20  # of one in several pieces; one piece is shorter
 # SaslAuthenticate, CreateDelegationToken to DescribeDelegationToken, AlterUserScramCredentials
 SECRET_KEYS = frozenset({36, 38, 39, 40, 41, 51})
-# Longer requests are copied without their records; those with secrets always.
+# Requests longer than this are copied without their records; those with secrets are always copied.
 KEPT_BYTES_MAX = {PRODUCE: RECORDS_BYTES_MAX, **dict.fromkeys(SECRET_KEYS, -1)}
 PREFIX_BYTES = 8  # of a response: its length and the correlation id
 
@@ -46,7 +46,8 @@ class Log(Protocol):
         """Have the threads look again."""
 
 
-# The fields of a `Head`. To make one takes as long as the rest of a log's work.
+# The fields of a `Head` in a plain tuple: to make a `Head` takes as long as all else that a log
+# does for a request.
 AnyHead = tuple[int, int, bool, str | None, int, int, int, Log]
 
 
@@ -60,7 +61,7 @@ class Head(NamedTuple):
     connection: int
     broker_id: int
     body_start: int  # in the frame
-    log: Log  # or the one that would have it, if a fault alone has
+    log: Log  # that keeps the request, unless it is noted for a fault only
 
 
 # Places in a `Noted`.

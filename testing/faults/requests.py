@@ -61,16 +61,18 @@ class RequestLog:
     """The requests of all APIs; called with an API it gives those of this one: `broker.requests("Produce")`."""
 
     def __init__(self, entries_max: int = ENTRIES_MAX, bytes_max: int = BYTES_MAX) -> None:
-        # A quarter of the memory is for small requests, which are not counted, as there are not too many.
+        # A quarter of the memory is for small requests. Their bytes are not counted: `entries_max`
+        # limits them.
         self._entries_max = min(entries_max, bytes_max // 4 // (ENTRY_BYTES + 2 * SMALL_BYTES))
         self._long_bytes_max = bytes_max * 3 // 4
         self.on_change: list[Callable[[], None]] = []  # called when `is_on` has changed
         self._is_on = False
         self._changed = threading.Condition()
-        # The broker's thread appends, and others copy or replace it. That takes no lock, which would cost a request as
-        # much as the rest: each is one step of the interpreter.
+        # The broker's thread appends, and other threads copy or replace the deque. Each of these is
+        # one step of the interpreter, so there is no lock, which would cost a request as much as
+        # the rest of its noting.
         self._noted = deque[Noted](maxlen=self._entries_max)
-        self._taken_bytes = 0  # by long messages at most: what was forgotten is in it until it is counted again
+        self._taken_bytes = 0  # at most by long messages: forgotten ones are in it until the next count
         self._seen = 0
         self.waiting = 0  # threads of tests
         # Broker and number of a connection -> the name and version of the client's software.
@@ -100,8 +102,8 @@ class RequestLog:
     def entries(self, after: int = 0) -> list[Entry]:
         """Those that are kept, oldest first; with `after` those with a larger number."""
         noted = list(self._noted)
-        # Who waits for the next ones looks at each change, while the broker waits for the lock: ten thousand old ones
-        # must not be looked at each time.
+        # A thread that waits for further requests calls this at each change, while the broker waits
+        # for the lock: ten thousand old requests must not be looked at each time.
         return [
             Entry(each) for each in (noted[bisect_right(noted, after, key=attrgetter("number")) :] if after else noted)
         ]
@@ -156,7 +158,8 @@ class RequestLog:
             frame_bytes: int,
             is_hit: bool = False,
         ) -> Noted | None:
-            # The call of a shape has what was made of its first request.
+            # A call that stands for a shape of requests has the head that was made for the first of
+            # them.
             first = call.seen
             head = first[0] if type(first) is Noted else _head_of(self, call, request, broker_id, body_start)
             is_of_client = head[2]
@@ -196,7 +199,8 @@ class RequestLog:
         self._taken_bytes += size_bytes
         if self._taken_bytes <= self._long_bytes_max:
             return
-        # To count costs something for each of them, so they get an eighth less: room until the next time.
+        # A count takes time for each entry, so an eighth of the room is freed for the time until
+        # the next one.
         those = self._noted
         taken_bytes = sum(each.long_bytes for each in those)
         while taken_bytes > self._long_bytes_max * 7 // 8 and those:

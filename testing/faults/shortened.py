@@ -74,7 +74,8 @@ def _plan(cls: type[m.Struct], message: type[m.Message], schema: Schema, fields:
             lists.append(field.name)
         elif field.type in ("bytes", "records"):
             blobs.append(field.name)
-        # A single struct is its default, which all share, or was made for this message.
+        # A single struct is the default that all messages share, or was made for this message: no
+        # copy is needed.
         else:
             plain.append(field.name)
     return _Plan(cls, tuple(plain), tuple(blobs), tuple(lists), tuple(structs))

@@ -101,13 +101,13 @@ Run = Callable[[Lab, Given], Json]
 
 
 def set_(lab: Lab, given: Given) -> Json:
-    # From here on it may fire, before its name is answered.
+    # From here on the fault may fire, even before the test gets its name.
     fault = set_fault(lab.kafka.faults, given)
     return of_fault(lab.id_of(fault), fault)
 
 
 def faults(lab: Lab, given: Given) -> Json:
-    # Those that were set in Python get their names here.
+    # Faults that were set in Python get their names here.
     return {"faults": [of_fault(lab.id_of(fault), fault) for fault in lab.kafka.faults]}
 
 
@@ -161,11 +161,12 @@ def requests(lab: Lab, given: Given) -> Json:
         ]
         return sum(entry.outcome != "waits" for entry in found) >= count or lab.is_closing
 
-    # In slices, so that the end of the laboratory does not wait for a minute.
+    # The wait is cut into slices, so that a laboratory that closes does not wait for its end, up to
+    # a minute.
     left = _seconds(given, 0.0, "wait")
     while not log.until(are_there, min(left, SLICE_SECONDS)) and left > 0:
         left -= SLICE_SECONDS
-    # Those that still wait for their response are shown, too: `outcome` says so.
+    # Requests that still wait for their response are shown, too: `outcome` says so.
     shown = found[:REQUESTS_MAX]
     return {"requests": [of_entry(entry) for entry in shown], "last": shown[-1].number if shown else after}
 
@@ -193,7 +194,7 @@ def at_broker(act: Callable[[LocalCluster, int], object]) -> Run:
         broker_id = _int(given, "broker")
         with lab.lives:
             act(lab.cluster, broker_id)
-        # What has become of it, so that a test need not ask again.
+        # The answer has the new state of the broker, so that a test need not ask for it.
         broker = lab.broker(broker_id)
         return {"id": broker_id, "is_running": broker.is_running, "is_frozen": broker.is_frozen}
 
@@ -283,7 +284,7 @@ def change_clock(lab: Lab, given: Given) -> Json:
     if not given:
         raise FaultError("nothing is to be done: give seconds, minutes, hours, days or stopped")
     jump = {unit: cast(float, given[unit]) for unit in ("seconds", "minutes", "hours", "days") if unit in given}
-    # The jump comes before the stop: a test holds the time that it has reached.
+    # The jump comes before the stop: a test may jump to a time and then hold the clock there.
     if jump:
         time.advance(**jump)
     if "stopped" in given:
@@ -343,12 +344,13 @@ def create_topic(lab: Lab, given: Given) -> Json:
 
 def records(lab: Lab, given: Given) -> Json:
     topic = _text(given, "topic")
-    # Each becomes an object and a line of JSON, in the process of the brokers.
+    # Each record becomes an object and a line of JSON in the process of the brokers, so their
+    # number is limited.
     count = lab.cluster.look(lambda brokers: sum(_records_led(each, topic) for each in brokers.values()))
     if count > RECORDS_MAX:
         raise LocalBrokerError(f"topic {topic!r} has {count} records, and {RECORDS_MAX} are shown at most")
     found = lab.cluster.records(topic)
-    # All are read and some are shown: the topics of a test are small.
+    # The records of all partitions are read even if one is shown: the topics of a test are small.
     wanted = given.get("partition")
     return {"records": [of_record(each) for each in found if wanted in (None, each.partition)]}
 
@@ -395,7 +397,7 @@ def _text(given: Given, name: str) -> str:
 
 def _int(given: Given, name: str, default: int = 0) -> int:
     value = given.get(name, default)
-    # Its type was checked by the word.
+    # `words.py` has checked the type.
     assert isinstance(value, int)
     return value
 
@@ -403,7 +405,7 @@ def _int(given: Given, name: str, default: int = 0) -> int:
 def _seconds(given: Given, default: float = 5.0, name: str = "seconds") -> float:
     value = given.get(name, default)
     assert isinstance(value, int | float)
-    # A wait holds a thread and a connection.
+    # The limit is there because a wait holds a thread and a connection.
     if not 0 <= value <= WAIT_SECONDS_MAX:
         raise FaultError(f"{name}: a number of seconds from 0 to {WAIT_SECONDS_MAX:g}, not {value!r}")
     return value

@@ -83,7 +83,7 @@ def _given(action: Action, request: HttpRequest) -> dict[str, Json]:
     if action.checks_words:
         check_words(action.words, given)
 
-    # After the check, because a body may not contain these.
+    # The words of the path come after the check, because a body may not contain them.
     for word in action.path_words:
         given[word.name] = from_text(word, request.params[word.name])
     return given
@@ -126,7 +126,7 @@ class Laboratory:
         if parsed is None:
             raise LocalBrokerError(f"{address!r} is no host:port")
         self._host, self._port = parsed
-        # Who reaches it may kill every broker.
+        # A client of the laboratory may kill every broker.
         if not is_loopback(self._host):
             raise LocalBrokerError(f"{address}: the laboratory listens on loopback only, such as {ANY_PORT}")
         # The names of faults live as long as the laboratory, and not as long as a broker.
@@ -154,8 +154,8 @@ class Laboratory:
 
     def close(self) -> None:
         """End it, and what still waits for it (the end of `with` does this)."""
-        # What waits for requests looks at this. Other threads wait on until what they wait for has come
-        # or its time is over.
+        # Actions that wait for requests look at `is_closing`. Other actions wait until what they
+        # wait for has come, or their time is over.
         self._lab.is_closing = True
         self._mount(())
         self._end()

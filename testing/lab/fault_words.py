@@ -119,13 +119,14 @@ def set_fault(faults: Faults, given: Given) -> Fault:
     for word in kind.more:
         if word.is_required and word.name not in given:
             raise FaultError(f"{name}: {word.name} is missing ({word.about})")
-    # All others are checked by `Faults`, with the same text as in Python. There None leaves a matcher out, but a test
-    # that sends null has lost a name, and its fault would hit all requests.
+    # All other words are checked by `Faults`, with the same text as in Python. In Python None
+    # leaves a matcher out, but a test that sends null has lost a name, and its fault would hit all
+    # requests.
     for word in kind.words:
         if word.name in given and (word.type == "boolean" or word.name == "seed" or given[word.name] is None):
             check_type(word, given[word.name])
     arguments = {word: value for word, value in given.items() if word != name}
-    # In Python it is a message, or a function, which no other language can send.
+    # In Python the response is a message, or a function, which no other language can send.
     if name == "answer":
         key = api_key_of(given[name])  # type: ignore[arg-type]  # checked there
         arguments["response"] = message_from(m.response_class(APIS[key]), arguments["response"])

@@ -15,7 +15,8 @@ from barnabas.console.static import FOLDER as PAGE_FOLDER
 PREFIX = "/lab"  # beside the page's own /v1
 FOLDER = Path(__file__).parent / "static"
 FILES = ("lab.js", "lab-parts.js", "lab.css")
-# The order is kept by browsers: the views are there when the page is drawn.
+# Browsers run module scripts in the order of the page: `lab.js` adds its views before `app.js`
+# draws them.
 APP = '<script type="module" src="app.js"></script>'
 ADDED = '<link rel="stylesheet" href="lab.css">\n<script type="module" src="lab.js"></script>\n'
 

@@ -45,7 +45,8 @@ RECEIVE_BYTES = 1 << 16
 PICTURES_MAX = 100  # different requests of Metadata whose responses are kept
 ANONYMOUS = "User:ANONYMOUS"  # who the client is, only the upstream knows
 
-# The local host and port of the broker with this id, whose own address is given.
+# (broker id, the host and port that the broker gives) -> the local host and port that stand for
+# them.
 LocalAddress = Callable[[int, str, int], Awaitable[tuple[str, int]]]
 
 
@@ -98,7 +99,8 @@ class Engine:
                 self._names[bytes(topic.topic_id)] = topic.name
         # Another request is about other topics: its response says nothing of a change.
         key = (version, m.encode(request, version))
-        # What becomes of the response, and a throttle, are no changes of the metadata.
+        # The response may be changed later, so a copy is kept. A throttle is no change of the
+        # metadata.
         kept = copied(response, throttle_time_ms=0)
         before, latest = self._pictures.pop(key, (kept, kept))
         self._pictures[key] = (before, latest) if latest == kept else (latest, kept)
@@ -148,7 +150,7 @@ class Relay:
                 await self._client.send_all(piece)
             return
 
-        # The same codec as that of a broker: a fault gets the message that it gets there.
+        # The codec is that of a broker, so a fault gets the same message as there.
         call = RelayCall(
             header.api_key, header.api_version, header.client_id, self._client.peer_address, self._number, self._client
         )
@@ -221,7 +223,7 @@ class _Exchange:
     def framed(self, response: m.Message) -> bytes:
         """A response with its header and length."""
         call = self._call
-        # What is kept of a response by the log are these bytes.
+        # The log keeps these bytes of a response.
         body = m.encode(response, call.version)
         prefix = response_prefix(len(body), self._correlation_id, response_header_version(call.api_key, call.version))
         return prefix + body
@@ -252,7 +254,8 @@ class _Exchange:
         return await carry_out(faults, choice.fault, occasion, noted)
 
     async def _ask_stale(self, request: m.Message) -> m.Message | None:
-        # The first one is asked for, and is what the next one is compared with.
+        # Without an earlier response the upstream is asked. Its answer is what the next one is
+        # compared with.
         return self._engine.stale(self._call.version, self._request) or await self._ask(request)
 
     async def _ask(self, request: m.Message) -> m.Message | None:
@@ -265,7 +268,8 @@ class _Exchange:
         question = Question(call.api_key, call.version, self._correlation_id)
         if call.api_key == API_VERSIONS_KEY:
             versions = read_versions(answered, question)
-            # What the upstream does not know either is answered in version 0.
+            # An ApiVersions request of a version that the upstream does not know either is answered
+            # in version 0.
             if versions.error_code == ErrorCode.UNSUPPORTED_VERSION:
                 # The response of version 0 has no tagged fields, which every client can read
                 # (KIP-511).

@@ -33,7 +33,8 @@ TO = Word("to", "integer", "the id of a broker", is_required=True)
 TIMES = Word("times", "integer", "how often; 1 without it")
 
 ACTIONS: Sequence[Action] = (
-    # Pretended faults, and what clients have asked meanwhile. Its words depend on the kind of fault.
+    # Pretended faults, and what clients have asked meanwhile. The words of the first action depend
+    # on the kind of fault.
     Action("POST", "/v1/faults", "sets a fault", actions.set_, (), (), 201, False),
     Action("GET", "/v1/faults", "all faults since the last reset", actions.faults),
     Action("GET", "/v1/faults/{id}", "one fault, with the requests that it has hit", actions.fault, (), [FAULT]),

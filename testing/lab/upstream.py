@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 CLIENT_ID = "barnabas-lab"
 START_SECONDS = 10.0
 BACKLOG = 128
-METADATA_VERSION_MAX = 8  # the answer of the first question; newer ones are the clients'
+METADATA_VERSION_MAX = 8  # of the proxy's own question; clients may ask in newer versions
 
 
 class UpstreamProxy:

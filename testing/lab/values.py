@@ -56,7 +56,7 @@ def _of_struct(struct: m.Struct, schema: Schema, fields: Iterable[Field]) -> Jso
             made = [_of_struct(row, schema, inner) for row in rows]
             found[field.name] = made if field.is_array else made[0]
         elif field.element == "uuid" and value is not None:
-            # They are bytes of 16, which base64 of bytes would show with padding.
+            # Topic ids are 16 bytes, which base64 would show with padding.
             ids = [topic_id_text(bytes(each)) for each in (value if field.is_array else [value])]
             found[field.name] = ids if field.is_array else ids[0]
         else:
@@ -109,7 +109,7 @@ def of_record(record: StoredRecord) -> dict[str, Json]:
 def _of_bytes(name: str, value: bytes | None) -> dict[str, Json]:
     if value is None:
         return {name: None}
-    # A test compares texts, and says so when it sends bytes that are none.
+    # Tests compare texts. Bytes that are no text come under a name of their own.
     try:
         return {name: value.decode()}
     except UnicodeDecodeError:
@@ -131,7 +131,8 @@ def _struct_from(
 ) -> m.Struct:
     if not isinstance(value, Mapping):
         raise FaultError(f"{where}: an object, not {value!r}")
-    # A misspelled field would be its default, and the response another one than was meant.
+    # Without this a misspelled field would have its default, and the response would not be the one
+    # that was meant.
     by_name = {field.name: field for field in fields}
     for name in value:
         if name not in by_name:
@@ -156,7 +157,8 @@ def _element_from(message: type[m.Message], field: Field, value: Json, where: st
     if field.element == "bool" and isinstance(value, bool):
         return value
     if field.element in INTEGERS and isinstance(value, int) and not isinstance(value, bool):
-        # Beyond its bits it could not be encoded, which a client would see as a closed connection.
+        # A number beyond the bits of its field could not be encoded, which a client would see as a
+        # closed connection.
         limit = 1 << (INTEGERS[field.element] - 1)
         if -limit <= value < limit:
             return value

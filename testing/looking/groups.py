@@ -101,7 +101,7 @@ class LiveGroup:
         return found
 
     def _look(self) -> Description | ErrorCode:
-        # The topic of the groups is created for the first of them.
+        # The topic is created for the first group, so without it there is none.
         if self._live.look(lambda broker: GROUP_TOPIC not in broker.metadata.topics):
             return UNKNOWN_GROUP
         return self._live.ask(lambda broker: broker.groups.describe(self.group_id))

@@ -47,7 +47,8 @@ class Producers:
         known = self._live.ask(lambda broker: broker.transactions.describe(transactional_id))
         if isinstance(known, ErrorCode):
             raise LocalBrokerError(f"transactional id {transactional_id!r}: {known.name}")
-        # With the timeout that it has, which the broker allows (transaction.max.timeout.ms).
+        # The timeout is the one that the id has: the broker allows that one
+        # (transaction.max.timeout.ms).
         request = m.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=known.timeout_ms)
         answers = [ErrorCode.NONE]
 

@@ -117,7 +117,8 @@ class BrokerChild:
             readable, _, _ = select.select([process.stdout], [], [], 0.1)
             if not readable:
                 continue
-            # The descriptor is read, as a line that a buffer holds already would make nothing readable.
+            # The descriptor itself is read: `select` would not see a line that a buffer holds
+            # already.
             chunk = os.read(process.stdout.fileno(), CHUNK_BYTES)
             if not chunk:
                 return ""  # it ended

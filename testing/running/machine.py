@@ -83,7 +83,7 @@ def in_threads(threads: ThreadPoolExecutor) -> InThread:
         ended = trio.Event()
         future = threads.submit(function, *args)
         future.add_done_callback(lambda _: token.run_sync_soon(ended.set))
-        with trio.CancelScope(shield=True):  # it may hold files
+        with trio.CancelScope(shield=True):  # the function may hold files
             await ended.wait()
         return future.result()
 
@@ -106,14 +106,14 @@ class MemoryMachine:
         self._open_store = open_store or self._open_own_store
         self.disk = HarmedDisk(now_ms=now_ms)
         self._database: SqliteDatabase | None = None
-        self._content: bytes | None = None  # that the next broker finds in the store; None: what there is
+        self._content: bytes | None = None  # what the next broker finds in the store; None: what is there already
 
     @contextmanager
     def world(self, net: Net) -> Iterator[World]:
         disk = self.disk
         disk.has_failed = False
         world = World(self._now_ms, random.SystemRandom(), disk, net, self._open_store, disk.in_thread, run_inline)
-        yield world._replace(boot_id=IN_MEMORY)  # the memory is the machine, and lives as long as it
+        yield world._replace(boot_id=IN_MEMORY)  # one boot of this machine lasts as long as its memory
 
     def crash(self) -> None:
         self.disk = self.disk.crash_process()

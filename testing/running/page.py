@@ -52,7 +52,8 @@ class BrokerPage:
         finally:
             self.life.broker = None
             self.life.state = BrokerState.NOT_RUNNING
-            # Who has killed a broker on its page hears what came of it, and starts it again there.
+            # On the page of the laboratory a user who has killed the broker sees the result, and
+            # can start it again.
             if self._routes and self._served is not None:
                 self._served.console.end_answers()
             else:
@@ -67,9 +68,11 @@ class BrokerPage:
         await console.open()
         self._port = console.port
         self._served = _Served(console)
-        # After the assignment: another thread that mounts now finds this console.
+        # This comes after the assignment, so that another thread that mounts now finds this
+        # console.
         console.mount(self._routes)
-        # No nursery around the broker: it would wrap the exceptions that say why the broker has ended.
+        # There is no nursery around the broker: it would wrap the exceptions that say why the
+        # broker has ended.
         trio.lowlevel.spawn_system_task(self._served.run)
 
     async def _close(self) -> None:

@@ -137,7 +137,8 @@ class Secured:
         return f'{JAAS[self.mechanism]} required username="{self.user}" password="{self.password}";'
 
     def _make_certificates(self, client_name: str | None) -> None:
-        # Few brokers of tests have TLS, and all start within milliseconds.
+        # These are imported here, because few brokers of tests have TLS, and all are to start
+        # within milliseconds.
         from pathlib import Path
         from tempfile import TemporaryDirectory
 
@@ -159,7 +160,8 @@ class Secured:
         }
         if made.client is not None:
             self.key_file = file("client.key", made.client.key)
-            # A keystore of Java is one file with both; other clients take the certificate from it.
+            # A keystore of Java is one file with key and certificate; other clients take the
+            # certificate from it.
             self.certificate_file = file("client.pem", made.client.key + made.client.chain)
             self._stores |= {
                 "ssl.truststore.type": "PEM",

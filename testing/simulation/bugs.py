@@ -444,7 +444,7 @@ BUGS: dict[str, Callable[[], list[Replacement]]] = {
     **HOSTILE_BUGS,
 }
 
-# Of which kind the histories are that show a bug, if no common one does.
+# Bug -> the kind of the histories that show it, if no common kind does.
 KIND_OF: dict[str, str] = {
     **dict.fromkeys(TRANSACTION_BUGS, "transactions"),
     **dict.fromkeys(SECURED_BUGS, "secured"),

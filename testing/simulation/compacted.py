@@ -95,7 +95,7 @@ def check_compacted(
     try:
         indexed = aborted_of(log, disk)
     except IndexCorrupt:
-        return  # which has broken X13
+        return  # X13 reports this
 
     data = b"".join(bytes(disk.peek(segment.path)[: segment.size_bytes]) for segment in log.segments)
     aborted = [

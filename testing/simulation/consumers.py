@@ -47,7 +47,7 @@ def note_read(
     for span, data in walk_buffer(records):
         header = read_batch_header(data)
 
-        # The checksum of the bytes, which the header may not have.
+        # The checksum is computed from the bytes: that in the header may be another one.
         digest = checksum(data)
         end_offset = span.last_offset + 1
         history.note(

@@ -37,7 +37,7 @@ from barnabas.testing.simulation.transaction_faults import (
 RATE_SECONDS_MIN, RATE_SECONDS_MAX = 1.0, 9.0  # the mean time between two faults of a history
 # A history with few kinds has each of them often, so that faults of one kind meet each other. A
 # history with all of them would have each one rarely.
-KIND_SHARE = 0.45  # of all kinds, those that a history has
+KIND_SHARE = 0.45  # the part of all kinds that a history has
 CUT_LOOK_SECONDS = 0.01
 
 
@@ -197,8 +197,8 @@ def _disk_error(harm: Harm, fault: Fault) -> Undo | None:
     node = harm.node(fault.target)
     if not node.is_running:
         return None
-    # The next digits of the same number say how many operations succeed before, so that a fault
-    # needs no second number.
+    # The next digits of `fault.size` say how many operations succeed before, so that a fault needs
+    # no second number.
     node.disk.fail_next(_operation(fault), after=int(fault.size * 1000) % 4)
     return _nothing
 
@@ -350,7 +350,7 @@ def _left_behind(harm: Harm, fault: Fault) -> Undo | None:
         return None
     others = other_brokers(harm, node)
     mend = cut_off(harm.cluster.net, node.name, others)
-    starts: list[Undo] = []  # of the controller, which the others replace meanwhile
+    starts: list[Undo] = []  # what starts the killed controller again
 
     def succeed() -> None:
         controller = harm.cluster.controller
@@ -383,14 +383,14 @@ def _disk_full(harm: Harm, fault: Fault) -> Undo | None:
     node.disk.fill(int(fault.size * 4096))
 
     def undo() -> None:
-        node.disk.heal()  # whichever it has by then
+        node.disk.heal()  # the disk that the node has by then
 
     return undo
 
 
 def _skew_clock(harm: Harm, fault: Fault) -> Undo:
     node = harm.node(fault.target)
-    # The exponent is drawn evenly, so that skews of all magnitudes are about as frequent.
+    # The exponent is drawn evenly, so that skews of all magnitudes are about equally frequent.
     node.clock_skew_ms = round(
         (fault.size - 0.5) * 2 * 10 ** (1 + fault.size * 5)
     )  # ten milliseconds to a quarter of an hour

@@ -45,8 +45,9 @@ class GroupRules:
             return  # the response may come from a deposed coordinator; the member's next request is refused
         known = self._offsets.get(_place(event), [])
         expected = max((offset for at, offset in known if at <= event.asked_ms), default=-1)
-        # A request without an answer may arrive after a later one on another connection: of the same member and
-        # generation, it is served. Kafka does not order them either.
+        # A commit without an answer may arrive after a later one, on another connection. It is
+        # carried out if its member and generation are the same. Kafka does not order such requests
+        # either.
         if event.offset < expected and event.offset not in self._unanswered.get(_place(event), ()):
             where = f"{event.topic}-{event.partition}"
             self._violate("I9", f"{event.group} goes back to {event.offset} in {where}; {expected} was committed")

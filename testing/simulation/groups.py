@@ -155,7 +155,7 @@ class Member:
         if joined.leader == joined.member_id:
             await self.party.refresh(self.topic)
             if not self.party.view.partitions_of(self.topic):
-                raise Rejoin  # the broker that was asked knows replaced leaders only: what is there to divide?
+                raise Rejoin  # the broker that was asked knows replaced leaders only: no partition is known
             assignments = self._divide([each.member_id for each in joined.members])
 
         sync = m.SyncGroupRequest(

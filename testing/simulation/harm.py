@@ -11,7 +11,7 @@ from barnabas.testing.simulation.moments import Moments
 from barnabas.testing.simulation.node import Node
 
 LOOK_SECONDS = 0.5  # how often the supervisor looks
-RESTART_SECONDS = 2.0  # and how long a broker has been down by then, at least
+RESTART_SECONDS = 2.0  # how long a broker is down, at least, before the supervisor restarts it
 
 Undo = Callable[[], None]
 

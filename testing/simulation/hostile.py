@@ -35,7 +35,7 @@ CONTROL_SECONDS, SERVED_SECONDS = 1.0, 2.0
 CONTROL_KEYS = frozenset({4, 5, 6})
 FRAME_BYTES, FRAME_BEGUN_BYTES = 290_000, 60_000
 PROTOCOL_BYTES = 40_000
-CLIENT_ID_BYTES = (2000, 10)  # short ones for what long ones leave
+CLIENT_ID_BYTES = (2000, 10)  # short ones use what long ones have left
 LONG_MINUTES_MS = 1_700_000  # just below group.max.session.timeout.ms
 UPKEEP_SECONDS = 1.5
 DEEP = "/".join("d" * 100)
@@ -163,7 +163,7 @@ class Hostile:
         try:
             for each, patience in ((first, 4.0), (link, float("inf"))):
                 joined = await each.ask(_join(group, "", PROTOCOL_BYTES), m.JoinGroupResponse, patience)
-                if joined.error_code:  # as it should: it needs a member id, or nothing is left for it
+                if joined.error_code:  # as it should be: a member id is required, or no memory is left
                     joined = await each.ask(
                         _join(group, joined.member_id, PROTOCOL_BYTES), m.JoinGroupResponse, patience
                     )

@@ -36,7 +36,7 @@ class Checks:
         self.findings = Findings(now, tell)
         self.truths = Truths()
         self.tombstone_seconds = math.inf  # how long a tombstone stays, at least
-        self.transactions: TransactionRules | None = None  # of the runs that have any
+        self.transactions: TransactionRules | None = None  # None in runs without transactions
         self._groups = GroupRules(self.violate)
         self.in_sync = InSyncRules(self.violate)
         self.leaders = LeaderRules(self.findings, self.truths, self._note_loss)
@@ -182,8 +182,6 @@ class Checks:
 
     def _begin(self, truth: Truth, shadow: Shadow, node: WatchedNode, partition: "Partition") -> None:
         """A process hosts the replica that did not before: what has become of the log meanwhile?"""
-        # The state of a producer must not outlive a truncation: a retry would be answered as a
-        # duplicate of a record that is gone.
         log = partition.log
         if log is None:
             return
@@ -205,7 +203,7 @@ class Checks:
         shadow.hosted_as = partition
         self._replace(truth, shadow, partition, self._read_all(truth, log, node, shadow))
         if partition.is_leader:
-            shadow.high_watermark = 0  # what it holds and commits is looked at once it is known why it leads
+            shadow.high_watermark = 0  # what it holds and commits is checked when it is known why it leads
             return
         shadow.high_watermark = partition.high_watermark
         # A permitted loss ends what is known to be committed, so nothing above it can be compared.
@@ -234,6 +232,8 @@ class Checks:
         shadow.transactions.reread_end = held[-1].last_offset + 1 if held else 0
 
     def _check_producers(self, truth: Truth, shadow: Shadow, partition: "Partition") -> None:
+        # The state of a producer must not outlive a truncation: a retry would be answered as a
+        # duplicate of a record that is gone.
         log = partition.log
         for producer in log.producers if log is not None else ():
             if log is not None and producer.last_offset >= log.log_end_offset:
@@ -297,7 +297,7 @@ class Checks:
 
         shadow.high_watermark_epoch = epoch
         if epoch < truth.void_epoch:
-            return  # it has not heard that others lead since
+            return  # this replica does not know yet that others have led since
         self._compare(truth, shadow, max(before, shadow.start_offset), min(now, truth.committed_end))
         if now <= truth.committed_end:
             return

@@ -33,7 +33,7 @@ TABLE_SHARE, BOOKS_SHARE, PATIENT_SHARE = 0.4, 0.3, 0.1  # of the histories with
 SLOW_MOVES_SHARE = 0.5
 SHORT_RETENTION_SHARE, SHORT_RETENTION_MS = 0.5, 1000  # of tombstones and markers
 TABLE_CONFIGS = {"cleanup.policy": "compact", "segment.bytes": "500", "min.cleanable.dirty.ratio": "0.1"}
-LOSING_NOTHING = {"delete_records": 0, "grow": 0, "recreate": 0}  # what readers of committed records see is known
+LOSING_NOTHING = {"delete_records": 0, "grow": 0, "recreate": 0}  # so it is known what readers of committed records see
 LEADERS_WRITE_BELOW = "2.7-IV2"  # below it leaders write ISRs themselves, under the controller epoch of their role
 
 
@@ -43,7 +43,7 @@ class Kind(NamedTuple):
     shape: Callable[[RunPlan, random.Random], RunPlan]
     faults: tuple[str, ...] = ()  # that every history of the kind has
     without: tuple[str, ...] = ()  # that none has
-    operations: Mapping[str, int] = {}  # of the administrator, which come more often or only here; all others have 17
+    operations: Mapping[str, int] = {}  # of the administrator, with other weights here; the usual ones sum up to 17
 
 
 def _with_directories(plan: RunPlan, rng: random.Random) -> RunPlan:
@@ -128,8 +128,8 @@ def _with_transactions(plan: RunPlan, rng: random.Random) -> RunPlan:
         topics.append(TopicPlan(BALANCES, 1, 3, {"min.insync.replicas": "2"} | TABLE_CONFIGS))
     has_patient_writer = rng.random() < PATIENT_SHARE
     if has_patient_writer:
-        # This is longer than any batch is sent again, and shorter than the transaction; with wrong
-        # clocks it would be neither.
+        # This is longer than a batch is sent again and again, and shorter than the patient writer's
+        # transaction; with wrong clocks it would be neither.
         properties["producer.id.expiration.ms"] = "30000"
         properties["producer.id.expiration.check.interval.ms"] = "2000"
         never.append("skew-clock")
@@ -165,8 +165,8 @@ def _plain(plan: RunPlan, rng: random.Random) -> RunPlan:
 
 PLAIN = "plain"
 
-# Kinds shape a run that combines them in this order: the first ones replace topics, the others
-# change some.
+# Combined kinds shape a run in this order: the first ones replace its topics, the others change
+# some of them.
 KINDS: Mapping[str, Kind] = {
     PLAIN: Kind(_plain),
     "transactions": Kind(
@@ -197,7 +197,7 @@ KINDS: Mapping[str, Kind] = {
     "hostile": Kind(_hostile, faults=("delay", "kill-controller")),
     "secured": Kind(_secured, faults=("leave-store", "expire-session", "late-watches", "lose-store-answer")),
 }
-NOT_BOTH = {"transactions", "stranded"}  # each is what the other one is
+NOT_BOTH = {"transactions", "stranded"}  # the second is a variant of the first
 
 
 def draw_kind(rng: random.Random) -> str:

@@ -75,7 +75,7 @@ class LeaderRules:
             voids = truth.topic in self.unclean_topics
             if voids and any(_is_unclean(before, after) for before, after in self._elections_to(truth, epoch)):
                 truth.void_older(epoch, "unclean election")
-                shadow.high_watermark = min(shadow.high_watermark, truth.committed_end)  # the rest it commits again
+                shadow.high_watermark = min(shadow.high_watermark, truth.committed_end)  # it commits the rest again
             return
 
         index = begin + missing
@@ -90,7 +90,7 @@ class LeaderRules:
 
         self._count(f"losses: {reason}")
         cut = truth.cut(index, epoch, reason)
-        shadow.high_watermark = min(shadow.high_watermark, cut.offset)  # look at what it commits instead
+        shadow.high_watermark = min(shadow.high_watermark, cut.offset)  # what it commits instead is looked at
         self._tell(f"{truth} loses everything from {cut.offset}: {reason}")
         self._on_loss(truth)
 

@@ -109,7 +109,7 @@ class Wire(Generic[Payload]):
     def send(self, item: Payload) -> None:
         """Let an item travel."""
         if self.is_closed:
-            # The sender has not heard yet that the connection is dead. Its message is one that is lost.
+            # The sender has not heard yet that the connection is dead. Its message is lost.
             if self.tap is not None:
                 self.tap.sent(item)
                 self.tap.closed()

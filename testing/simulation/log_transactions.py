@@ -43,8 +43,8 @@ class LogTransactions:
         self.ended: list[Ended] = []
         # This is the newest record of each id in `__transaction_state`, and its offset.
         self.ids: dict[str, tuple[object, int]] = {}
-        # What ended below was read again by the process, from a snapshot perhaps, which does not say that a marker is
-        # not committed yet.
+        # What ended below this offset was read again by the process, maybe from a snapshot. A
+        # snapshot does not say that a marker is not committed yet.
         self.reread_end = 0
         self._undecided: list[Ended] = []  # whose markers were not known to be committed
         self._compacted: list[Ended] = []  # whose batches compaction has removed, but for the marker perhaps

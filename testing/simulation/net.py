@@ -30,10 +30,10 @@ from barnabas.testing.simulation.schedule import Simulation
 from barnabas.world.net import ConnectionLost, Listener, Net, Stream, copied_into
 
 BUFFER_BYTES = 1 << 17  # sent and not yet read, of one direction of a connection
-SLICE_BYTES = 1 << 16  # a slice of a file is read and sent in such steps
+SLICE_BYTES = 1 << 16  # of a slice of a file that are read and sent in one step
 CONNECT_PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0)  # between attempts, as TCP's
-# The four bytes before it are the length of the frame.
-_API_KEY = slice(4, 6)  # in a request, which is sent in one piece if it is short
+# Where a request has its API key, behind the four bytes with the length of the frame.
+_API_KEY = slice(4, 6)  # a short request is sent in one piece
 LATE_SECONDS_MAX = 20.0  # until an end notices that the other one is gone without a word
 
 End = bytes | None  # None: the other end sends no more
@@ -67,7 +67,7 @@ class SimStream:
         self.is_closed = False  # by this end
         self.ended = False  # the other end sends no more
         self.lost: str | None = None  # why the connection is dead
-        self.has_connected = False  # it was this end
+        self.has_connected = False  # whether this end made the connection
         self._net = net
         self._received = b""
         self._unread = 0  # bytes that this end sent and the other one has not read
@@ -154,7 +154,7 @@ class SimStream:
         if not self.is_closed:
             self.is_closed = True
             self._net.forget(self)
-            if self.lost is None and self._received:  # TCP's way to say that not everything was read
+            if self.lost is None and self._received:  # as TCP does if not everything was read
                 self._other.reset_later("reset by the other end", self._outgoing.link.latency())
             elif self.lost is None:
                 self._outgoing.send(None)
@@ -379,7 +379,8 @@ class SimNet:
         self.rng: random.Random = simulation.rng("net")
         self.parties: dict[str, PartyNet] = {}  # that are there now
         self.parties_seen: dict[str, None] = {}
-        # This is a fault: what comes behind a request of this party and API takes so many seconds.
+        # A fault: after a request of this party and API, what the other end sends is held back for
+        # so many seconds.
         self.late_answers: dict[tuple[str, int], float] = {}
         self.on_send: Callable[[SimStream, bytes], None] | None = None
         self.recorder: NetRecorder | None = None

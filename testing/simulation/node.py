@@ -219,7 +219,7 @@ class Node:
             session.die()
         life.scope.cancel()
         life.process.is_dead = True
-        life.process.resume()  # its tasks are no more, and must come to their end here
+        life.process.resume()  # the tasks of the dead process must come to their end here
         self.zombies += 1
 
     async def _live(self, life: Life) -> None:

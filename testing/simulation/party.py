@@ -43,7 +43,8 @@ BACK_OFF_SECONDS = 0.1
 ABANDONED_MAX = 5  # connections of a party
 
 Answer = TypeVar("Answer", bound=m.Message)
-# After so many seconds, when the connection worked last, and why there was no answer ("" if there was one).
+# The seconds until the answer, when the connection last worked, and why there was no answer ("" if
+# there was one).
 OnServed = Callable[[float, float, str], None]
 # These requests wait for other members of the group by design, so the time until their answer says
 # nothing about the broker.
@@ -235,7 +236,7 @@ class View:
             identity = topic.name if topic.topic_id == ZERO_TOPIC_ID else topic.topic_id
             rows = topic.partitions if topic.error_code == ErrorCode.NONE else ()
             if any(each.leader_epoch < self.epochs.get((identity, each.partition_index), -1) for each in rows):
-                continue  # and not in part: of a topic that is known, every partition is
+                continue  # the whole topic is skipped: of a known topic all partitions are known
             for each in rows:
                 self.epochs[identity, each.partition_index] = each.leader_epoch
                 self.topic_ids[topic.name] = topic.topic_id

@@ -17,7 +17,7 @@ from barnabas.testing.simulation.admin import TopicPlan
 
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 STEADY, SYNCED, LAX, BRIEF = "steady", "synced", "lax", "brief"
-ACCOUNTS = "accounts"  # of transactions
+ACCOUNTS = "accounts"  # a topic that transactions write
 BALANCES = "balances"  # the same, compacted
 
 
@@ -46,7 +46,7 @@ class RunPlan(NamedTuple):
     transactional_ids: int = 0  # of writers
     processors: int = 0  # that read, process and write
     processor_session_ms: int = 3000  # as members of their group
-    rivals: int = 0  # how many of them have a rival of the same id
+    rivals: int = 0  # how many of the writers have a rival of the same id
     transaction_timeout_ms: int = 60_000
     has_bookkeeper: bool = False  # that deletes pending offsets
     has_patient_writer: bool = False  # whose first transaction lasts for most of the run

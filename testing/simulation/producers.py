@@ -37,10 +37,11 @@ from barnabas.wire.sentinels import ACKS_ALL, NO_OFFSET
 PAUSE_SECONDS_MAX = 15.0  # after the faults, each writer must be seen to make progress
 DELIVERY_SECONDS = 20.0
 PRODUCE_TIMEOUT_MS = 3000
-BATCHES_BETWEEN = 8  # at least, behind the one whose numbers a twin uses: of the last five, brokers know numbers only
+BATCHES_BETWEEN = 8  # after the batch whose numbers a twin uses: brokers know a producer's last five by number only
 PATIENCE_SECONDS = 0.3  # with a leader, before a producer that goes on looks for another one
 
-# Answers after which the client asks again; the first kind are given before the append, so nothing was written.
+# Answers after which the client asks again. Those of the first set come before the append, so
+# nothing was written.
 BEFORE_APPEND = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

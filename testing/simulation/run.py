@@ -74,7 +74,7 @@ LOOK_SECONDS = 0.5
 SIEGE_SECONDS = 15.0
 DAY_MS = 86_400_000
 WELL_BEHAVED = ("writer-", "reader-", "member-", "admin")
-RECKLESS_SHARE = 0.3  # of the runs, in which machines may crash however many did before
+RECKLESS_SHARE = 0.3  # of the runs: machines may crash however many did before
 CLIENTS_END_SECONDS = 60.0
 NOT_IN_JSON = {"parties", "story", "timed_story", "broken"}  # of a report
 UNCERTAIN_RULES = {"I10", "I11"}  # that the cluster did not come to rest is no proof: any bug may delay it
@@ -338,7 +338,7 @@ class Run:
             party = self._party(cluster, f"processor-{number}")
             writing = TransactionalPlan(f"processor-{number}", outputs, plan.transaction_timeout_ms)
 
-            # With connections of its own, as the producer of an application has.
+            # The writer has connections of its own, as the producer of an application has.
             writer = TransactionalWriter(self._party(cluster, f"{party.name}-producer"), history, writing, rules)
             session_ms = plan.processor_session_ms
             tell_read = checks.read_committed

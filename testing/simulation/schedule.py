@@ -43,7 +43,7 @@ Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
 
 SWITCH, CHANCE, NUMBER = "_ALLOW_DETERMINISTIC_SCHEDULING", "_r", "_counter"  # trio's private names
-START_SECONDS = 1000.0  # so that nothing is taken for "never" that happened at the very beginning
+START_SECONDS = 1000.0  # not 0, so that what happened at the very beginning is not taken for "never"
 POLLS_MAX = 100
 STALLED = "the simulation stands still: no task can run, and nothing is due"
 
@@ -240,7 +240,8 @@ class TurnsByTime(random.Random):
 
     def random(self) -> float:
         """From 0 to below 1."""
-        # Many batches run at one time, and a hash takes longer than a task's step.
+        # Many batches run at the same virtual time, so the number is kept: a hash takes longer than
+        # a task's step.
         if self._at != self._clock.now:
             self._at = self._clock.now
             self._drawn = _drawn(f"{self._seed} {self._at!r}") / (1 << 64)

@@ -70,7 +70,7 @@ OFTEN_CHANGED = (
     ResourcePattern("Topic", STEADY),
     ResourcePattern("Topic", "s", acls.PREFIXED),
 )
-# A change that a broker has missed is not made good by the next one.
+# These change so seldom that a change which a broker has missed is not hidden by a later one.
 SELDOM_CHANGED = tuple(ResourcePattern("Topic", f"seldom-{number}") for number in range(50))
 ANY_NUMBER = 1  # as the type, the operation or the permission in a filter
 

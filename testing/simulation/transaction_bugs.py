@@ -203,8 +203,8 @@ def _lasting_guard() -> list[Replacement]:
 
     def begin(self: Verifications, producer_id: int, epoch: int, base_sequence: int, now_ms: int) -> "Guard":
         """The sequences of other transactions do not count, or it would be found by them."""
-        # The lowest sequence of an entry is that of the older transaction. A batch with a higher
-        # one would be refused as one that overtakes it, and that would hide the planted bug.
+        # An entry has the lowest sequence of the older transaction. A batch with a higher sequence
+        # would be refused because it overtakes that one, which would hide the planted bug.
         entry = self._entries.get(producer_id)
         if entry is not None:
             self._entries[producer_id] = entry._replace(epoch=epoch, lowest_sequence=base_sequence)

@@ -17,7 +17,7 @@ from barnabas.wire.asking import key_of
 from barnabas.wire.topics import GROUP_TOPIC, TRANSACTION_TOPIC
 
 SENDING_SECONDS = 0.01  # after a decision is committed, its markers are sent
-DEAD_SECONDS = 3.0  # that a coordinator is down which was killed then
+DEAD_SECONDS = 3.0  # how long a coordinator is down that was killed then
 HELD_SECONDS_MAX = 20.0
 
 
@@ -118,8 +118,8 @@ def late_markers(harm: Harm, fault: Fault) -> Undo:
         for other in others:
             held = net.hold_connections(node.name, other.name, seconds)
             if is_timely:
-                # This decision has no later moment: the next transaction cannot begin before all
-                # markers are there.
+                # Such a moment is of the next transaction, which begins only when all markers of
+                # this one are there.
                 opened = Moment(OPENED, other.broker_id, decided.name)
                 forget = harm.moments.wait(OPENED, partial(_release, held), only=opened)
                 clock.call_in(seconds, forget)

@@ -69,14 +69,14 @@ class Transaction:
     """As its coordinator has stored it."""
 
     name: str  # the transactional id
-    number: int  # of the id
+    number: int  # of this transaction among those of the id
     producer: Producer
     partitions: Mapping[TopicPartition, None]
     is_commit: bool | None = None  # None: undecided
     marker_epoch: int = -1
     is_complete: bool = False
     marked: dict[TopicPartition, None] = field(default_factory=dict)  # where its marker is committed
-    appended: dict[tuple[TopicPartition, int], None] = field(default_factory=dict)  # where leaders of epochs wrote it
+    appended: dict[tuple[TopicPartition, int], None] = field(default_factory=dict)  # where, and in which leader epoch
     attempt: "Attempt | None" = None
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ class Attempt:
 
     name: str
     client: str
-    number: int  # of the client
+    number: int  # of this attempt among those of the client
     producer: Producer
     batches: dict[tuple[TopicPartition, int], bool] = field(default_factory=dict)  # by checksum; acknowledged or not
     offsets: dict[Input, tuple[int, int]] = field(default_factory=dict)  # of the input: from, to
@@ -109,7 +109,7 @@ class _Id:
     recorded: Recorded | None = None
     transactions: list[Transaction] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
-    producers: list[Producer] = field(default_factory=list)  # each in the order in which it became the owner
+    producers: list[Producer] = field(default_factory=list)  # in the order in which they became the owner
     given: Producer | None = None  # the newest that a client was given
 
     @property
@@ -129,13 +129,13 @@ class TransactionRules:
         self._now_ms = now_ms
         self._ids: dict[str, _Id] = {}
         self._names: dict[int, str] = {}  # of producer ids
-        self._owners: dict[Producer, str] = {}  # the clients that it was given to
+        self._owners: dict[Producer, str] = {}  # the client that was given this producer first
         self._attempts: dict[tuple[TopicPartition, int], Attempt] = {}  # by checksum
         self._belongs: dict[tuple[TopicPartition, int], Transaction] = {}  # by checksum
         self._written: set[TopicPartition] = set()  # partitions to which a leader has written anything
         self._unplaced: set[tuple[TopicPartition, int]] = set()  # batches of leaders that were replaced, by checksum
 
-        # Up to where committed transactions have consumed an input, since when.
+        # Input -> (since when, up to which offset) committed transactions have consumed it.
         self._consumed: dict[Input, list[tuple[int, int]]] = {}
         self._generations: dict[str, int] = {}
         self._markers: list[
@@ -209,11 +209,12 @@ class TransactionRules:
         marker = truth.contents.get(batch.crc)
         if isinstance(marker, Marker):
             # The marker is looked at when the step ends: the decision may have become committed in
-            # it, too.
+            # the same step.
             self._markers.append((key, batch, marker, opened))
             return
-        # A leader that was replaced and does not know it may ask a coordinator that does not know it either. What it
-        # writes is committed only if it leads again before another leader has written: `committed` looks at it then.
+        # A leader that does not know that it was replaced may ask a coordinator that does not know
+        # that either. Its batches are committed only if it leads again before another leader has
+        # written: `committed` places them then.
         if batch.partition_leader_epoch < max(truth.leaders, default=-1):
             self._unplaced.add((key, batch.crc))
         else:
@@ -507,7 +508,8 @@ class TransactionRules:
                 return "X12", f"{name!r} is {recorded.status.name}: {known.latest}"
         for truth in truths:
             for shadow in truth.shadows.values():
-                # Others hold a log that their broker was not asked to delete while it was away.
+                # Replicas with another end are left over: their broker was away when they should
+                # have been deleted.
                 is_current = shadow.end_offset == truth.committed_end
                 if shadow.transactions.open and is_current and not shadow.is_gone:
                     return "X5", f"{truth} at {shadow.broker_id} has open transactions: {shadow.transactions.open}"

@@ -31,14 +31,14 @@ from barnabas.wire.records import TRANSACTIONAL, build_batch
 from barnabas.wire.sentinels import ACKS_ALL, NO_OFFSET
 from barnabas.wire.topics import TopicPartition
 
-PATIENCE_SECONDS = (0.1, 0.5, ANSWER_SECONDS)  # with a request, by chance
+PATIENCE_SECONDS = (0.1, 0.5, ANSWER_SECONDS)  # for an answer; drawn for each request
 GIVE_UP_SECONDS = 15.0  # after which a request has failed
 GIVING_UP_SHARE = 0.4  # of the batches without an answer
-LATE_SHARE, LATE_SECONDS = 0.03, (0.1, 2.0)  # of the requests, that take so much longer than those behind them
-ABANDONED_SHARE = 0.08  # of the transactions, that are aborted while a batch is on its way
-FALSE_SHARE = 0.05  # of the transactions, in which a batch has an epoch that no client was given
-OPEN_SECONDS = 0.4  # that a transaction is open without need, on average
-SILENCE_FACTOR = 1.5  # of the timeout of a transaction
+LATE_SHARE, LATE_SECONDS = 0.03, (0.1, 2.0)  # of the requests, which later ones overtake
+ABANDONED_SHARE = 0.08  # of the transactions: aborted while a batch is on its way
+FALSE_SHARE = 0.05  # of the transactions: one batch has an epoch that no client was given
+OPEN_SECONDS = 0.4  # the mean of a pause in which a transaction stays open without need
+SILENCE_FACTOR = 1.5  # times the timeout of the transaction: how long a silent writer pauses
 PATIENT_SECONDS, PATIENT_TIMEOUT_MS = 38.0, 50_000  # the first transaction of a patient writer
 KEYS, TOMBSTONE_SHARE = (b"a", b"b", b"c", b"d"), 0.15  # of records in tables
 
@@ -92,7 +92,7 @@ class TransactionalWriter:
         self._coordinator_id: int | None = None
         self._written = 0
         self._number = 0
-        self._left: Attempt | None = None  # that a rival has left open
+        self._left: Attempt | None = None  # the open transaction that this rival has left behind
         self._is_calm = False
         self._stopping = False
 
@@ -183,7 +183,8 @@ class TransactionalWriter:
         first = rng.randint(1, len(chosen))
         await self.add(attempt, chosen[:first])
 
-        # The batch begins the transaction in its partition, or one behind it.
+        # The abandoned batch is the first of the transaction in its partition, or comes after the
+        # others.
         abandoned = rng.choice((0, first)) if not self._is_calm and rng.random() < ABANDONED_SHARE else None
         for number, key in enumerate(chosen[:first]):
             if number == abandoned:
@@ -274,7 +275,7 @@ class TransactionalWriter:
         )
         answer = await self._ask(request, m.EndTxnResponse, lambda answer: answer.error_code)
 
-        # An abort of what the coordinator never heard of.
+        # The coordinator never heard of the transaction that is aborted.
         if answer.error_code == ErrorCode.INVALID_TXN_STATE and not commit:
             return
         if answer.error_code:
@@ -346,7 +347,7 @@ class TransactionalWriter:
             except Lost:
                 self.party.mistrust(*key)
 
-                # Its batch may still be on its way.
+                # If the writer gives up, its batch may still be on its way.
                 if self.party.rng.random() < GIVING_UP_SHARE:
                     break
                 await self.party.pause(0.05)

@@ -52,16 +52,16 @@ class Shadow:
     high_watermark: int = 0
     high_watermark_epoch: int = -1  # the leader epoch under which it last rose
     synced_offset: int = 0  # a machine crash keeps what lies below
-    forgotten: list[tuple[int, int]] = field(default_factory=list)  # [from, to) that machine crashes took and ...
+    forgotten: list[tuple[int, int]] = field(default_factory=list)  # [from, to) that crashes took, until fetched again
     generation: int = -1  # of the log's segments
     segment_base: int = -1  # where the log was read up to: a segment, and a position in it
     position: int = 0
     is_gone: bool = False  # the broker was asked to give it up
     removed: set[int] = field(default_factory=set)  # base offsets of batches that compaction has removed from its log
-    lost_power: bool = False  # the machine crashed since the broker was last seen with it
-    log: "PartitionLog | None" = None  # as the process has it that hosts the replica, or hosted it last
+    lost_power: bool = False  # the machine crashed since the broker was last seen with the replica
+    log: "PartitionLog | None" = None  # of the process that hosts the replica, or hosted it last
     transactions: LogTransactions = field(default_factory=LogTransactions)  # as its batches say
-    hosted_as: object = None  # the Partition that was looked at last: another one is another process
+    hosted_as: object = None  # the Partition that was looked at last: another object is of another process
 
     def index_of(self, offset: int) -> int:
         """The first batch that begins at this offset or later."""
@@ -98,7 +98,7 @@ class Truth:
         self.is_compacted = False
         self.is_deleted = False  # from the metadata store
         self.known: dict[tuple[int, int], BatchHeader] = {}
-        self.holders: dict[tuple[int, int], set[int]] = {}  # the same -> which brokers have, or had it
+        self.holders: dict[tuple[int, int], set[int]] = {}  # the same keys -> the brokers that have it, or had it
         self.committed: list[BatchHeader] = []
         self.commit_epochs: list[int] = []  # under which leader epoch each was committed, rising
         self.committed_end = 0
@@ -112,7 +112,7 @@ class Truth:
         # These are contents of markers, of decisions about transactions, and of a compacted log's
         # data, by checksum.
         self.contents: dict[int, object] = {}
-        self.deletable_end = 0  # records below were asked to be deleted
+        self.deletable_end = 0  # a client has asked to delete the records below
         self.shadows: dict[int, Shadow] = {}
         self._sequences: dict[int, tuple[int, int]] = {}  # producer -> epoch, last sequence
         self._unnumbered: dict[tuple[int, int, int], int] = {}  # batches without a producer id -> offset
@@ -146,7 +146,8 @@ class Truth:
 
     def skipped(self, position: int, offset: int) -> BatchHeader | None:
         """The first committed batch that a reader at this position leaves out if the batch at this offset is next."""
-        # After a permitted loss, a leader of the past may serve what is behind it. A compacted log has gaps.
+        # After a permitted loss, a leader that was replaced may serve records behind the cut. A
+        # compacted log has gaps.
         if self.cuts or self.is_compacted:
             return None
         return next(iter(self._committed_between(position, offset)), None)

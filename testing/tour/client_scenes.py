@@ -124,7 +124,7 @@ def _divide_at_once(stage: Stage) -> None:
 
 
 def _keep_all(stage: Stage) -> None:
-    # The subscription in its request says what it owns, and it goes on with that.
+    # Member A says in its subscription what it owns, and goes on reading that.
     stage.members[COOPERATIVE, "A"].send_join()
     _show(stage, COOPERATIVE)
 

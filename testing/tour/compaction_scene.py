@@ -3,7 +3,8 @@
 from barnabas.testing.tour.scene import Scene, Step
 from barnabas.testing.tour.stage import Stage, Topic
 
-# The clock is moved over this: the time between two looks of the cleaner, and the life of a tombstone.
+# How far the clock is moved: over the time between two looks of the cleaner, and over the life of a
+# tombstone.
 BACK_OFF_SECONDS = 16
 TOMBSTONE_DAYS = 1.01
 

@@ -42,7 +42,7 @@ def guide(say: Say, ask: Ask) -> None:
         chosen = ask(f"Which scene? 1 to {len(SCENES)}, or q to end: ")
         if chosen is None or chosen.strip().lower() in ("q", "quit", "exit"):
             return
-        # A slip of the fingers is said, and the reader chooses again.
+        # A typing error is reported, and the reader chooses again.
         try:
             scene = scene_of(chosen.strip())
         except LocalBrokerError as error:

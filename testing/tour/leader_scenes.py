@@ -103,14 +103,15 @@ def _kill_follower(stage: Stage) -> None:
 
 
 def _start_follower(stage: Stage) -> None:
-    # It is the controller now, and decides about both topics.
+    # Broker 2 is the controller now, and decides about both topics.
     stage.start(2)
     stage.until_led(None, [1], CAREFUL)
     stage.until_led(2, [2], UNCLEAN)
 
 
 def _start_leader(stage: Stage) -> None:
-    # Of letters it is the only in-sync replica, and leads. Of notes it is a follower with another history.
+    # Broker 1 is the only in-sync replica of letters, and leads it. Of notes it is a follower with
+    # another history.
     stage.start(1)
     stage.until_led(1, [1, 2], CAREFUL)
     stage.until_led(2, [1, 2], UNCLEAN)

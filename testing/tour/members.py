@@ -16,11 +16,11 @@ from barnabas.wire.errors import ErrorCode, error_name
 
 HOST = "127.0.0.1"
 SECONDS = 10.0
-SESSION_TIMEOUT_MS = 1_800_000  # the most that a broker allows: a reader may take his time
+SESSION_TIMEOUT_MS = 1_800_000  # the most that a broker allows: the reader of the tour may take long
 JOIN_VERSION = 3
 SYNC_VERSION = 2
 HEARTBEAT_VERSION = 2
-SUBSCRIPTION_VERSION = 1  # from here on it has the owned partitions (KIP-429)
+SUBSCRIPTION_VERSION = 1  # from this version on it has the owned partitions (KIP-429)
 ASSIGNMENT_VERSION = 0
 ASSIGNOR = "tour"
 

@@ -14,8 +14,9 @@ from barnabas.testing.tour.scene import Bug, End, Moment, Scene
 from barnabas.testing.tour.stage import Stage
 
 WIDTH = 100  # characters of a line of text
-# A reader may take his time: no follower leaves the ISR because of that, and what a killed broker knows of its high
-# watermark does not depend on it. Short polls make the steps quick.
+# The reader may take long between two steps. Meanwhile no follower may leave the ISR, and no
+# checkpoint may change what a killed broker knows of its high watermark. Short polls make the steps
+# quick.
 CONFIG = {
     "replica.lag.time.max.ms": "3600000",
     "replica.socket.timeout.ms": "3600000",

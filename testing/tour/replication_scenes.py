@@ -22,7 +22,7 @@ def _pass(follower: int) -> Step:
         passed = stage.passed
         after = stage.high_watermarks()[1]
         stage.note(f"fetches so far: {', '.join(f'{passed[each]} by broker {each}' for each in sorted(passed))}")
-        # What `judge` speaks of: how many fetches it took.
+        # `judge` says how many fetches it took until the high watermark moved.
         if before != after:
             stage.moved_after = dict(passed)
 

@@ -34,7 +34,7 @@ CREATE_TOPICS_VERSION = 5
 PRODUCE_VERSION = 7
 INIT_PRODUCER_ID_VERSION = 1
 ACKS_ALL = -1
-PRODUCE_TIMEOUT_MS = 600_000  # a reader may take his time
+PRODUCE_TIMEOUT_MS = 600_000  # the reader of the tour may take long between two steps
 LOST = "no answer"
 WAITS = "waits"
 
@@ -78,9 +78,9 @@ class Stage:
         self.unread: dict[str, dict[int, None]] = {}  # group -> the partitions that had no reader at some moment
         self.questions: dict[tuple[str, str], Question] = {}  # (topic, value) -> its last attempt
         self.holds: dict[int, Fault] = {}  # follower -> what holds its fetches back
-        self.passed: dict[int, int] = {}  # follower -> how many of them were let through
+        self.passed: dict[int, int] = {}  # follower -> how many of its fetches were let through
         self.killed: dict[tuple[str, int], ReplicaPicture] = {}  # (topic, broker) -> what a broker that is down has
-        self.moved_after: dict[int, int] = {}  # the same when the leader's high watermark moved
+        self.moved_after: dict[int, int] = {}  # `passed` at the moment when the leader's high watermark moved
 
     @property
     def topic(self) -> str:
@@ -269,8 +269,8 @@ class Stage:
 
     def let_one_pass(self, follower: int) -> None:
         """Let the fetch that is held back be answered, and hold back the next one."""
-        # The older one of two faults hits a request. So the new one begins when the old one is
-        # removed, and nothing passes between them.
+        # The older one of two faults hits a request. The new fault is set before the old one is
+        # removed, so that no fetch passes between them.
         before = self.holds[follower]
         self.holds[follower] = self._hang(follower)
         before.remove()
@@ -302,7 +302,7 @@ class Stage:
 
     def kill(self, broker_id: int) -> None:
         """End a broker as `kill -9` does, and remember its logs."""
-        # A killed broker loses nothing in memory, so the picture stays true.
+        # The logs of a killed broker lose nothing, so the picture stays true.
         for topic in self.topics:
             replica = self.partition(topic.name).replicas[broker_id]
             self.killed[topic.name, broker_id] = replica._replace(is_running=False)

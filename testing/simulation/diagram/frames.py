@@ -118,7 +118,8 @@ FIELD_WORDS: Mapping[str, Callable[[object], str]] = {
     "new_isr_with_epochs": _brokers("ISR"),
     "delete_partition": lambda value: "delete" if value else "",
 }
-# Field of a whole message -> the same. Secrets are not among them: a page may be sent to others.
+# Field of a whole message -> how it is shown. Secrets are not among them: a page may be sent to
+# others.
 MESSAGE_WORDS: Mapping[str, Callable[[object], str]] = {
     "acks": lambda value: f"acks={'all' if value == -1 else value}",
     "group_id": _name("group"),
@@ -205,7 +206,7 @@ def _rows_below(struct: m.Struct, topic: str | bytes, names: dict[bytes, str]) -
 
 def _rows_of(element: m.Struct, array: str, topic: str | bytes, names: dict[bytes, str]) -> Iterator[Row]:
     # The names of these fields are nearly the same in all messages, so that one walk fits every API, also those that
-    # come later. A field of another name costs a diagram a row, and nothing else.
+    # come later. With a field of another name a diagram lacks a row, and nothing else.
     topic = _topic_of(element, names) or topic
     partition = next((getattr(element, name) for name in PARTITION_FIELDS if name in element.FIELDS), None)
     if topic and isinstance(partition, int):
@@ -263,8 +264,8 @@ class FetchSessions:
         # rows of the session that it believes in.
         if rows is None or request.session_epoch in FULL_EPOCHS:
             return summary
-        # Rows of a request take the place of older ones: a follower asks from a higher offset now. What it forgets is
-        # in the summary, too, so it is taken out last.
+        # Rows of a request take the place of older ones: a follower asks from a higher offset now.
+        # What the request forgets is among its rows, too, so it is taken out last.
         for row in summary.rows:
             rows[row.topic, row.partition] = row
         for topic in request.forgotten_topics_data:

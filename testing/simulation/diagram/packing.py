@@ -247,6 +247,6 @@ def _named(partitions: _Table) -> list[tuple[int, Partition]]:
 
 def _partition_in(line: str, named: Mapping[str, int]) -> int:
     """The first partition that a line names."""
-    # A topic may be called as the beginning of another one: whole words are compared.
+    # The name of a topic may be the beginning of another one's, so whole words are compared.
     words = line.replace(":", " ").replace(",", " ").split()
     return next((named[word] for word in words if word in named), NO_PARTITION)

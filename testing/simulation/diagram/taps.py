@@ -69,7 +69,7 @@ class StreamTap:
         self._read = read
         self._frame = bytearray()  # the first part of the frame that is being sent
         self._flying: deque[Sent] = deque()  # while `_frame` is not empty, the last one is not whole
-        self._arrived_bytes = 0  # of the first one of these
+        self._arrived_bytes = 0  # of the first message in `_flying`
         self._is_refused = False  # bytes came to an end that was closed
 
     def sent(self, item: End) -> None:
