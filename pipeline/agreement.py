@@ -86,7 +86,8 @@ def odd_identities(rows: "DataFrame", holders: "DataFrame") -> "DataFrame":
         f.try_sum(_hash("partition", "offset", "sequence", "digest")).alias("said"),
     )
 
-    # What is acknowledged in a partition that no replica holds must be left.
+    # An acknowledgement counts once if no replica holds the partition: so its block does not sum up
+    # to 0.
     times = f.when(is_acked, f.coalesce("replicas", f.lit(1))).otherwise(-1)
     blocks = (
         _with_holders(sums, holders)

@@ -106,7 +106,7 @@ class BatchWriter:
     def __call__(self, frame: "DataFrame", spark_batch: int) -> None:
         with self._between_batches:
             if self._stopping:
-                raise ArchiveError("the query is being stopped")  # and this batch is made when it goes on
+                raise ArchiveError("the query is being stopped")  # this batch is made again when the query goes on
             try:
                 self._take(frame, spark_batch)
             except (ArchiveError, OSError) as error:
@@ -138,8 +138,8 @@ class BatchWriter:
         run = secrets.token_hex(4)
         written = write_records(frame, self._archive, Batch(number, run, next_offsets, ()))
         check_ranges(written, next_offsets)
-        # The settings are written before the batch counts: a restore creates each topic of which
-        # there are records from them.
+        # The topics' settings are written before the batch counts: from them a restore creates each
+        # topic that has records.
         self._describe_topics(next_offsets)
         self._archive.commit(written)
         self.added.append(written)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SUMMARY = ("replica", "topic", "partition", "segments", "batches", "records", "first_offset", "last_offset", "problems")
 PROBLEMS_SHOWN = 20
-SHUFFLE_PARTITIONS = "16"  # what is shuffled of 5 million records fits 1 GiB of memory in so many
+SHUFFLE_PARTITIONS = "16"  # with so many, the shuffle of 5 million records fits into 1 GiB of memory
 SPARKS_SHUFFLE_PARTITIONS = "200"
 
 

@@ -121,7 +121,8 @@ class _Kept(ExitStack):
         self._spark = spark
 
     def __enter__(self) -> "_Kept":
-        # To look for a dictionary of each column would take longer than all else that is done to a row.
+        # Without compression, because to look for a dictionary of each column would take longer
+        # than all else that is done to a row.
         before = self._spark.conf.get(COMPRESSED)
         self._spark.conf.set(COMPRESSED, "false")
         self.callback(self._spark.conf.set, COMPRESSED, before)
@@ -165,8 +166,8 @@ def _complete(said: Sequence[Holding], held: Sequence[Held], logs: Sequence[Log]
         known.setdefault(each[:3], found)
     places = dict.fromkeys(each[1:] for each in known)
     for log in logs:
-        # A complete replica that lacks a partition has lost it, so it is held against the others
-        # with no records.
+        # A complete replica that lacks a partition has lost it, so it is compared as one with no
+        # records.
         for topic, partition in places if log.complete is not None else ():
             key = (log.complete or "", topic, partition)
             known.setdefault(key, Holding(*key, 0, 0))
@@ -223,8 +224,8 @@ def _held_frame(
         (
             *each[:3],
             each.log_start_offset,
-            # A checkpoint is written every few seconds, so what clients were answered may prove
-            # more.
+            # A checkpoint is written every few seconds, so what clients were answered may prove a
+            # higher high watermark.
             max(each.high_watermark, vouched.get((each.topic, each.partition), 0)),
             each.topic in compacted,
         )

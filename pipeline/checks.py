@@ -61,7 +61,7 @@ class Checks:
     def _odd(self, rows: "DataFrame", blocks: "DataFrame", key: Sequence[str], number: str) -> "DataFrame | None":
         """The rows in these blocks; None if there are none."""
         kept = self._keep(blocks)
-        if not kept.count():  # once they are counted Spark knows how large this frame is, and plans with that
+        if not kept.count():  # after the count Spark knows how large this frame is, and plans with that
             return None
         return rows_in(rows, kept, key, number)
 
@@ -133,7 +133,7 @@ class Checks:
         )
         twice = _any(f.col(f"n{i}") > 1 for i, _ in self._replicas)
         two_acks = (said != f.col("said_last")) & ~twice
-        # A replica that has the record twice is reported as that, and says nothing about order.
+        # A replica that has the record twice is reported for that, and says nothing about order.
         elsewhere = [
             f.when((f.col(f"n{i}") == 1) & (f.col(f"first{i}") != said), f.col(f"first{i}")) for i, _ in self._replicas
         ]
@@ -196,7 +196,7 @@ class Checks:
 
         digest = f.col("digest")
         sums: list[Column] = []
-        unnamed = (f.col("event") == "acked") & f.col("sequence").isNull()  # the others are known by who they are
+        unnamed = (f.col("event") == "acked") & f.col("sequence").isNull()  # the others are judged by identity
         for word, is_it in (("read", f.col("event") == "read"), ("unnamed", unnamed)):
             sums += [f.min(f.when(is_it, digest)).alias(word), f.max(f.when(is_it, digest)).alias(f"{word}_last")]
         for index, replica in self._replicas:
@@ -388,7 +388,7 @@ def _when(
         "topic": f.col("topic"),
         "partition": f.col("partition"),
         "offset": f.col("offset") if offset is None else offset,
-        "replica": f.lit(replica),  # a column stays what it is
+        "replica": f.lit(replica),  # `f.lit` leaves a column as it is
         "text": text,
     }
     types = dict(column.split() for column in FINDING.split(", "))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from barnabas.pipeline.restoring import Restored
     from barnabas.pipeline.verifying import Compared
 
-# The first line of such an error says what happened.
+# The first line of an error of Spark's says what happened.
 ERROR_CHARACTERS_MAX = 1200  # Spark's errors hold stacks and plans
 
 # Sub-commands that live beside what they run.

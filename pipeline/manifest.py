@@ -173,7 +173,7 @@ class Archive:
         ArchiveError if the archive has batches and no checkpoint, unless `from_manifest`.
         """
         # The newest checkpoint goes on where the manifest ended when it was made; older ones would
-        # repeat batches. A folder without offsets has planned none yet.
+        # repeat batches. In a folder without offsets no batch is planned yet.
         present = [int(folder.name) for folder in self.checkpoints.iterdir() if (folder / "offsets").is_dir()]
         if present and not from_manifest:
             return self.checkpoints / str(max(present)), max(present)

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 
 from barnabas.pipeline.manifest import FORMAT, Batch, Range
 
-OffsetRange = tuple[int, int]  # from, up to and without
+OffsetRange = tuple[int, int]  # from (included), to (excluded)
 Partition = tuple[str, int]
 
 
@@ -34,7 +34,7 @@ class Selection:
     prefix: str = ""
     offsets: dict[Partition, OffsetRange] = field(default_factory=dict)  # of other partitions: all
     since_ms: int | None = None
-    until_ms: int | None = None  # without
+    until_ms: int | None = None  # excluded
 
     def target(self, topic: str) -> str:
         """The topic that the records go to."""

@@ -131,7 +131,7 @@ def tasks_shown(spark: "SparkSession", title: str, as_json: bool) -> Iterator[No
         try:
             yield
         finally:
-            # The session ends behind the block, and Spark cannot be asked after that.
+            # The session ends after the block, and then Spark cannot be asked any more.
             over.set()
             looker.join()
 

@@ -40,7 +40,8 @@ TASKS_MAX = 10_000
 LOOK_SECONDS = 1.0  # how often progress is reported
 PLAN_FILE = "plan.json"
 
-# What a topic is created with in spite of the archive. Old timestamps must neither be refused nor deleted at once.
+# What a topic is created with in spite of the archive. Records with old timestamps must neither be
+# refused nor deleted at once.
 RESTORED_CONFIGS = {"message.timestamp.type": "CreateTime"}
 KEPT_FOREVER = {"retention.ms": "-1", "retention.bytes": "-1"}
 LEFT_OUT = {
@@ -133,8 +134,8 @@ def find_plan(file: Path, cluster: Cluster, selection: Selection) -> Plan | None
     if not file.exists():
         return None
     plan = plan_from_json(file.read_text(encoding="utf-8"), str(file))
-    # With another selection the n-th record would be another one, and the log end would say nothing
-    # about it.
+    # With another selection the n-th record would be another one, and the log end would not say
+    # whether it is written.
     plan.check_same(cluster.cluster_id(), selection, str(file))
     return plan
 
@@ -217,7 +218,8 @@ def prepare_topics(
     brokers = cluster.brokers()
     missing = {}
     for topic, name in targets.items():
-        # Records go back into the partition from which they came, so the topic needs all of them.
+        # Records go back into the partitions from which they came, so the target needs as many of
+        # them.
         needed = 1 + max((partition for of, partition in counts if of == topic), default=0)
         if name not in present:
             if topic not in known:

@@ -98,14 +98,14 @@ class Found(NamedTuple):
 
 def scan(file: File, start: int, end: int, *, is_growing: bool = False) -> Iterator[Found]:
     """Every batch from `start` on. An empty batch, which compaction leaves, has no records. Blocking: long."""
-    # Offsets that go back are compared within this part only: the part before it is another task's.
+    # Offsets are compared within this part only: the part before it is another task's.
     position = start
     next_offset = None
     for span, data in walk_file(file, start, end):
         facts = _facts_of(span, data)
         if next_offset is not None and span.base_offset < next_offset and span.magic == BATCH_MAGIC:
-            # The batch follows as well: its records can be read, and the order is a finding of its
-            # own.
+            # The batch itself is given, too: its records can be read, and the order is a finding of
+            # its own.
             yield Found(facts, f"offset {span.base_offset} after {next_offset - 1}: offsets go back", memoryview(b""))
         yield Found(facts, _problem_of(facts), data)
         position = span.position + span.size_bytes

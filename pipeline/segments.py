@@ -257,8 +257,8 @@ class _Rows:
 
     def _column(self, name: str) -> pa.Array:
         kind = ARROW_TYPES[COLUMNS[name]]
-        # The whole batch of rows comes from one part, so its name, topic and partition are one
-        # value.
+        # The whole batch of rows comes from one part, so each field of the part is the same in all
+        # rows.
         if name in Part._fields:
             return pa.repeat(pa.scalar(getattr(self._part, name), kind), self.count)
         match name:

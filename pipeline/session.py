@@ -136,7 +136,8 @@ def open_session(
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
-    # Read when the Java side and its Python workers are started; a choice of the user's stands.
+    # These are read when the Java side and its Python workers are started. What the user has set
+    # stays.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if master.startswith("local"):

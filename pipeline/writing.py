@@ -34,7 +34,7 @@ PRODUCER = {
     "log_level": "3",  # errors; librdkafka warns of a producer id that it has to ask for twice, and then has it
     "enable.idempotence": "true",
     "acks": "all",
-    "linger.ms": "50",  # full batches: no one record is waited for
+    "linger.ms": "50",  # for full batches: no caller waits for a single record
     "batch.num.messages": "10000",
     "queue.buffering.max.kbytes": "65536",  # a task's share of an executor's memory
     "message.max.bytes": "1000000000",  # the topic's own limit decides
