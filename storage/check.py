@@ -110,7 +110,7 @@ def check_directory(disk: Disk, data_dir: str, advance: Callable[[int], object] 
         elif not name.endswith(("-delete", "-future", "-stray")):
             yield Finding(path, 0, "the name of this directory is not that of a partition")
 
-    # A partition's own directory, for example, in which no log would be looked for.
+    # A wrong directory, for example that of a single partition, would otherwise seem to be without a defect.
     if not found and not disk.exists(f"{data_dir}/{META_PROPERTIES}"):
         yield Finding(data_dir, 0, f"is no data directory: it has neither partitions nor {META_PROPERTIES}")
     try:
@@ -205,8 +205,8 @@ def _compare_open(path: str, snapshot: dict[int, int] | None, producers: Produce
     """Compare the open transactions of the snapshot with those of the log."""
     if snapshot is None:
         return
-    # A lower offset is no damage: compaction may have removed the first batch of a transaction that
-    # was open then and is decided now.
+    # A lower first offset in the snapshot is no damage: compaction may have removed the first batch
+    # of a transaction that was open at the snapshot and is decided now.
     for first_offset, producer_id in producers.open_transactions.items():
         if snapshot.get(producer_id, NEVER_MS) > first_offset:
             yield Finding(path, 0, f"lacks the transaction of producer {producer_id} that is open from {first_offset}")
@@ -285,8 +285,8 @@ class _SegmentCheck:
             yield f"offset {span.base_offset} where at least {self.end_offset} should come"
         if self.next_base is not None and span.last_offset >= self.next_base:
             yield f"offset {span.last_offset} belongs to the next segment, which begins at {self.next_base}"
-        # A flush writes the epoch file after the records, so the file may lack the latest epochs. Magic 0 and 1 have
-        # none.
+        # A flush writes the epoch file after the records, so the file may lack the latest epochs.
+        # Magic 0 and 1 have no epoch.
         epoch = leader_epoch_of(span, data)
         known = self.epochs.epoch_for(span.base_offset)
         latest = self.latest_epoch
@@ -313,11 +313,11 @@ class _SegmentCheck:
             return
         try:
             for aborted in parse_transactions(self.disk.read_file(path)):
-                # A fetch would send a client a transaction that this log does not have.
+                # With an entry that has no marker, a fetch would name a transaction that the log does not have.
                 if self.aborting.get(aborted.last_offset) != aborted.producer_id:
                     yield Finding(path, 0, f"{aborted} has no marker at its end")
 
-                # The log may have lost the first batch to compaction.
+                # An entry may begin earlier than in the log, where compaction may have removed the first batch.
                 of_log = self.aborted.pop(aborted.last_offset, aborted)
                 if aborted.first_offset > of_log.first_offset:
                     yield Finding(path, 0, f"{aborted} begins at {of_log.first_offset} in the log")
@@ -328,7 +328,7 @@ class _SegmentCheck:
         yield from self._missing_transactions(path)
 
     def _missing_transactions(self, path: str) -> Iterator[Finding]:
-        # The entries of the active segment are written when it is sealed or closed.
+        # The active segment's file may lack entries: the last ones are written when it is sealed or closed.
         if self.next_base is not None:
             for aborted in self.aborted.values():
                 yield Finding(path, 0, f"{aborted} is missing")
@@ -343,14 +343,15 @@ class _SegmentCheck:
                 if control is not None and control.type == ABORT:
                     self.aborting[span.last_offset] = header.producer_id
 
-                # Retention has removed all data of this transaction, which the first snapshot still has as open. Then
-                # compaction removes its entry before its marker, as in Kafka.
+                # Retention may have removed all data of a transaction that is open in the first
+                # snapshot. Compaction then removes its entry before its marker, as in Kafka, so a
+                # missing entry is no finding.
                 if header.producer_id not in self.with_data:
                     aborted = None
                 self.with_data.discard(header.producer_id)
             elif header is not None and header.is_transactional:
                 self.with_data.add(header.producer_id)
-        # A batch whose checksum is wrong counts, too: that is a finding of its own.
+        # A batch with a wrong checksum is replayed, too, and may fail here: that is a second finding.
         except (CorruptRecords, InvariantBroken) as error:
             yield Finding(path, span.position, str(error))
             return
@@ -386,7 +387,7 @@ class _IndexCheck:
 
     def finish(self) -> Iterator[Finding]:
         # While a broker runs, and after a crash, the files of the last segment are behind the broker's memory. An index
-        # with too few entries is correct, so only those that are too many are findings.
+        # with too few entries is correct, so only the entries behind the end of the log are findings.
         for number in range(self.number, len(self.entries)):
             yield self.finding(number, "points behind the end of the log")
 

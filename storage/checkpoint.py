@@ -102,7 +102,7 @@ def parse_leader_epochs(text: str) -> LeaderEpochs:
     entries = []
     for line, (epoch, start_offset) in _parse_table(text, 2):
         entry = (_number(line, epoch), _number(line, start_offset))
-        # `LeaderEpochs` would take it for a bug of this broker.
+        # `LeaderEpochs` would take a negative number for a bug of this broker.
         if min(entry) < 0:
             raise Malformed(line, "neither an epoch nor an offset is negative")
         entries.append(entry)

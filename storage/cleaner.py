@@ -101,13 +101,13 @@ class Cleaning:
         self._window_bytes = max(window_bytes, WINDOW_BYTES_MIN)
         self._now_ms = now_ms
 
-        # The pass has a copy of the row: it runs in a thread, while the event loop may roll new
-        # segments.
+        # The pass gets its own list of segments, because it runs in a thread, while the event loop
+        # may append new segments to the list of the log.
         self._segments = [segment for segment in log.segments if segment.base_offset < part.end_offset]
         self._aborting = [_unchanging(segment) for segment in log.segments if segment.has_aborted]
         self._offsets = OffsetMap(keys_max)
 
-        # As they are now. There may be 100,000, so the first step goes through them, and not the event loop.
+        # `iter` takes a snapshot of the producers now. There may be 100,000, so the thread reads it in its first step.
         self._producers = iter(log.producers)
         self._live_producers = LiveProducers({}, {})
         self._compaction = Compaction(
@@ -125,8 +125,8 @@ class Cleaning:
         """
         store = self.log.segments.store
 
-        # An earlier pass that failed may have left files, which the next start would complete or mix with those of this
-        # one.
+        # An earlier pass that failed may have left files. The next start would complete their swap,
+        # or take them for files of this pass.
         _remove_unfinished(store)
         self._live_producers.note(self._producers)
         try:
@@ -168,8 +168,8 @@ class Cleaning:
 
     def _clean(self, portion: Sequence[Segment]) -> Iterator[Step]:
         """Write one clean segment from these, and yield its replacement."""
-        # The clean segment has the same name as the first old one, so its files get a suffix and open files of their
-        # own.
+        # The clean segment has the same name as the first old one: so the clean files get a suffix,
+        # and an `OpenFiles` of their own.
         log_store = self.log.segments.store
         store = _CleanedStore(log_store)
         replacement: Replacement | None = None
@@ -181,8 +181,7 @@ class Cleaning:
             replacement = self._prepare(clean, portion)
             yield Step(0, 0, replacement)
         finally:
-            # The generator gets here when the caller resumes it after `apply`, and when it closes
-            # it instead.
+            # The generator gets here when the caller resumes it, after `apply`, or closes it.
             store.open_files.drop_directory(store.directory)
             if replacement is None or not replacement.is_begun:
                 _remove_unfinished(log_store)
@@ -199,14 +198,14 @@ class Cleaning:
         end_offset = _next_base(segment)
         self._compaction.begin_segment(segment.base_offset, end_offset, self._aborted_before(segment, end_offset))
 
-        # A handle of its own, and no lock: sealed files do not change, and the loop may drop the shared handle at any
-        # time.
+        # The pass has a handle of its own, because the loop may drop the shared one at any time. It
+        # needs no lock: sealed files do not change.
         with self.log.segments.store.private(segment.path) as file:
             while position < segment.size_bytes:
                 left = segment.size_bytes - position
                 window = file.read(position, min(window_bytes, left))
 
-                # The segment is sealed, so a short read means that its file was cut behind the log's back.
+                # The broker does not change a sealed segment, so a short read means that the file is damaged.
                 if len(window) < min(window_bytes, left):
                     raise CorruptRecords(f"{segment.path} ends before its {segment.size_bytes} bytes")
                 consumed, written = consume(window)
@@ -216,7 +215,8 @@ class Cleaning:
                     yield Step(consumed, written)
                 else:
                     # The window holds no whole entry: read again with the entry's size, then go back to the usual
-                    # window. A size that does not exceed the window, or the segment, would loop or read past the end.
+                    # window. With a size of at most the window this would loop, and with one beyond
+                    # the segment it would read past the end.
                     window_bytes = _entry_bytes(window)
                     if not len(window) < window_bytes <= left:
                         raise CorruptRecords(f"{segment.path}: no whole entry at position {position}")
@@ -225,7 +225,8 @@ class Cleaning:
         """The aborted transactions with records in [first segment, end_offset), all of them decided."""
         start_offset = first.base_offset
         private = self.log.segments.store.private
-        # Their markers may lie in any later segment, cleaned or not. In memory is what one segment has.
+        # Their markers may lie in any later segment, cleaned or not. Only one segment's
+        # transactions are in memory at a time.
         for segment in self._aborting[number_of(self._aborting, start_offset) :]:
             try:
                 aborted, is_last = segment.find_aborted(start_offset, end_offset, private)
@@ -238,7 +239,7 @@ class Cleaning:
 
     def _rebuild_index(self, segment: Segment, damage: IndexCorrupt) -> None:
         """Replace the damaged .txnindex of a sealed segment."""
-        # The event loop writes that of the active segment.
+        # The active segment's .txnindex is written by the event loop, so this thread must not replace it.
         if segment.next_base_offset is None:
             raise damage
         logger.warning("the transaction index of %s is damaged (%s) and is rebuilt", segment, damage)
@@ -278,14 +279,16 @@ class Cleaning:
         # Records and indexes reach the disk before the rename: a restart trusts a .swap without reading it.
         clean.finish()
         clean.sync(_next_base(last))
-        store.disk.set_modified_ms(clean.path, store.disk.modified_ms(last.path))  # retention.ms without timestamps
+        # retention.ms counts from the file's mtime if the records have no timestamps.
+        store.disk.set_modified_ms(clean.path, store.disk.modified_ms(last.path))
         # The order is free: as long as one .cleaned file is left, a restart removes them all
         # (`recovery.sweep`).
         for suffix in SWAPPED_SUFFIXES:
             path = store.path(clean.base_offset, suffix)
             if store.disk.exists(path + CLEANED):
                 store.disk.rename(path + CLEANED, path + SWAP)
-        # The .swap names must be durable before the first old file is renamed: otherwise a crash could leave neither.
+        # The .swap names must be durable before the first old file is renamed: otherwise a crash
+        # could lose both the old and the clean segment.
         store.disk.sync_directory(store.directory)
         sealed = Segment(store, clean.base_offset, clean.size_bytes, last.next_base_offset, clean.transactions)
         return Replacement(self, portion, sealed)
@@ -307,7 +310,8 @@ class _CleanedStore(SegmentStore):
     __slots__ = ()
 
     def __init__(self, store: SegmentStore) -> None:
-        super().__init__(store.disk, store.directory, OpenFiles(store.disk))  # the broker's `OpenFiles` is the loop's
+        # The broker's `OpenFiles` may be used on the event loop only.
+        super().__init__(store.disk, store.directory, OpenFiles(store.disk))
 
     def path(self, offset: int, suffix: str) -> str:
         return super().path(offset, suffix) + CLEANED
@@ -326,7 +330,8 @@ def _remove_unfinished(store: SegmentStore) -> None:
         if name.endswith(LOG + SWAP):
             disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}{CLEANED}")
             names.append(name.removesuffix(SWAP) + CLEANED)
-    # The .cleaned files mark the .swap files as unfinished, so they go last, after the removal of those is synced.
+    # The .cleaned files mark the .swap files as unfinished, so they are removed last, after the
+    # removal of the .swap files is synced.
     for last in (SWAP, CLEANED):
         for name in names:
             if name.endswith(last) and disk.exists(f"{directory}/{name}"):

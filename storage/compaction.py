@@ -133,7 +133,7 @@ class Compaction:
         self._first_dirty_offset = first_dirty_offset
         self._live_producers = live_producers
         self._now_ms = now_ms
-        # The field has 64 bits, and delete.retention.ms may be as large as they allow.
+        # The horizon is written as 64 bits, which the sum would exceed with the largest delete.retention.ms.
         self._horizon_ms = min(now_ms + delete_retention_ms, NEVER_MS)
         self._next_offset = self._end_offset = 0
         self._keeps_tombstones = False  # see `_rewritten`
@@ -242,15 +242,15 @@ class Compaction:
         if self._transactions.meet_data(header):
             return self._without_records(header)
 
-        # The map ends here, in the middle of a segment: the rest stays for the next pass.
+        # The map may end in the middle of a segment: batches behind its end stay for the next pass.
         if header.base_offset > self.offsets.latest_offset:
             return None
 
         # A batch with a delete horizon holds it in the base timestamp field (KIP-534).
         has_horizon = header.attributes & DELETE_HORIZON != 0
 
-        # Once it is over, consumers have had delete.retention.ms to see the tombstones of this
-        # batch.
+        # Once the horizon is over, consumers have had delete.retention.ms to see the tombstones of
+        # this batch.
         is_over = has_horizon and header.base_timestamp <= self._now_ms and not self._keeps_tombstones
         newest = self.offsets.newest
         try:
@@ -290,7 +290,7 @@ class Compaction:
         if control is None:
             return self._without_records(header)
         if not may_go:
-            # The transaction index is as the log: the entry stays with the marker, and goes with it.
+            # The transaction index follows the log: an entry stays as long as its marker.
             if aborted is not None:
                 self._kept_aborted.append(aborted)
             return None
@@ -324,8 +324,8 @@ def _walk(window: bytes) -> Iterator[tuple[int, int, BatchHeader | None]]:
             if size_bytes - position < BATCH_OVERHEAD_BYTES:
                 return
 
-            # An entry is cut off at the end of the window, and the caller reads again from its
-            # begin.
+            # If the entry is cut off at the end of the window, the caller reads again from the begin
+            # of the entry.
             header = read_batch_header(window, position)
             end = position + LENGTH_OVERHEAD_BYTES + header.batch_length
             if end > size_bytes:

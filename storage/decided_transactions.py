@@ -25,7 +25,7 @@ class DecidedTransactions:
     def __init__(self) -> None:
         self._coming: list[tuple[int, AbortedTransaction]] = []  # a heap, by first offset: not reached yet
         self._aborting: dict[int, AbortedTransaction] = {}  # by producer id: begun, and not ended yet
-        self._with_data: set[int] = set()  # of the producers in `_aborting` those of which data was met
+        self._with_data: set[int] = set()  # producer ids in `_aborting` of which data was met
         self._committing: set[int] = set()  # producer ids of which committed data was met since their last marker
 
     def expect(self, aborted: Iterable[AbortedTransaction]) -> None:

@@ -30,12 +30,12 @@ BytesLike = bytes | bytearray | memoryview  # a memoryview needs format 'B': len
 
 SHORTAGES = frozenset({"EMFILE", "ENFILE", "ENOMEM"})  # of the process or the machine, not of the disk
 FILE_SYNCS = frozenset({"sync", "sync (again)"})
-# The kernel answers so when it refuses one operation before it changes anything; all other errors
+# With these errors the kernel refuses one operation before it changes anything; all other errors
 # count as a failing device.
 LACKS = SHORTAGES | {"ENOSPC", "EDQUOT"}
 SHORTAGE_PAUSE_SECONDS = 0.1  # before a retry: other tasks may close files meanwhile
 TEMPORARY_SUFFIX = ".tmp"
-# What a person can do something about.
+# Explanations of the errors that an operator can do something about.
 MEANINGS = {
     "EACCES": "permission denied",
     "EPERM": "operation not permitted",
@@ -94,8 +94,8 @@ class StorageError(Exception):
 class HalfDone(StorageError):
     """An operation that failed half way. Its result is unusable, so it is never treated as a shortage."""
 
-    # The cause may even be a shortage: the files contradict the memory, so the directory has to go
-    # offline.
+    # Even if the cause is a shortage, the files now contradict the state in memory, so the
+    # directory has to go offline.
     is_shortage = False
     is_failed_sync = False
 

@@ -82,7 +82,7 @@ def read_rows(disk: Disk, path: str, *, records: bool = False) -> Iterator[Row]:
 def files_below(disk: Disk, directory: str) -> Iterator[str]:
     """The paths of the files that `read_rows` knows, in a log directory or in that of one partition. StorageError."""
     for path in _paths_in(disk, directory):
-        # Partitions have no directories of their own.
+        # The directory of a partition has no subdirectories.
         inside = _paths_in(disk, path) if disk.is_directory(path) else [path]
         yield from (each for each in inside if _reader_of(each.rpartition("/")[2]) is not None)
 

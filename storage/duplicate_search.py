@@ -34,7 +34,7 @@ LIKENESSES_MAX = 8
 def find_batch(log: "PartitionLog", wanted: "Batch") -> Steps[Duplicate | None]:
     """Find the batch in the log that `wanted` repeats. Blocking: long, step by step. StorageError, SearchDisturbed."""
     oldest = log.producers.oldest_remembered(wanted.header.producer_id)
-    # The remembered batches were compared by their numbers already.
+    # The remembered batches were compared by their sequence numbers already, so only earlier ones are searched.
     before = log.log_end_offset if oldest is None else oldest
     fingerprint = fingerprint_of(wanted)
     return log.segments.undisturbed(lambda: _find(list(log.segments), fingerprint, before))

@@ -30,7 +30,7 @@ LEADER_EPOCH_AT, MAGIC_1_TIMESTAMP_AT, MAX_TIMESTAMP_AT, PRODUCER_ID_AT, RECORD_
 
 # A lookup walks at most about index.interval.bytes (4 KiB) plus a batch; two pages hold that for batches of usual size.
 LOOKUP_STEP_BYTES = 8 * 1024
-SCAN_WINDOW_BYTES = 1024 * 1024  # of recovery, or one batch if that is larger
+SCAN_WINDOW_BYTES = 1024 * 1024  # of recovery; a larger batch is read whole
 SEARCH_WINDOW_BYTES = 64 * 1024
 
 _WALK = struct.Struct(">qi4xb6xi")  # base offset, length, magic, last offset delta
@@ -139,8 +139,8 @@ def find_entry(file: File, position: int, end_position: int, offset: int) -> Ent
         base_offset, length, magic, last_offset_delta = unpack(window, at)
         last_offset = base_offset + last_offset_delta if magic >= BATCH_MAGIC else base_offset
 
-        # The disk may be damaged since then. Without this check a length of 0 would make the loop
-        # endless.
+        # The entry was valid when it was appended, but the disk may have damaged it since. Without
+        # this check a length of -12 would make the loop endless.
         if length < SMALLEST_ENTRY_BYTES - LENGTH_OVERHEAD_BYTES or last_offset < base_offset:
             raise CorruptRecords(f"{file.path}: no entry at position {position}")
         if last_offset >= offset:

@@ -187,9 +187,9 @@ def _renew_file(disk: Disk, path: str) -> None:
     renewed = path + RENEWED
     try:
         _copy(disk, path, renewed)
-        # retention.ms counts from the file's time if records have none.
+        # retention.ms counts from the file's mtime if the records have no timestamps.
         disk.set_modified_ms(renewed, disk.modified_ms(path))
-        # Replaces the suspect file only when the copy is complete and synced.
+        # The copy replaces the suspect file only now that it is complete and synced.
         disk.rename(renewed, path)
     except StorageError:
         with suppress(StorageError):  # the first error is the informative one

@@ -79,8 +79,8 @@ class FlushPlan:
         # The active segment's indexes are not synced: recovery rebuilds them from the recovery point on in any case.
         if self._active is not None:
             self._active.sync()
-        # The epochs go after the records and before the recovery point: a later crash then finds an
-        # epoch in the file or reads its batches.
+        # The epoch file is written after the records and before the recovery point moves: so
+        # recovery finds each epoch in the file, or in the batches that it reads.
         if self._epochs is not None:
             path = f"{self._store.directory}/{LEADER_EPOCH_CHECKPOINT}"
             self._store.disk.replace_file(path, self._epochs.encode())  # syncs the directory, too

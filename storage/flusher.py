@@ -51,7 +51,7 @@ class Flusher:
     """Flushes logs in rounds, one round at a time per log directory."""
 
     def __init__(self, in_thread: InThread) -> None:
-        self.on_synced: Callable[[float], None] | None = None  # gets how long each round of syncs has taken, s
+        self.on_synced: Callable[[float], None] | None = None  # gets the seconds that a round of syncs took
         self._in_thread = in_thread
         self._directories: dict[str, _Directory] = {}  # never removed: there are as many as log.dirs has entries
         self._held: dict[PartitionLog, trio.Event] = {}  # set by `release`
@@ -111,7 +111,7 @@ class Flusher:
     async def hold(self, log: "PartitionLog") -> None:
         """Return when no sync of this log is under way; none begins before `release`, and `flush` of it waits."""
         log.is_being_renamed = True  # `flush_plan` then returns None, also if the log is already in the filling round
-        # Holds may overlap, and `flush` waits for the event that it has found, so an event stays.
+        # Holds may overlap, and `flush` may wait for the event of an earlier one, so that event is kept.
         self._held.setdefault(log, trio.Event())
         running = self._directory_of(log).running
         if running is not None and log in running.logs:
@@ -149,8 +149,8 @@ class Flusher:
             task_status.started()
             while True:
                 await self._wake.wait()
-                # The event is new before the directories are looked at: a log that joins from now
-                # on wakes the task again.
+                # The event is replaced before the directories are looked at: a log that joins from
+                # now on wakes the task again.
                 self._wake = trio.Event()
                 # A directory with a task is skipped: `_run_rounds` takes the filling round itself before it ends.
                 for directory in self._directories.values():
@@ -193,7 +193,7 @@ class Flusher:
                 failed = await self._in_thread(_sync, planned)
                 if self.on_synced is not None:
                     self.on_synced(trio.current_time() - began)
-            # The broker ends, perhaps before the thread has begun.
+            # The broker ends, perhaps before the thread has begun; the plans have to be released in any case.
             except trio.Cancelled:
                 for _, plan in planned:
                     plan.release()

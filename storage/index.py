@@ -117,7 +117,7 @@ def count_entries(file: "File", entry: struct.Struct) -> int:
     """The number of entries before the padding of zeros, if there is any. Blocking: short."""
     size = entry.size
     count = file.size_bytes() // size
-    # A single time entry of zeros is taken for real: "timestamp 0 at the base offset". An offset entry never is one.
+    # A single time entry of zeros is taken for real ("timestamp 0 at the base offset"), an offset entry of zeros never.
     if count <= 1:
         return count if entry is TIME_ENTRY or any(file.read(0, size)) else 0
     # Padding is contiguous at the end, so its beginning can be bisected. Entry 0 is checked last, for a file of only

@@ -14,8 +14,8 @@ from barnabas.wire.versioned_records import VERSION_BYTES, MalformedRecord, supp
 Row = dict[str, str | int | bool | None]
 Stored = TypeVar("Stored", bound=m.Message)
 
-# A stored number is a position here. Kafka's other two states, Dead and PrepareEpochFence, are
-# never stored.
+# The stored state is an index into this tuple. Kafka's other two states, Dead and
+# PrepareEpochFence, are never stored.
 TRANSACTION_STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 TOMBSTONE: Row = {"tombstone": True}
 
@@ -24,7 +24,7 @@ def internal_record(topic: str, key: bytes | None, value: bytes | None) -> Row |
     """The fields of a record of this topic; None if its kind is not known. Raises MalformedRecord."""
     if key is None:
         raise MalformedRecord("a record without key")
-    # Newer brokers have more kinds of keys; coordinators pass over them.
+    # Newer brokers have more kinds of keys; coordinators ignore such records.
     read = _READERS[topic].get(version_of(key))
     if read is None:
         return None
@@ -89,7 +89,7 @@ def _transaction_row(key: bytes, value: bytes | None) -> Row:
     }
 
 
-# By the version of the key, which is also the kind of the record.
+# For each topic: the version of a record's key, which tells the kind of the record -> its reader.
 _READERS: dict[str, dict[int, Callable[[bytes, bytes | None], Row]]] = {
     GROUP_TOPIC: {0: _offset_row, 1: _offset_row, 2: _group_row},
     TRANSACTION_TOPIC: {0: _transaction_row},

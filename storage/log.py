@@ -114,7 +114,7 @@ class PartitionLog:
         self.epochs = loaded.epochs
         self.producers = loaded.producers
 
-        # Below it each transaction is decided even if everything above the recovery point gets lost.
+        # Below this offset each transaction stays decided, even if a crash loses everything above the recovery point.
         self.synced_stable_offset = min(self.recovery_point, self.decided_offset)
         self.first_dirty_offset: int | None = None  # the cleaner's checkpoint; None if the log was never compacted
 
@@ -122,7 +122,7 @@ class PartitionLog:
         self.is_being_cleaned = False  # the cleaner reads segments in a thread: no segment may be removed
         self.is_being_cut = False  # a truncation runs in a thread: no read, flush or deletion
         self.is_being_renamed = False  # the directory gets another name: no flush begins, no segment is deleted
-        self._now_ms = now_ms  # of the opening or the last roll; truncations, which get no `now_ms`, use it
+        self._now_ms = now_ms  # time of the opening or of the last roll, for truncations, which get no `now_ms`
 
         # A flush compares versions instead of clearing a flag: a change that comes while a sync is under way has a
         # version above the plan's, so it stays due after `flushed`.
@@ -314,9 +314,10 @@ class PartitionLog:
         """The segment to append these records to: a new one if a roll is due."""
         active = self.segments.active
         if active.roll_due(self.config, size_bytes, last_offset, max_timestamp, now_ms):
-            # Kafka begins the segment at the batch's first offset. Beginning it at the log end leaves no gap between
-            # segments, so recovery takes a gap for a lost tail (README.md, "Opening a log"). Only a gap in the leader's
-            # offsets that does not fit a 32-bit relative offset makes that impossible.
+            # Kafka begins the segment at the batch's first offset. Here it begins at the log end,
+            # which leaves no gap between segments: so recovery may take a gap for a lost tail
+            # (README.md, "Opening a log"). The exception is a gap in the leader's offsets that is
+            # too large for a 32-bit relative offset.
             fits = last_offset - self.log_end_offset <= MAX_RELATIVE_OFFSET
             self._roll_at(self.log_end_offset if fits else first_offset, now_ms)
             return self.segments.active
@@ -359,9 +360,10 @@ class PartitionLog:
         if base_offset == self.segments.active.base_offset:
             return
         self.segments.roll(base_offset, now_ms)
-        # The snapshot of the producers belongs to the new segment's base offset, as in Kafka: recovery that begins to
-        # read at this segment starts from it, and once retention has deleted the earlier segments, nothing else has
-        # their producers. There may be 100,000 producers, so the flush writes it.
+        # The new segment's base offset gets a snapshot of the producers, as in Kafka: recovery that
+        # begins to read at this segment needs it, and once retention has deleted the earlier
+        # segments, only this snapshot has their producers. There may be 100,000 producers, so the
+        # flush writes the snapshot.
         self._unsaved_snapshots.append(UnsavedSnapshot(base_offset, self.producers.entries()))
         self._now_ms = now_ms
         self._names_version += 1
@@ -384,7 +386,7 @@ class PartitionLog:
         log_end_offset = self.log_end_offset
         if offset < self.log_start_offset or offset > log_end_offset:
             return ErrorCode.OFFSET_OUT_OF_RANGE
-        # The walk has found a damaged head: only fetches of this part of the log fail.
+        # CorruptRecords means a damaged entry head on the way: only fetches from this part of the log fail.
         try:
             return self.segments.read(offset, max_bytes, end_offset, log_end_offset, at_least_one)
         except CorruptRecords:
@@ -407,7 +409,7 @@ class PartitionLog:
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """The LSO: a read_committed consumer reads below it."""
-        # During a truncation, when nothing is read, a thread loads the producers again.
+        # During a truncation a thread loads `producers` again, so they cannot be asked; but then nothing is read.
         if self.is_being_cut or self.producers.are_decided:
             return high_watermark
         first_unstable = self.first_unstable_offset(high_watermark)
@@ -453,8 +455,7 @@ class PartitionLog:
         if self.recovery_point >= self.log_end_offset and not (names_changed or epochs_changed):
             return None
 
-        # The text is made here, on the loop: the epochs may change while the thread writes the
-        # file.
+        # The text is made here, on the loop: the epochs may change while the thread writes the file.
         epochs = format_leader_epochs(self.epochs) if epochs_changed else None
         names_version = self._names_version if names_changed else None
         return FlushPlan(
@@ -474,10 +475,11 @@ class PartitionLog:
         self._epochs_saved = plan.epochs_version
         if plan.names_version is not None:
             self._names_saved = plan.names_version
-        # Rolls during the sync may have made others.
+        # Snapshots of rolls during the sync are not in the plan: they stay unsaved.
         self._unsaved_snapshots = [each for each in self._unsaved_snapshots if each not in plan.snapshots]
-        # Segments were truncated, deleted or replaced during the sync: `plan.offset` may lie in other bytes than those
-        # that were synced, so the recovery point stays and the next plan syncs again.
+        # If segments were truncated, deleted or replaced during the sync, `plan.offset` may lie in
+        # other bytes than those that were synced: then the recovery point stays, and the next plan
+        # syncs again.
         if plan.generation == self.segments.generation:
             self.recovery_point = max(self.recovery_point, plan.offset)
             self.synced_stable_offset = plan.synced_stable_offset
@@ -505,8 +507,8 @@ class PartitionLog:
         for segment in self.unsynced_segments():
             segment.sync(self.log_end_offset)
         disk = self.segments.store.disk
-        # The epoch file is written before the recovery point moves: recovery learns only the epochs of batches behind
-        # it.
+        # The epoch file is written before the recovery point moves: recovery reads only the batches
+        # behind that point, so it has earlier epochs only from the file.
         if self._epochs_version != self._epochs_saved:
             path = f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}"
             disk.replace_file(path, format_leader_epochs(self.epochs).encode())
@@ -553,7 +555,7 @@ class PartitionLog:
             return 0
         config = self.config
 
-        # The limit comes before the rules, of which the one about time may read a file of each segment.
+        # `islice` limits how many segments the rules look at: the time rule may read a file of each.
         count = decide_retention(
             islice(self.segments, DELETIONS_AT_A_TIME),
             Limits(config.deletes, config.retention_ms, config.retention_bytes),
@@ -569,16 +571,18 @@ class PartitionLog:
         # A log always has an active segment, so a new one must exist before the last one is deleted.
         if count == len(self.segments):
             self.roll(now_ms)
-        # Of the producers of deleted records only the snapshot where the log begins then is left. If that is not
-        # written yet, a crash would lose them: a retry of their last batch would be appended a second time.
+        # After the deletion only the snapshot at the new log start has the producers of the deleted
+        # records. If it were not written yet, a crash would lose them, and a retry of their last
+        # batch would be appended a second time.
         unsaved = {each.offset for each in self._unsaved_snapshots}
         while count and self.segments[count].base_offset in unsaved:
             count -= 1
         if count == 0:
             return 0
         self.segments.delete_first(count, now_ms, config.file_delete_delay_ms)
-        # The recovery point stays, even below the first segment: until the names are synced, a power failure brings the
-        # removed segments back, and the end of the last one was not synced.
+        # The recovery point stays, even if it is now below the first segment: until the directory
+        # is synced, a power failure may bring the deleted segments back, and their records above
+        # the recovery point were not synced.
         self.raise_log_start(self.segments[0].base_offset)
         return count
 
@@ -601,8 +605,8 @@ class PartitionLog:
         if offset < self.segments[0].base_offset:
             self.truncate_fully_and_start_at(offset)
             return True
-        # Those of what is left are true after the cut, too, and may be the only ones. One between the new log end and
-        # `offset` is removed with the others behind the log end.
+        # The unsaved snapshots up to `offset` stay true after the cut, and may be the only ones
+        # that are left. `_end_at` removes those between the new log end and `offset`.
         self._save_snapshots(offset)
         self._end_at(self.segments.cut(offset, self.config.index_interval_bytes, self._now_ms))
         return True
@@ -618,7 +622,7 @@ class PartitionLog:
         if copied is not None and (earlier := producers_below(copied, offset)):
             store = self.segments.store
             save_snapshots(store, [UnsavedSnapshot(offset, earlier)])
-            # No flush syncs it, for no segment ends here.
+            # A flush syncs only the snapshots at the ends of segments, and no segment ends here.
             with store.private(store.path(offset, SNAPSHOT)) as file:
                 file.sync()
         self.log_start_offset = offset
@@ -665,7 +669,7 @@ class PartitionLog:
 
         Blocking: never.
         """
-        # The copy has the state of the records that are left; `log` still has producers and epochs of deleted ones.
+        # The copy has the state of the records that are left; `log` also has producers and epochs of deleted records.
         self.producers = log.producers
         self.epochs = log.epochs
         self.first_dirty_offset = log.first_dirty_offset
@@ -677,7 +681,7 @@ class PartitionLog:
 
     def close(self, now_ms: int) -> None:
         """Save and sync everything for a clean start, which does not read the records. Blocking: long."""
-        # With 10,000 partitions most logs are like this or blank, and each sync takes a millisecond.
+        # An unchanged log needs no sync. With 10,000 partitions most are unchanged or blank, and a sync takes 1 ms.
         if self._is_as_loaded:
             self.abandon()
             return
@@ -695,7 +699,7 @@ class PartitionLog:
     @property
     def is_blank(self) -> bool:
         """Whether a power failure could take all files of the log: without them it is created as it is now."""
-        # A checkpoint may still have epochs of records that were truncated.
+        # A log without records is not blank if the checkpoint still has epochs of truncated records.
         path = f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}"
         return self.log_end_offset == 0 and not self.segments.store.disk.exists(path)
 

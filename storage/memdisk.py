@@ -66,7 +66,7 @@ class _Directory:
 
     def undo(self, change: _EntryChange) -> None:
         """Undo a change. The caller undoes the latest change first."""
-        # The order matters: a change knows only the node before it.
+        # The order matters: a change knows only the node that the name had just before it.
         for name, node in change:
             self._set(name, node)
 
@@ -343,7 +343,7 @@ class MemDisk:
 
     def make_directory(self, path: str) -> None:
         self.check_fault("make_directory", path)
-        # One change in each parent: a machine crash may keep an outer directory and lose the inner one.
+        # Each new directory is a change of its own parent: a machine crash may keep an outer and lose an inner one.
         directory = self._root
         for name in _names(path):
             node = directory.entries.get(name)
@@ -425,7 +425,7 @@ class MemDisk:
         self.take_space(len(data), path)
         # A new inode without unsynced changes: its bytes were synced before the rename.
         directory.put((name, _Content(self.now_ms(), bytearray(data))))
-        directory.unsynced.clear()  # it ends with a directory sync
+        directory.unsynced.clear()  # `replace_file` ends with a directory sync
         self._unlink(replaced)
 
     def lock(self, path: str) -> MemLock:

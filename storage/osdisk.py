@@ -66,8 +66,9 @@ class OsFile:
             if written != size:
                 self._write_rest(position, data, written)
         except OSError as error:
-            # A part of a batch must not stay behind the log's end: a shorter append would leave its rest as garbage. If
-            # the truncation fails as well, the file must not be used: HalfDone.
+            # A part of a batch must not stay behind the log's end: a shorter append would overwrite
+            # only its beginning, and leave garbage. If the truncation fails as well, the file must
+            # not be used: HalfDone.
             failed = self._error("write", error)
             kept = self._cut_back()
             raise (failed if kept is None else HalfDone(failed, f"a part of it (truncate: {kept})")) from error
@@ -249,7 +250,7 @@ class OsDisk:
         flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR) | (os.O_CREAT if create else 0)
         with _Mapped(path, "open"):
             descriptor = os.open(path, flags, 0o644)
-            # Without an owner yet, the descriptor would leak if this failed.
+            # No `OsFile` owns the descriptor yet: if `fstat` failed, it would leak.
             try:
                 size_bytes = os.fstat(descriptor).st_size
             except BaseException:
@@ -325,7 +326,7 @@ class OsDisk:
         parent = parent_of(path)
         with _Mapped(path, "replace"):
             # The directory is opened first, so that a lack of descriptors changes nothing: after
-            # such an error the caller goes on, and takes the old content for what is there.
+            # such an error the caller goes on, and relies on the old content.
             directory = _open_directory(parent)
             try:
                 # The new content must be durable before the rename, or a power failure could leave an empty file.

@@ -86,7 +86,7 @@ class PackedTable:
         if not last:
             self._own.discard(len(self._chunks) - 1)
             self._chunks.pop()
-        # The last row takes its place, so the table has no holes.
+        # The last row takes the place of the removed one, so the table has no holes.
         if place != number:
             self._places[moved[0]] = place
             self.put(*moved)

@@ -132,7 +132,7 @@ class ProducerStates:
 
     def __init__(self) -> None:
         self._entries = PackedTable(_ENTRY)
-        self._latest: Producer | None = None  # whose batch was appended last: the entry, unpacked
+        self._latest: Producer | None = None  # the unpacked entry of the producer whose batch was appended last
         self._batches: dict[int, bytes] = {}  # of the current epoch, oldest first, at most five
         # This maps first offset -> producer id. Insertion order is offset order, because the log
         # only grows: the first key is the oldest open transaction.
@@ -150,7 +150,7 @@ class ProducerStates:
 
     def oldest_remembered(self, producer_id: int) -> int | None:
         """The base offset of its oldest remembered batch; None without any."""
-        # Oldest first, so it is the first of the packed batches.
+        # The batches are packed oldest first.
         batches = self._batches.get(producer_id)
         if not batches:
             return None
@@ -217,14 +217,16 @@ class ProducerStates:
             if origin is Origin.CLIENT and not kind & CONTROL and header.producer_epoch == producer.epoch:
                 duplicate = self._find_duplicate(header)
                 if duplicate is not None:
-                    # librdkafka gives numbers again after an abort, if a leader died before it acknowledged them. Kafka
-                    # takes the new records for those of the aborted transaction: they are acknowledged, and lost.
+                    # After an abort librdkafka reuses sequence numbers that a leader had not
+                    # acknowledged before it died. Kafka takes the new batch for a duplicate of the
+                    # aborted one: it acknowledges the batch, and its records are lost.
                     is_new = kind and producer.has_ended(duplicate.base_offset)
                     return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER if is_new else duplicate
 
             # An older epoch is fenced: another instance has taken over the transactional id (KIP-98), or the producer
-            # itself has bumped its epoch (KIP-360). Kafka 3.9 looks at the guard before, so that it may answer a zombie
-            # INVALID_TXN_STATE, which does not say that it is fenced (KAFKA-19690).
+            # itself has bumped its epoch (KIP-360). Kafka 3.9 checks the guard first, so it may
+            # answer a zombie INVALID_TXN_STATE, which does not say that the zombie is fenced
+            # (KAFKA-19690).
             if header.producer_epoch < producer.epoch:
                 return ErrorCode.INVALID_PRODUCER_EPOCH
         elif header.producer_epoch < NO_EPOCH:
@@ -263,12 +265,12 @@ class ProducerStates:
         producer_id = header.producer_id
         epoch = header.producer_epoch
         if producer is not None and producer.first_offset != NO_OFFSET:
-            # The epoch is higher, since lower ones are fenced. Appended here the batch would become
-            # a part of the old epoch's transaction, whose marker would then be refused:
-            # transaction, id and LSO would be stuck for ever, as in Kafka. The marker that fenced
-            # the old epoch comes before any batch of an honest successor. The code is that of a
-            # batch without valid guard: it does not fit the state of the transaction, and to send
-            # it again does not help.
+            # A different epoch is a higher one, since lower ones are fenced above. Such a batch
+            # would become a part of the old epoch's transaction, whose marker would then be
+            # refused: transaction, id and LSO would be stuck for ever, as in Kafka. An honest
+            # successor writes only after the marker that fenced the old epoch. The error code is
+            # that of a batch without a valid guard: in both cases the batch does not fit the state
+            # of the transaction, and sending it again does not help.
             return ErrorCode.NONE if epoch == producer.epoch else ErrorCode.INVALID_TXN_STATE
         if is_verifying and not self._verifications.is_proved(producer_id, guard):
             return ErrorCode.INVALID_TXN_STATE
@@ -321,8 +323,8 @@ class ProducerStates:
             self._verifications.end(producer_id)
         producer = self.get(producer_id)
 
-        # A lower epoch begins here, too: `check` has refused those of clients, and what is in the
-        # log counts.
+        # Even a lower epoch replaces the known one: `check` refuses lower epochs of clients, and a
+        # batch that is in the log anyway counts.
         if producer is None or producer.epoch != header.producer_epoch:
             producer = self._begin_epoch(producer, header)
         if control is not None:
@@ -375,7 +377,7 @@ class ProducerStates:
         if first_offset is None:
             return None  # the producer wrote no record of this transaction to this partition
 
-        # Both maps are changed together by `update`; a mismatch would hold the LSO back for ever.
+        # `update` changes `_entries` and `_open_transactions` together; a mismatch would hold the LSO back for ever.
         if self._open_transactions.pop(first_offset, None) != producer.producer_id:
             raise InvariantBroken(f"{producer} has a transaction from {first_offset} that is not listed as open")
 
@@ -383,7 +385,8 @@ class ProducerStates:
         # be truncated.
         heapq.heappush(self._completed, (first_offset, offset))
 
-        # Goes into the .txnindex: no record below it can still become aborted, so a search may stop there.
+        # `last_stable_offset` goes into the .txnindex: no later marker aborts a record below it, so
+        # a search that ends below it may stop at this entry.
         last_stable_offset = next(iter(self._open_transactions), offset + 1)
         return CompletedTransaction(
             producer.producer_id, first_offset, offset, last_stable_offset, control.type == ABORT_MARKER
@@ -421,7 +424,7 @@ class ProducerStates:
             if not completed or completed[0][1] >= high_watermark:
                 return
             heapq.heappop(completed)
-        # After a restart those of all segments that were replayed are due at once: then this takes less time.
+        # After a restart the transactions of all replayed segments are due at once: then a new heap takes less time.
         self._completed = [each for each in completed if each[1] >= high_watermark]
         heapq.heapify(self._completed)
 

@@ -132,7 +132,7 @@ def sweep(store: SegmentStore) -> Found:
     unfinished = [offset for name in cleaned if (offset := offset_of_name(name)) is not None]
     partial = [name for name in names if name.endswith(SWAP) and _is_partial(name, unfinished)]
 
-    # Partial swaps go before the .cleaned files: these are the only evidence that the swap is not complete.
+    # Partial swaps are removed before the .cleaned files, which are the only evidence that a swap is not complete.
     gone = [*(name for name in names if name.endswith((DELETED, RENEWED))), *partial]
     for name in gone:
         disk.remove(f"{directory}/{name}")
@@ -144,8 +144,8 @@ def sweep(store: SegmentStore) -> Found:
     # The remaining swaps are complete.
     _complete_swap(store)
 
-    # Indexes without a .log are left by a crash between the renames of a deletion, of which that of the .log is first.
-    # Listed again: the swap has renamed and removed files.
+    # A deletion renames the .log first, so a crash between its renames leaves indexes without a
+    # .log. The names are listed again, because the swap has renamed and removed files.
     names = disk.list(directory)
     bases = [offset for name in names if name.endswith(LOG) and (offset := offset_of_name(name)) is not None]
     known = dict.fromkeys(bases)
@@ -172,11 +172,12 @@ def _complete_swap(store: SegmentStore) -> None:
     swaps = [name for name in names if name.endswith(SWAP) and offset_of_name(name) is not None]
     ranges = [_swap_range(store, name) for name in swaps if name.endswith(LOG + SWAP)]
 
-    # If there is no .log.swap, the .log already has its name, and only its index files are still to
-    # be renamed.
+    # If there is no .log.swap, the clean .log already has its final name, and only its index files
+    # are still to be renamed.
     if ranges:
-        # The originals go first, last one first. A crash in between leaves the .swap files, and the next start goes on.
-        # The segment of the same name goes also if nothing remained of it, and the range is empty.
+        # The original segments are removed first, from the last to the first: a crash in between
+        # leaves the .swap files, and the next start goes on. A .swap without entries has an empty
+        # range; `max` includes the original of the same name, which has to go, too.
         low = min(base for base, _ in ranges)
         high = max(max(end, base + 1) for base, end in ranges)
 
@@ -245,8 +246,8 @@ class _Loading:
         self.producers = ProducerStates()
         self.epochs = read_leader_epochs(store.disk, f"{store.directory}/{LEADER_EPOCH_CHECKPOINT}")
 
-        # These epochs are in the file. What differs from them at the end is written by the next
-        # flush.
+        # The epochs that the file has: if `epochs` differ from them after the loading, the next
+        # flush writes the file.
         self._epochs_read = self.epochs.entries
 
     # three ways to load: an empty directory, after a clean shutdown, by a scan
@@ -288,8 +289,8 @@ class _Loading:
         # First the state of the scanned part is dropped; the entries bring it back, up to the last good one.
         base = self.bases[first]
         self._load_sealed(first)
-        # The file has the epochs up to the recovery point, and only they tell where an epoch began whose first records
-        # compaction has dropped.
+        # The file's epochs up to the recovery point are kept: if compaction has dropped the first
+        # records of an epoch, only the file tells where it began.
         self.epochs.truncate_from_end(max(base, self.recovery_point))
         self._remove_snapshots_above(base)  # they may describe records that the scan will not find
         self._load_producers(base)
@@ -305,7 +306,7 @@ class _Loading:
             if not self._scan_segment(number):
                 break
 
-        # Below the recovery point, too, the end may be damaged.
+        # A damaged entry may have ended the log below the recovery point, up to which epochs were kept above.
         self.epochs.truncate_from_end(self.log_end_offset)
         self._last_active().finish()
 
@@ -339,7 +340,7 @@ class _Loading:
             if span.base_offset < end_offset or span.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
                 break
 
-            # A torn write, or zeros that reached the disk before the data.
+            # The entry is torn: its write reached the disk in part, or left zeros because only the file's size did.
             if not is_intact(data) or not has_sound_marker(span, data):
                 break
             end_offset = span.last_offset + 1
@@ -414,8 +415,7 @@ class _Loading:
 
     def _continues_at(self, base: int) -> bool:
         """Whether a segment with this base offset may follow what was scanned so far."""
-        # Below the end of what was scanned: the segments overlap, so the earlier one holds records that are not its
-        # own.
+        # A base below the scanned end means an overlap: the earlier segment holds records that are not its own.
         if base <= self.log_end_offset:
             return base == self.log_end_offset
         # Only compaction leaves gaps, and only below the recovery point that was on the disk before the pass.
@@ -456,7 +456,7 @@ class _Loading:
         )
 
     def _save_snapshot(self, offset: int) -> None:
-        # There may be one of this offset already, from before the crash; this one is from verified entries.
+        # A snapshot of this offset from before the crash is overwritten: the new one is made from verified entries.
         self.store.save(self.store.path(offset, SNAPSHOT), encode_snapshot(self.producers.entries()))
         self.snapshots = sorted({*self.snapshots, offset})
 

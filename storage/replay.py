@@ -83,13 +83,15 @@ def load_producers(
     """
     producers.clear()
 
-    # The replay includes records below the log start offset: a marker there ends a transaction that is open in the
-    # snapshot, and that would keep the last stable offset where it is for ever.
+    # The replay includes records below the log start offset: a marker there may end a transaction
+    # that is open in the snapshot. Without that marker the transaction would hold the last stable
+    # offset back for ever.
     start_offset = first_offset = segments[0].base_offset if segments else end_offset
     left = list(snapshots)
 
-    # An older snapshot serves as well as a newer one; it only makes the replay longer. But what follows it must be in
-    # the log, or it is not known which of its transactions are open.
+    # An older snapshot serves as well as a newer one; it only makes the replay longer. But the log
+    # must have all records from the snapshot's offset on, or it is unknown which of the snapshot's
+    # transactions are still open.
     for offset in reversed(snapshots):
         if offset > end_offset:
             continue

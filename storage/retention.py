@@ -43,7 +43,7 @@ def decide_retention(
     surplus_bytes = log_size_bytes - limits.retention_bytes if limits.retention_bytes >= 0 else UNLIMITED
     count = 0
     for segment in _below(segments, log_end_offset, high_watermark):
-        # The cheap rules come first: the time rule may read a file. `segments` is read only as far as segments go.
+        # The cheap rules come first: the time rule may read a file. The loop ends at the first segment that stays.
         breached = segment.next_base_offset is not None and segment.next_base_offset <= log_start_offset
         oversize = limits.deletes and surplus_bytes >= segment.size_bytes
         if not (breached or oversize or (limits.deletes and _is_expired(segment, limits.retention_ms, now_ms))):
@@ -56,7 +56,7 @@ def decide_retention(
 
 def _below(segments: Iterable[SegmentFacts], log_end_offset: int, high_watermark: int) -> Iterator[SegmentFacts]:
     """The leading segments whose records are all below the high watermark, without an empty last one."""
-    # Retention raises the log start offset, which must not pass the high watermark (KIP-107).
+    # Retention raises the log start offset, which must not exceed the high watermark (KIP-107).
     for segment in segments:
         # An empty last segment stays: its deletion would free nothing, and a new one would have to be created.
         end_offset = log_end_offset if segment.next_base_offset is None else segment.next_base_offset

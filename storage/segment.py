@@ -52,7 +52,8 @@ from barnabas.wire.sentinels import NO_TIMESTAMP
 __all__ = ["ActiveSegment", "OpenFiles", "RecordTime", "RollRules", "Segment"]
 
 
-# What a search on the event loop may read: the heads of so many entries, one entry of so many bytes, and steps of it.
+# Limits of a search on the event loop: how many heads of entries it reads, how large an entry it
+# searches, and how many steps that search may take.
 HEADS_NOW_MAX = 100
 ENTRY_NOW_BYTES_MAX = 1 << 18
 STEPS_NOW_MAX = 3
@@ -172,7 +173,7 @@ class Segment:
         modified_ms = self._modified_ms
         if modified_ms is None:
             modified_ms = self.store.disk.modified_ms(self.path)
-            # The time of the last segment changes with each append.
+            # The active segment's time changes with each append, so it is not cached.
             if self.next_base_offset is not None:
                 self._modified_ms = modified_ms
         return modified_ms
@@ -253,7 +254,7 @@ class Segment:
                 window = _resident(file, position, min(LOOKUP_STEP_BYTES, self.size_bytes - position))
                 at = 0
 
-                # The heads that lie in the window, and the entry if it does as a whole.
+                # This loop looks at the entries whose heads lie in the window; the next window begins behind them.
                 while len(window) - at >= BATCH_OVERHEAD_BYTES:
                     span = span_at(window, at, position)
                     if span is None or position + span.size_bytes > self.size_bytes:
@@ -481,7 +482,7 @@ class ActiveSegment(Segment):
 
         IndexCorrupt if the .txnindex is damaged; then nothing has changed.
         """
-        # First, because it may fail.
+        # The .txnindex is cut first, because only this step may fail with IndexCorrupt.
         path = self.store.path(self.base_offset, TRANSACTION_INDEX)
         self.transactions.cut_at(offset, partial(self.store.private, path))
         # The time index is cut by offset, because its entries have no position.
@@ -600,7 +601,7 @@ def _find_in_entry(
     steps = find_time(data, timestamp, start_offset)
     try:
         for _ in range(STEPS_NOW_MAX):
-            # Steps that hold much memory have to wait until there is room for it.
+            # A yielded number is the memory that the next step takes: it has to wait for room, in a thread.
             if next(steps):
                 break
     except StopIteration as stop:

@@ -35,8 +35,8 @@ from barnabas.wire.records import CorruptRecords, Steps
 from barnabas.wire.sentinels import NO_OFFSET, NO_TIMESTAMP
 
 UNKNOWN_SIZE = -1
-HITS_REMEMBERED = 64  # positions; so many readers at different offsets of a log need no index lookup
-SEGMENTS_AT_A_TIME = 16  # per step of a search; for each it may open a time index and read its end
+HITS_REMEMBERED = 64  # positions: up to 64 readers at different offsets of a log need no index lookup
+SEGMENTS_AT_A_TIME = 16  # per step of a search, which may open the time index of each and read its end
 SEARCH_ATTEMPTS_MAX = 20  # while segments change; one long change may take several attempts
 
 logger = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class LogSegments:
         self.generation = 0
         self._row = segments
         self._deleted: deque[DeletedFiles] = deque()
-        # offset -> position and size in bytes of its entry; UNKNOWN_SIZE of an entry that did not exist yet
+        # offset -> segment, position and size in bytes of its entry; UNKNOWN_SIZE if the entry did not exist yet
         self._hits: dict[int, tuple[Segment, int, int]] = {}
         self._last_aborting: int | None = None  # see `_aborts_from`
         self.active = _last(segments)
@@ -161,7 +161,7 @@ class LogSegments:
         """The position in `segment` up to which all entries end below `end_offset`."""
         if segment.next_base_offset is not None and end_offset >= segment.next_base_offset:
             return segment.size_bytes
-        # `end_offset` is the high watermark or the LSO in nearly all calls, so it is remembered, too.
+        # `end_offset` is the high watermark or the LSO in nearly all calls, so its position is remembered, too.
         hit = self._hits.get(end_offset)
         if hit is not None and hit[0] is segment:
             return hit[1]
@@ -172,8 +172,9 @@ class LogSegments:
         return span.position
 
     def _remember(self, offset: int, segment: Segment, position: int, entry_bytes: int) -> None:
-        # Entries do not move while the row stays as it is; `_changing` and `roll` clear the remembered positions.
-        # The oldest one makes room: a reader that moves on does not ask for its old offset again.
+        # Entries do not move while the list of segments is unchanged; `_changing` and `roll` clear
+        # `_hits`. The oldest hit makes room for a new one: a reader that moves on does not ask for
+        # its old offset again.
         hits = self._hits
         if len(hits) >= HITS_REMEMBERED and offset not in hits:
             del hits[next(iter(hits))]
@@ -195,7 +196,7 @@ class LogSegments:
 
         `end_offset` is that of the read.
         """
-        # To find where a read ends costs a few lookups, and most logs have no aborted transactions.
+        # Most logs have no aborted transactions, so this is checked before `_end_of`, which costs a few lookups.
         if not read.size_bytes or not self._aborts_from(read.segment_base_offset):
             return []
         segment = self._row[self.number_of(read.segment_base_offset)]
@@ -205,7 +206,7 @@ class LogSegments:
         """Whether the segment with this base offset, or a later one, has the marker of an aborted transaction."""
         if self.active.has_aborted:
             return True
-        # The base offset of the last sealed segment with one. A log may have thousands of segments.
+        # The base offset of the last sealed segment with such a marker is cached: a log may have thousands of segments.
         if self._last_aborting is None:
             aborting = (segment.base_offset for segment in reversed(self._row) if segment.has_aborted)
             self._last_aborting = next(aborting, NO_OFFSET)
@@ -214,7 +215,7 @@ class LogSegments:
     def _end_of(self, read: Read, segment: Segment, end_offset: int) -> int:
         """The base offset of the first batch that the read does not contain as a whole."""
         end_position = read.position + read.size_bytes
-        # Readers near the end of what they may read get all of it.
+        # A reader that is nearly up to date gets everything up to `end_offset`, whose position is remembered.
         hit = self._hits.get(end_offset)
         if hit is not None and hit[0] is segment and hit[1] == end_position:
             return end_offset
@@ -246,7 +247,7 @@ class LogSegments:
 
     def find_time_now(self, timestamp_ms: int, start_offset: int) -> RecordTime | None:
         """As `find_time`, on the event loop. Raises TakesLonger. Blocking: short."""
-        # The number is odd while segments are removed or replaced.
+        # `generation` is odd while segments are removed or replaced.
         if self.generation & 1 or len(self._row) > SEGMENTS_AT_A_TIME:
             raise TakesLonger
         shared = self.store.shared
@@ -286,7 +287,7 @@ class LogSegments:
         SearchDisturbed if `SEARCH_ATTEMPTS_MAX` attempts were not enough.
         """
         for _ in range(SEARCH_ATTEMPTS_MAX):
-            # The steps of one attempt see one state of the segments, or its result is dropped.
+            # The result of an attempt counts only if the segments did not change between its steps.
             generation = self.generation
             steps = look()
             try:
@@ -307,14 +308,14 @@ class LogSegments:
 
         raise SearchDisturbed
 
-    # -- the end of the row
+    # -- the end of the log
 
     def roll(self, base_offset: int, now_ms: int) -> None:
         """Begin a new segment; it replaces an empty active one. Blocking: short.
 
         On failure no segment is lost from the row: it is unchanged, or has the new one.
         """
-        # Indexes and the new file come before the row changes, for these steps may fail.
+        # Saving the indexes and creating the new file may fail, so both come before `_row` changes.
         old = self.active
         store = self.store
         old.finish()
@@ -323,7 +324,7 @@ class LogSegments:
         self.active = new
         self._hits.clear()
         self._last_aborting = None
-        # Last, for it may fail, too: an empty segment that stays behind is harmless.
+        # The removal comes last: if it fails, too, an empty segment stays behind, which is harmless.
         if not old.size_bytes:
             old.is_removed = True
             store.remove_segment(old.base_offset)
@@ -357,7 +358,7 @@ class LogSegments:
         """Replace all segments by an empty one at `base_offset`, durably. Blocking: long."""
         with self._changing("the log half cut"):
             self._remove_from(0)
-            # Those between the bases of the segments, and at the end of the log: a clean stop wrote one there.
+            # Snapshots also lie between the base offsets of the segments, and at the log end after a clean stop.
             for offset in self.list_snapshots():
                 self.store.disk.remove(self.store.path(offset, SNAPSHOT))
             self.active = ActiveSegment.create(self.store, base_offset, now_ms)
@@ -379,7 +380,7 @@ class LogSegments:
 
     def _remove_from(self, number: int) -> None:
         """Remove the segments from this number on, durably."""
-        # The last one first: whatever a crash leaves is a prefix of this log.
+        # The last segment goes first: whatever a crash leaves is a prefix of this log.
         if number == len(self._row):
             return
         for segment in reversed(self._row[number:]):
@@ -392,7 +393,7 @@ class LogSegments:
         self, segment: Segment, index_interval_bytes: int, now_ms: int, earlier: Sequence[Segment]
     ) -> ActiveSegment:
         """Reopen a sealed segment as the active one; its indexes are rebuilt if they are damaged."""
-        # The cut is inside the active segment: nothing is to be opened.
+        # If the cut is inside the active segment, its file and its indexes are open already.
         if isinstance(segment, ActiveSegment) or segment.next_base_offset is None:
             return _last([segment])
         store = self.store
@@ -405,14 +406,14 @@ class LogSegments:
         # The index is damaged, or the .txnindex names markers behind the segment's end.
         return reindex(store, base, segment.size_bytes, index_interval_bytes, now_ms, earlier, end_offset)
 
-    # -- the beginning of the row
+    # -- the beginning of the log
 
     def delete_first(self, count: int, now_ms: int, delay_ms: int) -> None:
         """Remove the first segments from the row and rename their files to .deleted. Blocking: short (renames)."""
         with self._changing("a segment half deleted"):
             removed = self._row[:count]
-            # The segments leave the row before the renames: if one fails, HalfDone takes the log
-            # directory offline, and the row names no missing file.
+            # The segments leave `_row` before the renames: if a rename fails, HalfDone takes the log
+            # directory offline, and `_row` refers to no missing file.
             del self._row[:count]
             for segment in removed:
                 segment.is_removed = True

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 ROW = struct.Struct(">hqqqq")
 ROW_VERSION = 0
-PAGE_ROWS = 64  # 2,176 bytes; a search parses so many rows in some 30 µs
-PAGES_MAX = 4096  # 64 KiB of memory; a quarter of a million rows in the smallest pages. It is even.
+PAGE_ROWS = 64  # 2,176 bytes; a search parses a page of this size in some 30 µs
+PAGES_MAX = 4096  # 64 KiB of memory; 262,144 rows in pages of 64. An even number, because pages are merged in pairs.
 _LOADED_BYTES = 2048 * ROW.size
 
 # Opens the file of an index, for one read.
@@ -44,9 +44,9 @@ class AbortedTransaction(NamedTuple):
 
     def is_last_before(self, offset: int) -> bool:
         """Whether no transaction whose marker comes later begins before `offset`."""
-        # When this one ended, no other one was open that had begun before `last_stable_offset`. Kafka's followers may
+        # When this transaction ended, no other open one had begun before `last_stable_offset`. Kafka's followers may
         # write a value that is too large: behind the begin of a transaction that came after this marker. Hence the
-        # other condition, which holds for our own rows anyway.
+        # condition about `last_offset`, which rows that this broker has written fulfil anyway.
         return self.last_stable_offset >= offset and self.last_offset + 1 >= offset
 
 
@@ -109,8 +109,9 @@ class TransactionIndex:
         """
         found = []
         for page in range(bisect_left(self._last_markers, start_offset), len(self._last_markers)):
-            # While one transaction stays open, all that end behind it have its low last stable offset: a search does
-            # not stop at them. A hundred thousand short ones may follow, of which a fetch needs none.
+            # While a long transaction is open, its first offset is the last stable offset of all
+            # that end meanwhile, so a search does not stop at them. They may be 100,000, and their
+            # pages are skipped without a read.
             if self._oldest[page] >= end_offset:
                 continue
             for aborted in self._read_page(page, open_saved):

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from barnabas.wire.record_batch import SEQUENCE_MAX
 
 # Entries of one partition, of 200 bytes each. An entry lives from the question to the append; but anyone who may write
-# can ask for any producer id, and the entry of a refused one stays until it expires. The oldest one makes room.
+# can ask for any producer id, and the entry of a refused id stays until it expires. Beyond the limit the oldest goes.
 ENTRIES_MAX = 1000
 
 
@@ -51,7 +51,7 @@ class Verifications:
     __slots__ = ("_entries",)
 
     def __init__(self) -> None:
-        self._entries: dict[int, Entry] = {}  # the one that was asked for last comes last
+        self._entries: dict[int, Entry] = {}  # in the order of the last `begin` for each
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -62,8 +62,8 @@ class Verifications:
         if entry is None:
             entry = Entry(Guard(), now_ms, epoch, base_sequence)
         elif epoch > entry.epoch:
-            # Sequences begin again with each epoch. The guard stays: it proves that nothing was appended, and the
-            # coordinator's answer was about the epoch.
+            # Sequences begin again with each epoch. The guard stays: it only proves that nothing
+            # was appended since it was made, while the coordinator's answer verifies the epoch.
             entry = Entry(entry.guard, now_ms, epoch, base_sequence)
         elif epoch == entry.epoch:
             lowest = base_sequence if is_before(base_sequence, entry.lowest_sequence) else entry.lowest_sequence
