@@ -38,7 +38,7 @@ class Api(NamedTuple):
         return self.flexible_from is not None and version >= self.flexible_from
 
 
-# Served, the last column, decides alone what ApiVersions lists: a client picks the highest version that both sides
+# The last column, `served`, alone decides what ApiVersions lists: a client picks the highest version that both sides
 # have, and relies on it. Never listed, although a 3.9 broker in ZooKeeper mode lists them: 58 (that broker closes the
 # connection if forwarding is off), 68 and 69 (it responds with UNSUPPORTED_VERSION). KRaft-only keys and telemetry (71,
 # 72) have no row: a client that sees telemetry listed starts to push metrics.
@@ -139,8 +139,9 @@ _INTER_BROKER_VERSIONS: dict[int, tuple[tuple[str, int], ...]] = {
     7: (("2.4-IV1", 3), ("2.2-IV0", 2), ("2.0-IV0", 1)),
     23: (("2.8-IV0", 4), ("2.3-IV1", 3), ("2.1-IV1", 2), ("2.0-IV0", 1)),
     27: (("2.8-IV0", 1), ("2.0-IV0", 0)),
-    # Kafka negotiates the next ones by ApiVersions; these are the versions that two 3.9 brokers arrive at. Below their
-    # first level brokers write to ZooKeeper directly instead of asking (56, 67); 24 does not depend on the level.
+    # Kafka negotiates the versions of the APIs below by ApiVersions; two 3.9 brokers arrive at
+    # these. At levels older than those of 56 and 67 a broker writes to ZooKeeper instead; 24 does
+    # not depend on the level.
     24: (("2.0-IV0", 5),),
     56: (("2.8-IV0", 3), ("2.7-IV2", 1)),
     67: (("3.0-IV0", 0),),

@@ -21,7 +21,7 @@ from barnabas.wire.apis import API_VERSIONS_KEY, APIS, request_header_version, r
 from barnabas.wire.errors import ErrorCode, ProtocolViolation
 from barnabas.wire.frame import LENGTH_BYTES
 
-LARGE_PARTITIONS = 250  # a request with more of them takes more than a millisecond to encode
+LARGE_PARTITIONS = 250  # a request with more partitions takes more than a millisecond to encode
 
 CORRELATION_IDS = 1 << 31  # int32, not negative
 CLIENT_IDS_KEPT = 64  # a broker has a client id for each fetcher, and a few others

@@ -60,8 +60,8 @@ def _make_struct(name: str, qualified: str, base: type, fields: tuple[Field, ...
     made: Any = type(name, (base,), attributes)
     made.__module__ = names["__name__"]
 
-    # Its `__init__` is generated at the first call, and replaces this one: most classes are imported, but never
-    # created.
+    # The real `__init__` is generated at the first call of this one, and replaces it: most classes
+    # are imported, but never instantiated.
     def generate(self: object, **values: object) -> None:
         arguments = ", ".join(f"{field.name}={default_source(field)}" for field in fields)
         lines = [f"def __init__(self, *, {arguments}):", *(f"    self.{slot} = {slot}" for slot in slots)]

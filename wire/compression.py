@@ -62,11 +62,11 @@ _ZSTD_MAGIC = 0xFD2FB528
 _ZSTD_REPEATED_BYTE = 2  # bits 1-2 of a block that repeats one byte, whatever size it decompresses to
 _ZSTD_SKIPPABLE_MAGIC = 0x184D2A50  # the lowest four bits are free
 _ZSTD_WHOLE_FRAME_BYTES = 16 << 10  # Java's reader decompresses a frame of at most this content size in one piece
-# Empty members of gzip, or blocks and headers of snappy, in a row. One read passes them all, at some microseconds each,
-# and a hostile batch may have hundreds of thousands.
+# How many empty parts (members of gzip, blocks and headers of snappy) may follow each other. One
+# read skips them all, at some microseconds each, and a hostile batch may have hundreds of thousands.
 EMPTY_MAX = 500
-# A step of `opening` looks at so many blocks of zstd, at about 0.3 µs each; its frames and snappy's blocks count as
-# more.
+# A step of `opening` looks at this many blocks of zstd, at about 0.3 µs each; the parts below cost
+# as much as several blocks.
 _MEASURED_AT_A_TIME = 2000
 _ZSTD_FRAME_COST = 4
 _ZSTD_CHECKED_FRAME_COST = 60  # a frame that is decompressed: up to 16 KiB
@@ -197,7 +197,7 @@ class _GzipStream(Stream):
     def __init__(self, data: memoryview) -> None:
         self._data = data
         self._position = 0
-        self._members = 0  # that were empty, in a row
+        self._members = 0  # how many empty members have followed each other
         self._inflater = zlib.decompressobj(31)
 
     def read(self, size_bytes: int) -> bytes:
@@ -215,7 +215,7 @@ class _GzipStream(Stream):
                 self._members = 0
                 return chunk
 
-            # Without output and without input left it would never end.
+            # Without output and without further input the loop would never end.
             if not unread and not self._inflater.eof:
                 raise _broken("gzip: the stream is truncated")
 
@@ -226,7 +226,7 @@ class _GzipStream(Stream):
         # The slice that ended the member may hold the beginning of the next one.
         start = self._position - len(self._inflater.unused_data)
         left = len(self._data) - start
-        # Java's reader, too, ignores bytes after a member that cannot be a member.
+        # Java's reader, too, ignores bytes behind a member that cannot begin another one.
         if left <= _GZIP_MEMBER_MIN_BYTES or self._data[start : start + 3] != _GZIP_MEMBER_START:
             return False
         self._position = start
@@ -244,7 +244,7 @@ class _SnappyStream(Stream):
         self._block = memoryview(b"")
         self._is_framed = _is_xerial(data)
         self._position = len(XERIAL_HEADER) if self._is_framed else 0
-        # Kafka's reader fails on it, while a header without blocks is a valid empty stream.
+        # Kafka's reader fails on empty data, while a header without blocks is a valid empty stream.
         if not data:
             raise _broken("snappy: no data at all")
 
@@ -359,7 +359,7 @@ class _Lz4Stream(Stream):
     def __init__(self, data: memoryview, end: int | None) -> None:
         import lz4.frame  # type: ignore[import-untyped]  # the package has no annotations
 
-        # The library does not see the end mark: it takes fewer words for one than Java's reader does, and verifies
+        # The end mark is cut off: the library takes fewer words for an end mark than Java's reader, and it would verify
         # content size and content checksum there, which Java's reader does not.
         self._data = data[:end]
         self._is_whole = end is not None
@@ -386,7 +386,8 @@ class _Lz4Stream(Stream):
             if chunk:
                 return chunk
 
-            # One call without output is normal: the rest of a slice may hold no whole block.
+            # A call without output is normal, for a slice may hold no whole block. But if the call
+            # had no input either, and `needs_input` has not changed, no more output will come.
             if not unread and had_none == decompressor.needs_input:
                 break
 
@@ -462,8 +463,8 @@ class _ZstdStream(Stream):
         import zstandard
 
         self._window_bytes = window_bytes
-        # Memory is used as a window fills. So a stream with a larger window is not refused, but may decompress to this
-        # many bytes only.
+        # A window takes memory only as it fills. So a stream with a window above `HELD_MAX_BYTES`
+        # is not refused, but may not decompress to more than that.
         self._bytes_left = HELD_MAX_BYTES if window_bytes > HELD_MAX_BYTES else _UNLIMITED
         self._error = zstandard.ZstdError
         # Each stream has a context of its own: contexts may not be shared between threads.
@@ -505,8 +506,8 @@ def _largest_zstd_window(data: memoryview) -> Generator[None, None, int]:
                 if position + 3 > end:
                     raise _broken("zstd: the stream is truncated")
 
-                # The head has three bytes, the lowest first: is it the last block, its type, its
-                # size.
+                # The head of a block has three bytes, the lowest first: one bit says whether it is
+                # the last block, two bits are its type, the others its size.
                 flags = data[position]
                 size_bytes = flags >> 3 | data[position + 1] << 5 | data[position + 2] << 13
                 position += 4 if flags & 6 == _ZSTD_REPEATED_BYTE else 3 + size_bytes
@@ -517,7 +518,7 @@ def _largest_zstd_window(data: memoryview) -> Generator[None, None, int]:
                     yield
             position += 4 if descriptor & 4 else 0  # the checksum
 
-            # The last block has no content: the library ends such a frame without a look at its content size.
+            # If the last block has no content, the library ends the frame without a check of its content size.
             if flags & 6 != _ZSTD_REPEATED_BYTE and not size_bytes and position <= end:
                 looked_at += _ZSTD_CHECKED_FRAME_COST
                 _check_zstd_content_size(data[start:position])

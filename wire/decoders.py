@@ -11,10 +11,10 @@ from barnabas.wire.schema import FIXED, SIZED, Field, Schema
 class DecodeEmitter(Emitter):
     """Emits `decode(buf, pos) -> (message, pos)`. `end` is the buffer's size, `n` the length or count just read."""
 
-    # The buffer comes from a stranger. Before a slice is taken, its length is compared with the bytes that are left,
-    # and before a list is filled, its count with the bytes that are left divided by the smallest size of an element. A
-    # buffer that merely ends too early needs no check: an index or `struct` raises, and `runtime` turns that into an
-    # error.
+    # The sender may be hostile. Before a slice is taken, its length is compared with the bytes that
+    # are left, and before a list is filled, its count with the bytes that are left divided by the
+    # smallest size of an element. A buffer that merely ends too early needs no check: an index or
+    # `struct` raises, and `runtime` turns that into an error.
 
     verb = "decode"
 
@@ -39,8 +39,8 @@ class DecodeEmitter(Emitter):
             self.names[function.__name__] = function
 
         with self.block(f"def {self.verb}({'o, ' if self.stepped else ''}buf, pos):"):
-            # Slices of bytes become strings in half the time, but the copy costs too much where records are in the
-            # buffer.
+            # A slice of `bytes` becomes a string in half the time of a slice of a memoryview. But
+            # the copy of the whole buffer to `bytes` costs too much if it holds records.
             wanted = "memoryview" if self.in_place else "bytes"
             self.put(f"if type(buf) is not {wanted}: buf = {wanted}(buf)")
             self.put("end = len(buf)")
@@ -106,7 +106,7 @@ class DecodeEmitter(Emitter):
     def _tags(self, known: list[Field]) -> None:
         self.put("if count > 127: count, pos = more(buf, pos, count)")
 
-        # Each tagged field costs a call, and takes only two bytes of the buffer.
+        # The number is limited, because each tagged field costs a call, but takes as few as two bytes of the buffer.
         self.put(f"if count > {runtime.TAGS_MAX}: crowd('tagged fields', count, end - pos)")
         if self.stepped:
             self.put(f"mark = cost + {runtime.STEP_BYTES}")

@@ -54,7 +54,7 @@ def down_convert(records: bytes, magic: int, *, first_offset: int, max_bytes: in
     held_bytes = 0
     try:
         for message in _messages(records, magic, first_offset):
-            # Before the batch is opened: the caller waits for room, and no memory is taken yet.
+            # A number comes before its batch is opened: the caller waits for room before memory is taken.
             if isinstance(message, int):
                 held_bytes = message
                 yield held_bytes

@@ -43,8 +43,8 @@ class Emitter:
 
     def tagged_fields(self, name: str, fields: tuple[Field, ...]) -> list[Field]:
         """The struct's tagged fields in this version, by ascending tag; a function for them will be written."""
-        # A function of their own: fields at their default are not sent, so the flat code nearly always skips all of
-        # them.
+        # Tagged fields have a function of their own: they are not sent at their defaults, so the
+        # flat code nearly always skips all of them.
         known = [field for field in fields if field.tag is not None and field.exists_in(self.version)]
         known.sort(key=lambda field: field.tag or 0)
         if known:

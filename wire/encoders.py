@@ -63,7 +63,7 @@ class EncodeEmitter(Emitter):
         if not known:
             self._run.append(("x", ""))
             return
-        # Nearly always all of them are at their defaults, and the function that writes them is not called.
+        # Nearly always all tagged fields are at their defaults; then the function that writes them is not called.
         usual = " and ".join(self._surely_default(f"{var}.{field.name}", field) for field in known)
         section = self._local()
         self.put(f"{section} = b'\\0' if {usual} else tags_{name}({var})")
@@ -90,7 +90,8 @@ class EncodeEmitter(Emitter):
 
     def _surely_default(self, value: str, field: Field) -> str:
         """A condition under which a tagged field is certainly at its default."""
-        # Cheap, and may be false for a default, such as an empty list: the tag function then compares exactly.
+        # The condition is cheap, but may be false for a default such as an empty list: the tag
+        # function then compares exactly.
         if field.is_array:
             return f"{value} == ()"
         same = "is" if field.is_struct or field.default_value() is None else "=="
@@ -152,7 +153,7 @@ class EncodeEmitter(Emitter):
                 self._field(item, Field(field.name, field.element), var)
             self._flush()
             if self.stepped and not self._in_tags:
-                # A row also counts by the length of its strings: a client may have chosen 32 kB for each.
+                # An element with long strings counts as several: a client may have chosen 32 kB for each string.
                 lengths = "".join(f" + (len({each}) >> {runtime.ROW_BYTES_SHIFT})" for each in self._long)
                 self.put(f"left -= 1{lengths}")
                 with self.block("if left <= 0:"):

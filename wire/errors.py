@@ -181,9 +181,9 @@ def error_name(code: int) -> str:
     return str(code) if known is None else known.name
 
 
-# The limit is for a message that names what a client sent. A text in a response has at most 32,767
-# bytes, so the name and Kafka's words together may not fit: no response could have them, and the
-# connection would close.
+# An error message may quote a long name that a client sent. A string in a response has at most
+# 32,767 bytes: a response with a longer message could not be encoded, and the connection would
+# close.
 MESSAGE_CHARACTERS_MAX = 8000
 
 

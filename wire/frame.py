@@ -17,19 +17,20 @@ from barnabas.wire.apis import APIS, request_header_version
 from barnabas.wire.errors import ProtocolViolation
 
 LENGTH_BYTES = 4
-# A frame of at least this size moves to pages of its own: when a bytearray grows, the C library copies it now and then,
-# 10 MB in 10 ms. It moves when ARRAY_BYTES_MAX bytes have arrived: a client that only claims a size gets no pages.
+# A frame of at least this size moves to memory pages of its own (mmap), because the C library
+# copies a growing bytearray now and then, 10 MB in 10 ms. It moves when ARRAY_BYTES_MAX bytes have
+# arrived: a client that only claims a size gets no pages.
 PAGES_BYTES_MIN = 1 << 21
 ARRAY_BYTES_MAX = 1 << 18
 # A frame gets the memory of all its bytes at once when this share of them has arrived.
 ROOM_SHARE = 1 / 4
 ROOM_BYTES_MAX = 1 << 20  # received by one call: it takes about a quarter of a millisecond
-# At most so many frames are cut out of what has arrived: each takes a microsecond, and 400 bytes beside its content.
-# 50,000 of a byte each may arrive at once.
+# How many frames are cut out of the arrived bytes at a time: each takes a microsecond, and 400
+# bytes beside its content, and 50,000 frames of one byte may arrive at once.
 FRAMES_AT_A_TIME = 64
 HEADER_TAGS_MAX = 100  # Kafka defines none so far; each one costs time on the event loop
 
-# The first bytes of clients of other protocols, which come here by mistake. As lengths they are above 350 million.
+# The first bytes of clients that speak another protocol by mistake. Read as lengths they are above 350 million.
 TLS_BEGIN = b"\x16\x03"  # a handshake record, of any version since SSL 3
 HTTP_BEGINS = {b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI "}
 
@@ -76,7 +77,7 @@ class FrameReader:
         self._takes_empty = takes_empty
         self._frames: deque[memoryview] = deque()
         self._frames_bytes = 0
-        self._rest = b""  # what arrived behind the frames that are cut; empty if there are none
+        self._rest = b""  # what arrived behind `_frames`; empty if no frame waits there
         self._partial: bytearray | mmap.mmap = bytearray()  # the frame that is arriving, its length included
         self._arrived_bytes = 0  # of the partial frame
         self._partial_bytes = 0  # the memory that it takes
@@ -194,7 +195,7 @@ class FrameReader:
                 pages = mmap.mmap(-1, self._target_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
                 pages[:arrived_bytes] = partial
                 self._partial = pages
-        # The memory of the whole frame is there.
+        # `partial` has the memory of the whole frame already.
         else:
             partial[before_bytes:arrived_bytes] = piece
         self._arrived_bytes = arrived_bytes

@@ -74,8 +74,8 @@ def message_class(name: str) -> type[Message]:
     """The class of this message; KeyError if there is none of this name."""
     made = _classes.get(name)
     if made is None:
-        # A broker in a thread and its test may use a message for the first time at once. Then both make the class, and
-        # `setdefault`, which is one step for all threads, gives both the same one.
+        # A broker in a thread and its test may use a message for the first time at the same time.
+        # Then both make the class, and `setdefault`, which is atomic, gives both the same one.
         schema = _schema_of(name)
         if schema is None:
             raise KeyError(name)

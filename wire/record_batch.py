@@ -26,8 +26,8 @@ BATCH_MAGIC = 2  # the format of record batches; 0 and 1 are those of single mes
 LENGTH_OVERHEAD_BYTES = 12  # base offset and batch length, which batch length itself does not count
 ENTRY_HEADER_BYTES = 17  # up to and including the magic byte
 LEGACY_ENTRY_MIN_LENGTH = 14  # crc, magic, attributes, two lengths: the smallest message of format 0
-# The attributes and all that follows. The fields that the leader writes (base offset, leader epoch) precede it, and so
-# does the magic, on which the way to check the rest depends.
+# The checksum covers the attributes and all that follows. It covers neither the fields that the
+# leader writes (base offset, leader epoch) nor the magic, on which the kind of the checksum depends.
 CHECKSUM_START = 21
 SEQUENCE_MAX = 2**31 - 1  # then comes 0: Java's int without its sign
 
@@ -219,7 +219,7 @@ def checksum(batch: bytes | bytearray | memoryview) -> int:
 
 @cache
 def _crc32c() -> Callable[[memoryview], int]:
-    from crc32c import crc32c  # it takes 10 ms to import, which a broker without old logs does not need to start
+    from crc32c import crc32c  # its import takes 10 ms, and a broker without old logs starts without it
 
     return crc32c
 

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     # For the compiler only: an `i64` is an int of 64 bits, and in pure Python an int.
     from mypy_extensions import i64
 
-# A zigzag varint of so many bits fits into an i64, whatever its last byte has: four and nine bytes.
+# The bits in a varint of four bytes, and in one of nine bytes: both fit into an i64.
 _LENGTH_BITS: Final = 28
 _DELTA_BITS: Final = 63
-# Deltas of so few bits have 62 of them and a sign.
+# Of the 63 bits of a zigzag delta one is the sign.
 _ABOVE_EVERY_DELTA: Final = 1 << 62
 _BELOW_EVERY_DELTA: Final = -(1 << 62) - 1
 
-# The fields of a record, in their order. What the loop does with each is a branch, so that only one place of the code
-# reads a varint: calls would take most of the time.
+# The fields of a record, in their order. The loop has a branch for each, behind the one place that
+# reads a varint: a function for that would be called for each field, and take most of the time.
 _LENGTH: Final = 0
 _TIMESTAMP: Final = 1
 _OFFSET: Final = 2

@@ -46,8 +46,8 @@ from barnabas.wire.sentinels import NO_TIMESTAMP
 RECORD_MAX_BYTES = RECORDS_MAX_BYTES  # a produced batch may consist of one record of this size
 # Names of headers that are not UTF-8: Java replaces what is none by U+FFFD; the other form is written back unchanged.
 AS_JAVA, UNCHANGED = "replace", "surrogateescape"
-# The costs are in units of a `Meter`: to read the head of a record, and to pass one in a search by
-# time.
+# The costs are in units of a `Meter`: to read the head of a record, and to step over a record in a
+# search by time.
 _HEAD_COST, _PASS_COST = 16, 3
 
 _ENTRY_START = struct.Struct(">qi")
@@ -157,7 +157,7 @@ def _read_head(cursor: RecordCursor, meter: Meter, stream: Stream, index: int) -
         yield stream.held_bytes
     value_length = cursor.read_number()
 
-    # The value must fit into the record. Its headers are not parsed: the skip ends where the record's length says.
+    # The value must fit into the record. The headers are not parsed: the skip ends where the record's length says.
     if (left := end - cursor.consumed_bytes) < max(value_length, 0):
         raise invalid_records(f"the lengths within record {index} contradict each other")
     for _ in cursor.skip(left):

@@ -17,7 +17,7 @@ is walked singly. The run ends before the first row that differs, and the walk g
 
 from typing import Final
 
-# Offset deltas below these numbers are varints of one byte, and of two bytes: zigzag doubles them.
+# Offset deltas below 64 are varints of one byte, those below 8192 of two bytes at most: zigzag doubles them.
 _ZIGZAG_1_BYTE: Final = 64
 _ZIGZAG_2_BYTES: Final = 8192
 _ONE_BYTE_DELTAS: Final = bytes(delta << 1 for delta in range(_ZIGZAG_1_BYTE))
@@ -69,7 +69,8 @@ def earlier_rows(buffer: bytes, position: int, index: int, count_max: int, delta
         return 0, position
     count, stride, delta_at, delta_width, _ = shape
     low, high, count = _delta_columns(buffer, delta_at, delta_width, stride, count)
-    # Zigzag doubles a delta that is not negative. Of two bytes the second decides: up to 64 rows are left over.
+    # Zigzag doubles a delta that is not negative. Of deltas with two bytes only the second, higher
+    # one is compared: so rows whose deltas are lower only in the first byte are left over.
     column, bound = (low, delta << 1) if high is None else (high, delta >> 6)
     column = column[:count]
     count -= len(column.lstrip(_LAST_BYTES[: min(bound, 128)]))

@@ -77,8 +77,8 @@ class Sifted(NamedTuple):
 
     record_count: int
     has_tombstones: bool  # a remaining record has no value
-    # Where they are. None for a compressed batch: there may be millions of runs, so `rebuild_sifted` finds them again,
-    # piece by piece.
+    # Where the records are. None for a compressed batch: there may be millions of runs, so
+    # `rebuild_sifted` finds them again, piece by piece.
     runs: Runs | None
 
 
@@ -137,7 +137,7 @@ def _long_record(cursor: RecordCursor) -> Piece:
     left = end - cursor.consumed_bytes
     if left < 0:
         raise invalid_records("the lengths within a record contradict each other")
-    # The old length counted the old varints.
+    # The record gets a new length, because the old one counted the old varints.
     head = encode_varint(len(head) + left) + head
     return Piece(head, 0, len(head) + left, 1, _rest(cursor, left))
 

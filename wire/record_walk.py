@@ -64,7 +64,7 @@ class Walk(Meter):
     def __init__(self, count: int) -> None:
         # The same as `super().__init__(RECORDS_MAX_BYTES)`, without the call: each produced batch makes a Walk.
         self.credit, self.bytes_left = STEP_COST, RECORDS_MAX_BYTES
-        self.has_many_headers = False  # of the next record, which a cursor has to read
+        self.has_many_headers = False  # the next record has, so that a cursor has to read it
         self.count = count  # the number of records by the header
         self.index = 0  # the number of records walked
         self.highest = _BELOW_EVERY_DELTA
@@ -124,11 +124,12 @@ def walking(stream: Stream, walk: Walk) -> Generator[None, None, None]:
         buffer = buffer[position:]
         if walk.index == count:
             break
-        # The chunk may have stopped for this reason alone: walk on before more is read, or the buffer would grow.
+        # `_walk_chunk` may have stopped only because the step is over, before whole records: these
+        # are walked before more is read, or the buffer would grow.
         if walk.is_step_over():
             yield
             continue
-        # The longest varint of 32 bits: with fewer bytes the length itself may be cut off.
+        # With fewer bytes than the longest varint of 32 bits has, the length itself may be cut off.
         if len(buffer) >= _VARINT_MAX_BYTES:
             length, _ = read_varint(buffer, 0)
             if length & 1:

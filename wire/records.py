@@ -118,7 +118,7 @@ __all__ = [
 ]
 
 SMALL_BYTES_MAX = 1 << 16  # the checksum, and one call of snappy, then take less than a step
-# A larger compressed batch of an ordinary client decompresses to more than a step's bytes. Besides, zlib and zstd pass
+# A larger compressed batch of an ordinary client decompresses to more than a step's bytes. Besides, zlib and zstd skip
 # any number of empty members and blocks in one call.
 SMALL_COMPRESSED_BYTES_MAX = 1 << 15
 RECORD_ERRORS_MAX = 10_000  # refused records that a response names; a compressed batch may hold millions
@@ -241,8 +241,8 @@ def check_produced(
             return opened
         header, records = opened
 
-        # The result is None also after a fault: the walk in steps then finds it again, and names
-        # it.
+        # `_walk_large` returns None after a fault, too: the walk in steps then finds and names the
+        # fault.
         walk = None if header.codec else _walk_large(header, records)
         if walk is None:
             walk = Walk(header.record_count)
@@ -313,7 +313,7 @@ def _check_header(
     if checksum(records) != crc:
         raise CorruptRecords("the checksum of the batch is wrong")
 
-    # Compaction may make them differ in a log, but not a producer.
+    # Compaction may lower the count in a log; in a producer's batch it has to be the last offset delta + 1.
     if count <= 0 or last_delta != count - 1:
         raise invalid_records(f"the batch claims {count} records and a last offset delta of {last_delta}")
     if attributes & CONTROL:
@@ -377,8 +377,8 @@ def _must_rebuild(header: BatchHeader, rules: RecordRules) -> bool:
 
 def _may_be_refused(header: BatchHeader, walk: Walk, times: Times, rules: RecordRules, now_ms: int) -> bool:
     """Whether a record may be refused, so that each has to be looked at."""
-    # May be true although no record is refused: -1 (no timestamp) is legal but counts as old here, and these
-    # differences do not wrap as those of `_why_bad_time` do.
+    # The result may be True although no record is refused: -1 (no timestamp) is legal but counts as
+    # old here, and the differences below do not wrap as those of `_why_bad_time` do.
     lowest, largest, _ = times
     if walk.key_lengths & 1 and rules.compacted:
         return True
@@ -399,12 +399,14 @@ def _corrected(
     attributes = header.attributes
     uses_log_append_time = rules.message_timestamp_type == "LogAppendTime"
     _, largest, newest_index = (0, now_ms, 0) if uses_log_append_time else times
-    # Kafka stores an uncompressed batch with such offset deltas as it is. A compressed one it tries to rebuild, and
-    # fails, because it has skipped keys and values in its check (measured on 3.9.1).
+    # Kafka stores an uncompressed batch as it is, whatever its offset deltas are. If those of a
+    # compressed batch are not 0, 1, 2 …, it tries a rebuild, which fails, because its check has
+    # skipped keys and values (measured on 3.9.1).
     if attributes & CODEC_MASK and not walk.is_in_order:
         return RecordsRefused(ErrorCode.UNKNOWN_SERVER_ERROR, "offset deltas of a compressed batch must be 0, 1, 2 …")
-    # A wrong max timestamp is corrected; only then are unknown attribute bits dropped, as in Kafka 3.9.1. A producer
-    # that sets the LogAppendTime bit in a CreateTime topic has it cleared; its max timestamp was that of all records.
+    # Unknown attribute bits are dropped only if the header is rewritten, as in Kafka 3.9.1: for a
+    # wrong max timestamp, or a LogAppendTime bit that is not as in the topic. (`times` took the max
+    # timestamp for that of all records if the producer set the bit.)
     if header.max_timestamp != largest or uses_log_append_time is not (attributes & LOG_APPEND_TIME != 0):
         attributes &= KNOWN_ATTRIBUTES & ~LOG_APPEND_TIME
         rewrite_times(records, attributes | LOG_APPEND_TIME if uses_log_append_time else attributes, largest)

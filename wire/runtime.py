@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NoReturn, Protocol, TypeVar, dataclass_transfo
 from barnabas.wire.errors import ProtocolViolation
 from barnabas.wire.schema import Schema
 
-# A payload of at least this many bytes is not joined with what surrounds it: copying would cost more than a piece does.
+# A payload of at least this many bytes stays a piece of its own: to copy it would cost more than to send another piece.
 APART_BYTES = 16 * 1024
 STRING_BYTES_MAX = 0x7FFF
 
@@ -27,8 +27,8 @@ SMALL_INTS = range(-5, 257)  # CPython has one object for each of them
 # A step of decoding or encoding takes about a millisecond at most, in the worst mixture.
 STEP_BYTES = 1 << 16
 INTS_AT_A_TIME = 1024
-STEP_ROWS = 500
-ROW_BYTES_SHIFT = 10  # a KiB of a string takes the time of a row
+STEP_ROWS = 500  # elements of arrays that are encoded
+ROW_BYTES_SHIFT = 10  # a KiB of a string takes the time of an element
 TAGS_MAX = 100  # of one struct; Kafka's structs have at most five
 
 _BYTES_LIKE = (bytes, bytearray, memoryview)  # a tuple: `isinstance` takes three times as long with a union
@@ -156,7 +156,7 @@ def skip_tags(buffer: bytes | memoryview, position: int, end: int, count: int) -
     """The position behind `count` tagged fields, for a struct without any in its table."""
     if count > 127:
         count, position = more(buffer, position, count)
-    # Each one costs a call, and takes only two bytes of the buffer.
+    # The number is limited, because each tagged field costs a call, but takes as few as two bytes of the buffer.
     if count > TAGS_MAX:
         crowd("tagged fields", count, end - position)
     for _ in range(count):

@@ -142,14 +142,15 @@ class Schema(NamedTuple):
     @property
     def in_place(self) -> bool:
         """Whether a decoder reads the buffer in place instead of copying it to `bytes` first."""
-        # Slices of bytes become strings in half the time. But record batches must not be copied, because the leader
-        # stamps them in the frame; nor a whole frame for the header in front of it (headers have no key).
+        # A slice of `bytes` becomes a string in half the time of a slice of a memoryview. But
+        # record batches must not be copied, because the leader stamps them in the frame; nor a
+        # whole frame to read its header (`key` is None).
         everywhere = (self.fields, *self.all_structs().values())
         return self.key is None or any(field.type == "records" for fields in everywhere for field in fields)
 
     def smallest_size(self, field: Field, version: int) -> int:
         """The fewest bytes that a value of the field (of an array: one element) takes in this version."""
-        # The decoder divides the bytes that are left by it, to refuse a count that they cannot hold.
+        # The decoder divides the bytes that are left by this size, to refuse a count that they cannot hold.
         compact = field.compact and self.is_flexible(version)
         if field.element in FIXED:
             return FIXED[field.element][1]

@@ -4,7 +4,7 @@
 NO_LEADER = -1
 LEADER_DURING_DELETE = -2  # of a topic that is being deleted
 NO_LEADER_EPOCH = -1
-CONSUMER = -1  # in place of the id of a replica that asks
+CONSUMER = -1  # the replica id in requests of consumers
 UNKNOWN_BROKER_EPOCH = -1
 
 # Offsets. All but the first are timestamps in ListOffsets requests, and mean an offset of the log.
@@ -15,7 +15,7 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 
 NO_TIMESTAMP = -1
-# Java's largest long. In an interval setting, in ms: it never ends.
+# Java's largest long: a setting of this many milliseconds never expires.
 NEVER_MS = 2**63 - 1
 NO_PRODUCER_ID = -1
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from barnabas.wire.runtime import varint
 
-# Of what is kept of a message while its connection lasts. No account counts it, so longer ones have no template.
+# A template is kept while its connection lasts, and counts in no memory limit: so longer messages have none.
 TEMPLATE_BYTES_MAX = 1024
 _INT32 = struct.Struct(">i")
 

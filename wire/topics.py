@@ -69,7 +69,7 @@ def names_collide(one: str, other: str) -> bool:
     return one.replace(".", "_") == other.replace(".", "_")
 
 
-# One transaction asks five times about its id. Names have up to 32 kB, so few are kept.
+# One transaction needs the hash of its id five times. Ids have up to 32 kB, so few are cached.
 @lru_cache(maxsize=256)
 def java_string_hash(text: str) -> int:
     """Java's `String.hashCode`: 31*h + c over UTF-16 code units, wrapped to 32 bits, signed."""

@@ -64,7 +64,7 @@ from barnabas.wire.records import (
 from barnabas.wire.sentinels import NO_PRODUCER_ID, NO_TIMESTAMP
 from barnabas.wire.topics import TopicPartition
 
-# Such a message is held whole, for a moment twice. Those of ordinary clients fit into
+# An inner message is held whole, for a moment twice. Those of ordinary clients fit into
 # max.message.bytes (1 MiB by default).
 INNER_MESSAGE_MAX_BYTES = 16 << 20
 
@@ -75,7 +75,7 @@ _ANY_CODEC_VERSION = 7  # Kafka forbids zstd in Produce 3 to 6 only
 _CRC_POSITION = LENGTH_OVERHEAD_BYTES
 _ATTRIBUTES_POSITION = 17
 _CODEC_POSITION = (17, 17, 22)  # by format: the (low) byte of the attributes
-_FIELDS_POSITION = (18, 26)  # by format: of the key's length; format 1 has its timestamp before it
+_FIELDS_POSITION = (18, 26)  # by format: where the key's length begins; format 1 has the timestamp before it
 _ENTRY_START = struct.Struct(">qi")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
@@ -143,7 +143,7 @@ def _look_over(records: memoryview, rules: RecordRules, meter: Meter) -> Steps[_
         if not ((yield from _is_intact_message(view, meter)) if entry.magic < BATCH_MAGIC else is_intact(view)):
             raise CorruptRecords(f"the checksum of message {count} is wrong")
 
-        # This is the codec of any compressed message: pass 2 only checks whether there is one.
+        # `codec` is that of the last compressed message so far: pass 2 only needs to know whether there is one.
         codec = view[_CODEC_POSITION[entry.magic]] & CODEC_MASK or codec
         if codec > Codec.ZSTD:
             raise CorruptRecords(f"there is no codec {codec}", ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -196,7 +196,7 @@ def _take_wrapped(conversion: "_Conversion", wrapper: memoryview, outer: _Outer,
     if content is None:
         raise invalid_records("the compressed message is empty")
 
-    # Then the timestamp of the outer message counts for all inner ones (KIP-32).
+    # With the LogAppendTime bit the timestamp of the outer message counts for all inner ones (KIP-32).
     if wrapper[_ATTRIBUTES_POSITION] & LOG_APPEND_TIME:
         conversion.append_time_of_wrapper = timestamp
     stream = yield from opening(outer.codec, content, outer.magic)
@@ -282,7 +282,7 @@ class _Conversion:
         self.magic = outer.magic
         # The first fault of each kind; `finish` chooses among them.
         self.refused: ErrorCode | None = None  # pass 4: keys, timestamps and inner formats
-        self._stopped: CorruptRecords | None = None  # pass 4: all others
+        self._stopped: CorruptRecords | None = None  # pass 4: all other faults
         self._unfit: CorruptRecords | None = None  # pass 5
         self.append_time_of_wrapper: int | None = None  # of a compressed message with the LogAppendTime bit
         self._rules = rules
@@ -318,7 +318,7 @@ class _Conversion:
                 code = ErrorCode.INVALID_RECORD if codec <= Codec.ZSTD else ErrorCode.UNKNOWN_SERVER_ERROR
                 raise CorruptRecords(f"a compressed message has an inner one of codec {codec}", code)
             if magic != self.magic:
-                # Kafka's error message names the key and the value, and it fails if it cannot parse them.
+                # Kafka's error message names key and value: if Kafka cannot parse them, that is the fault that counts.
                 _parse(message, min(magic, 1))
                 self._refuse(ErrorCode.INVALID_RECORD)
             elif not (yield from _is_intact_message(message, self._meter)):
