@@ -123,9 +123,11 @@ def _text(name: str, rate: float) -> str:
     # In Java a comparison with NaN is false, so Kafka's check passes, and the cast of NaN to a long is 0.
     if math.isnan(rate):
         return "0"
-    if math.isinf(rate) or abs(math.trunc(rate + PRECISION) - rate) > PRECISION or not -bound <= rate < bound:
+    # A cast ends at the bounds of its type. The double next to the highest long is 2^63, which therefore passes.
+    whole = 0 if math.isinf(rate) else max(-bound, min(math.trunc(rate + PRECISION), bound - 1))
+    if abs(whole - rate) > PRECISION:
         raise _refused(f"Configuration {name} must be a {kind} value")
-    return str(math.trunc(rate + PRECISION))
+    return str(whole)
 
 
 def read_rates(texts: Mapping[str, str]) -> dict[str, float]:

@@ -8,6 +8,7 @@ tables. The order of records, of numbers and of strings counts.
 Times about now are all called "NOW". Those near `PAST_MS`, which scenarios choose, are named by their distance from it.
 """
 
+import math
 import pathlib
 import re
 import time
@@ -93,6 +94,9 @@ class Names:
 def plain(value: Any, names: Names, field: str = "") -> Any:  # one case a type
     """The value as strings, numbers, lists and dicts."""
     match value:
+        # NaN is not equal to itself.
+        case float() if not math.isfinite(value):
+            return str(value)
         case None | bool() | float():
             return value
         case str():

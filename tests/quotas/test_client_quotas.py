@@ -67,6 +67,7 @@ def test_an_entity_that_cannot_be_is_refused(named, message):
         ("producer_byte_rate", 1.9999999, "2"),
         ("consumer_byte_rate", 1.0000001, "1"),
         ("producer_byte_rate", 1e18, "1000000000000000000"),
+        ("producer_byte_rate", 2.0**63, "9223372036854775807"),
         ("producer_byte_rate", math.nan, "0"),
         ("request_percentage", 200.0, "200.0"),
         ("request_percentage", -1.0, "-1.0"),

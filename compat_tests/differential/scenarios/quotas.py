@@ -150,3 +150,34 @@ def several_entities_in_one_request(side):
         yield name, side.ask(request, 1)
         side.wait(lambda name=name: rates() == expected[name])
         yield f"{name}, others", side.ask(_described(("user", EXACT, other)), 1)
+
+
+@scenario
+def rates_at_the_limits_are_stored(side):
+    """What is accepted is described as it is stored: NaN as a whole number is 0."""
+    user = side.name("user")
+    whole, decimal, connections = "producer_byte_rate", "request_percentage", "connection_creation_rate"
+    entities = {whole: ("user", user), decimal: ("user", user), connections: ("ip", "127.0.0.10")}
+    rates = {
+        "not a number": float("nan"),
+        "infinity": float("inf"),
+        "negative infinity": float("-inf"),
+        "zero": 0.0,
+        "negative zero": -0.0,
+        "negative": -1.0,
+        "nearly zero": -1e-7,
+        "the highest INT": 2.0**31 - 1,
+        "above the highest INT": 2.0**31,
+        "above the highest LONG": 2.0**63,
+        "far above it": 1e20,
+        "the smallest": 5e-324,
+    }
+    for name, (kind, who) in entities.items():
+        for what, rate in rates.items():
+            altered = side.ask(alter_quotas([(kind, who)], (name, rate)), 1)
+            yield f"{name}, {what}", altered
+            if altered.entries[0].error_code == 0:
+                side.wait(lambda kind=kind, who=who: side.ask(_described((kind, EXACT, who)), 1).entries)
+                yield f"{name}, {what}, described", side.ask(_described((kind, EXACT, who)), 1)
+            side.ask(alter_quotas([(kind, who)], (name, None)), 1)
+            side.wait(lambda kind=kind, who=who: not side.ask(_described((kind, EXACT, who)), 1).entries)
