@@ -4,6 +4,7 @@ One connection to each leader, one request at a time, as `barnabas produce` and 
 this client, this machine and this cluster together; `bench/` of the repository compares brokers.
 """
 
+import math
 import secrets
 import time
 from collections.abc import Sequence
@@ -43,11 +44,18 @@ class Measured(NamedTuple):
     steps_ms: Sequence[float]
 
 
+def _above_zero(_context: click.Context, _parameter: click.Parameter, rate: float | None) -> float | None:
+    # NaN is in no range, and click lets it pass all the same.
+    if rate is not None and not 0 < rate < math.inf:
+        raise click.BadParameter(f"{rate} is no rate above 0")
+    return rate
+
+
 @click.command()
 @click.option("--topic", help="A topic that is there [one that is created, and deleted at the end].")
 @click.option("--records", type=click.IntRange(1), default=100_000, show_default=True, help="How many are written.")
 @click.option("--size", type=click.IntRange(0, 1 << 20), default=100, show_default=True, help="Bytes of a value.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="At most so many records a second.")
+@click.option("--rate", type=float, callback=_above_zero, help="At most so many records a second.")
 @click.option(
     "--partitions", type=click.IntRange(1, 2**31 - 1), default=1, show_default=True, help="Of the created topic."
 )

@@ -106,6 +106,12 @@ def test_bench_keeps_to_a_rate(broker):
     assert rows(ended)[0]["records_per_s"] <= 260
 
 
+@pytest.mark.parametrize("rate", ["nan", "inf", "0", "-1"])
+def test_a_rate_of_bench_that_is_none_is_refused(rate):
+    ended = barnabas("bench", "--rate", rate, "--timeout", "1", status=2)
+    assert "is no rate above 0" in ended.stderr
+
+
 @pytest.mark.parametrize("tool", SHEETS)
 def test_each_command_of_the_cheat_sheet_can_be_parsed(tool):
     printed = barnabas("cheat", tool).stdout
