@@ -52,6 +52,12 @@ def produce(
     if to_header is not None and (partition is not None or tombstone):
         raise click.UsageError("--to-header is for records of several topics: leave --partition and --tombstone out")
 
+    is_json = is_json or to_header is not None
+    if key_separator is not None and (key is not None or is_json or tombstone):
+        raise click.UsageError("--key-separator says where the key is in a line: leave --key, --json and the like out")
+    if tombstone and is_json:
+        raise click.UsageError("--tombstone writes one record, and no lines are read: leave --json out")
+
     fixed_headers = [_header(text) for text in headers]
 
     async def write(cluster: "Cluster") -> None:
@@ -65,7 +71,7 @@ def produce(
             fixed_headers,
             partition,
             to_header,
-            is_json=is_json or to_header is not None,
+            is_json=is_json,
             is_tombstone=tombstone,
             acks=ALL if acks == "all" else 1,
             codec=codec,

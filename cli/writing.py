@@ -6,7 +6,8 @@ ends, also after a bad line, after a failure of another topic, and after a signa
 
 import signal
 import time
-from contextlib import aclosing
+from collections.abc import Iterable
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import IO, NamedTuple
 
@@ -16,7 +17,7 @@ import trio
 from barnabas.cli.beside import beside, end_by
 from barnabas.cli.line_input import LineInput
 from barnabas.cli.record_lines import Line, from_json
-from barnabas.client.cluster import Cluster
+from barnabas.client.cluster import METADATA_SECONDS, NEW_LEADER_SECONDS, Cluster
 from barnabas.client.errors import ClientError, Refused, Unreachable
 from barnabas.client.writing import RecordRefused, Writer
 from barnabas.wire import messages as m
@@ -47,28 +48,43 @@ class Topics:
     """The topics that are written to, each with its writer, and what they have in memory together."""
 
     def __init__(self, cluster: Cluster, given: Given) -> None:
-        self.partition_counts: dict[str, int] = {}
         self.writers: dict[str, Writer] = {}
         self._cluster = cluster
         self._acks = given.acks
         self._codec = Codec[given.codec.upper()]
         self._held_bytes = 0
+        self._refresh_at = trio.current_time() + METADATA_SECONDS
 
     async def writer(self, name: str) -> Writer:
         """The writer of a topic. ClientError if there is none; Unreachable."""
         if name not in self.writers:
             count = len((await self._topic(name)).partitions)
-            self.partition_counts[name] = count
             self.writers[name] = Writer(self._cluster, name, count, acks=self._acks, codec=self._codec)
         return self.writers[name]
 
     async def _topic(self, name: str) -> m.MetadataResponse.MetadataResponseTopic:
         try:
-            return (await self._cluster.topics([name]))[name]
+            return (await self._cluster.topics([name], leader_seconds=NEW_LEADER_SECONDS))[name]
         except Refused as refused:
             if refused.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             raise ClientError(f"{refused}; to create it: `barnabas topics create {name}`") from None
+
+    async def refresh(self, names: Iterable[str]) -> None:
+        """Look for new partitions. ClientError for a topic that is gone; Unreachable."""
+        for name, topic in (await self._cluster.topics(names, leader_seconds=0)).items():
+            # A topic only grows, and a broker may hear of it late.
+            self.writers[name].partition_count = max(self.writers[name].partition_count, len(topic.partitions))
+
+    async def refresh_in_time(self) -> None:
+        """Look for new partitions of all topics if that was long ago."""
+        if trio.current_time() < self._refresh_at:
+            return
+
+        self._refresh_at = trio.current_time() + METADATA_SECONDS
+        # What is wrong with a topic is said when it is written to.
+        with suppress(ClientError):
+            await self.refresh(self.writers)
 
     async def hold(self, size_bytes: int) -> None:
         """Count what a writer has taken: many topics with a little each are sent before they are too much."""
@@ -149,6 +165,8 @@ class _Session:
         flushed_at = trio.current_time()
         async with aclosing(self._input.groups()) as groups:
             async for lines in groups:
+                if lines:
+                    await self._topics.refresh_in_time()
                 for text in lines:
                     number += 1
                     await self._take(number, text)
@@ -193,7 +211,10 @@ class _Session:
         # The record had this partition in the other topic.
         if given.to_header is not None:
             where = None
-        count = self._topics.partition_counts[topic]
+        if where is not None and where >= writer.partition_count:
+            await self._topics.refresh([topic])
+
+        count = writer.partition_count
         if where is not None and not 0 <= where < count:
             about = f"line {number}: " if given.partition is None else ""
             raise ClientError(f"{about}topic {topic!r} has the partitions 0 to {count - 1}, and no partition {where}")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from barnabas import __version__
-from barnabas.client.cluster import Cluster
+from barnabas.client.cluster import OUTDATED, Cluster
 from barnabas.client.errors import check
 from barnabas.client.offsets import by_topic
 from barnabas.wire import messages as m
@@ -55,8 +55,11 @@ async def create_topic(
     )
     response = await cluster.ask_controller(request)
     assert isinstance(response, m.CreateTopicsResponse)
+
     for row in response.topics:
         check(f"topic {row.name!r}", row.error_code, row.error_message)
+    if not validate_only:
+        cluster.expect(name)
 
 
 async def delete_topic(cluster: Cluster, name: str) -> None:
@@ -64,6 +67,7 @@ async def delete_topic(cluster: Cluster, name: str) -> None:
     request = m.DeleteTopicsRequest(topic_names=[name], timeout_ms=round(cluster.timeout_seconds * 1000))
     response = await cluster.ask_controller(request)
     assert isinstance(response, m.DeleteTopicsResponse)
+
     for row in response.responses:
         check(f"topic {row.name!r}", row.error_code, row.error_message)
 
@@ -77,6 +81,7 @@ async def grow_topic(cluster: Cluster, name: str, partitions: int, *, validate_o
     )
     response = await cluster.ask_controller(request)
     assert isinstance(response, m.CreatePartitionsResponse)
+
     for row in response.results:
         check(f"topic {row.name!r}", row.error_code, row.error_message)
 
@@ -95,6 +100,7 @@ async def topic_configs(
     ]
     response = await cluster.ask_any(m.DescribeConfigsRequest(resources=resources))
     assert isinstance(response, m.DescribeConfigsResponse)
+
     for row in response.results:
         check(f"topic {row.resource_name!r}", row.error_code, row.error_message)
     return {row.resource_name: row.configs for row in response.results}
@@ -108,6 +114,7 @@ async def set_topic_configs(
     request = m.IncrementalAlterConfigsRequest(resources=[row], validate_only=validate_only)
     response = await cluster.ask_any(request)
     assert isinstance(response, m.IncrementalAlterConfigsResponse)
+
     for answered in response.responses:
         check(f"topic {name!r}", answered.error_code, answered.error_message)
 
@@ -132,8 +139,13 @@ async def list_groups(cluster: Cluster) -> list[Group]:
     # Each broker knows the groups that it coordinates, and no others.
     found: dict[str, Group] = {}
     for broker in (await cluster.brokers()).brokers:
-        response = await cluster.ask_broker(broker.node_id, m.ListGroupsRequest())
-        assert isinstance(response, m.ListGroupsResponse)
+        retry = cluster.retry()
+        while True:
+            response = await cluster.ask_broker(broker.node_id, m.ListGroupsRequest(), seconds=cluster.timeout_seconds)
+            assert isinstance(response, m.ListGroupsResponse)
+            # It may load the groups of a broker that has just died.
+            if response.error_code not in OUTDATED or not await retry.pause():
+                break
         check(f"broker {broker.node_id}", response.error_code)
         for row in response.groups:
             found[row.group_id] = Group(row.group_id, row.protocol_type, row.group_state)
@@ -160,10 +172,16 @@ async def delete_groups(cluster: Cluster, group_ids: Iterable[str]) -> None:
     """Delete groups without members, with their committed offsets."""
     # A request for each group goes to the coordinator of that group alone.
     for group_id in group_ids:
-        response = await cluster.ask_coordinator(group_id, m.DeleteGroupsRequest(groups_names=[group_id]))
-        assert isinstance(response, m.DeleteGroupsResponse)
-        for row in response.results:
-            check(f"group {row.group_id!r}", row.error_code)
+        request = m.DeleteGroupsRequest(groups_names=[group_id])
+        retry = cluster.retry()
+        while True:
+            response = await cluster.ask_coordinator(group_id, request)
+            assert isinstance(response, m.DeleteGroupsResponse)
+            (row,) = response.results
+            if not await cluster.is_other_coordinator(group_id, row.error_code, retry):
+                break
+
+        check(f"group {group_id!r}", row.error_code)
 
 
 async def broker_configs(
@@ -173,9 +191,11 @@ async def broker_configs(
     resource = m.DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=BROKER_RESOURCE, resource_name=str(broker_id), configuration_keys=None
     )
-    response = await cluster.ask_broker(broker_id, m.DescribeConfigsRequest(resources=[resource]))
+    request = m.DescribeConfigsRequest(resources=[resource])
+    response = await cluster.ask_broker(broker_id, request, seconds=cluster.timeout_seconds)
     assert isinstance(response, m.DescribeConfigsResponse)
     (row,) = response.results
+
     check(f"broker {broker_id}", row.error_code, row.error_message)
     return row.configs
 
@@ -185,8 +205,9 @@ async def set_broker_configs(cluster: Cluster, broker_id: int, configs: Mapping[
     request = m.IncrementalAlterConfigsRequest(
         resources=[_altered(BROKER_RESOURCE, str(broker_id), configs)], validate_only=False
     )
-    response = await cluster.ask_broker(broker_id, request)
+    response = await cluster.ask_broker(broker_id, request, seconds=cluster.timeout_seconds)
     assert isinstance(response, m.IncrementalAlterConfigsResponse)
+
     for answered in response.responses:
         check(f"broker {broker_id}", answered.error_code, answered.error_message)
 
@@ -194,7 +215,7 @@ async def set_broker_configs(cluster: Cluster, broker_id: int, configs: Mapping[
 async def versions_of(cluster: Cluster, broker_id: int) -> Sequence[m.ApiVersionsResponse.ApiVersion]:
     """The APIs that a broker serves, and their versions."""
     request = m.ApiVersionsRequest(client_software_name="barnabas", client_software_version=__version__)
-    response = await cluster.ask_broker(broker_id, request)
+    response = await cluster.ask_broker(broker_id, request, seconds=cluster.timeout_seconds)
     assert isinstance(response, m.ApiVersionsResponse)
     check(f"broker {broker_id}", response.error_code)
     return response.api_keys
@@ -210,7 +231,8 @@ async def log_dirs(
             m.DescribeLogDirsRequest.DescribableLogDirTopic(topic=name, partitions=indexes)
             for name, indexes in by_topic(partitions).items()
         ]
-    response = await cluster.ask_broker(broker_id, m.DescribeLogDirsRequest(topics=topics))
+    request = m.DescribeLogDirsRequest(topics=topics)
+    response = await cluster.ask_broker(broker_id, request, seconds=cluster.timeout_seconds)
     assert isinstance(response, m.DescribeLogDirsResponse)
     check(f"broker {broker_id}", response.error_code)
     return response.results

@@ -22,6 +22,7 @@ from barnabas.client.remote import Bounds, Handshake, RemotePeer
 from barnabas.storage.disk import InThread
 from barnabas.wire import messages as m
 from barnabas.wire.errors import ErrorCode, PeerLost, PeerTooOld
+from barnabas.wire.runtime import Struct
 from barnabas.wire.sentinels import NO_LEADER
 from barnabas.wire.topics import TopicPartition
 from barnabas.world.net import Net
@@ -35,6 +36,9 @@ RETRY_SECONDS_MAX = 1.0
 # A new topic has leaders within so long. Who only looks at a topic does not wait for those that are offline.
 NEW_LEADER_SECONDS = 1.0
 METADATA_SECONDS = 30.0  # how often a client that runs on looks for new partitions
+NEW_TOPIC_SECONDS = 1.0  # all brokers have heard of a new topic within so long
+# A request has this share of the time: there is some left to ask another broker when one is silent.
+ATTEMPTS = 3
 BOOTSTRAP_ID = -1  # the number of the first bootstrap address; the others are lower
 GROUP_KEY_TYPE = 0
 TRANSACTION_KEY_TYPE = 1
@@ -62,6 +66,9 @@ OUTDATED = frozenset(
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     }
 )
+
+# The errors of a topic that there is.
+FOUND = frozenset({ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE})
 
 
 class Place(NamedTuple):
@@ -99,6 +106,7 @@ class Cluster:
         in_thread: InThread = run_inline,
     ) -> None:
         self.timeout_seconds = timeout_seconds
+        self.answer_seconds = timeout_seconds / ATTEMPTS
         self.client_id = client_id
         self._net = net
         self._access = access
@@ -112,6 +120,7 @@ class Cluster:
         self._asked = -1  # how often any broker was chosen
         self._topics: dict[str, m.MetadataResponse.MetadataResponseTopic] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
+        self._seen: set[str] = set()  # topics that there are, or were
 
     def __enter__(self) -> Self:
         return self
@@ -143,29 +152,42 @@ class Cluster:
         It waits so long for partitions without a leader to get one; None: as long as for an answer.
         """
         wanted = list(names)
-        retry = self.retry(leader_seconds)
+        leaders = self.retry(leader_seconds)
+        brokers = self.retry(NEW_TOPIC_SECONDS)
         while True:
             found = {topic.name or "": topic for topic in (await self._refresh(wanted)).topics}
+            unknown = next((name for name in wanted if name not in found or _is_unknown(found[name])), None)
+            if unknown is not None:
+                # Brokers hear of a new topic one after the other.
+                if await self._is_seen(unknown) and await brokers.pause():
+                    continue
+                why = f"there is no such topic{nearest_of(unknown, self._seen - {unknown})}"
+                raise Refused(f"topic {unknown!r}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
+
             errors = {topic.error_code for topic in found.values()}
             errors.update(row.error_code for topic in found.values() for row in topic.partitions)
 
-            # A topic that was just created has no leaders for a moment. One that does not exist will not come.
-            if ErrorCode.LEADER_NOT_AVAILABLE not in errors or not await retry.pause():
+            # A topic that was just created has no leaders for a moment.
+            if ErrorCode.LEADER_NOT_AVAILABLE not in errors or not await leaders.pause():
                 break
 
         for name in wanted:
-            code = found[name].error_code if name in found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            # The second request, for the nearest name, is only sent in this case.
-            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise Refused(f"topic {name!r}", code, await self._why_unknown(name))
-            if code != ErrorCode.LEADER_NOT_AVAILABLE:
-                check(f"topic {name!r}", code)
+            if found[name].error_code != ErrorCode.LEADER_NOT_AVAILABLE:
+                check(f"topic {name!r}", found[name].error_code)
         # A partition without a leader is no reason to fail: the caller may want its other facts.
         return {name: found[name] for name in wanted}
 
-    async def _why_unknown(self, name: str) -> str:
-        known = [topic.name for topic in (await self.describe()).topics if topic.name]
-        return f"there is no such topic{nearest_of(name, known)}"
+    async def _is_seen(self, topic: str) -> bool:
+        """Whether a topic was there before, or is listed among all: the one answer may be older than the other."""
+        # This request, which also brings the nearest name, is sent for an unknown topic only.
+        if topic not in self._seen:
+            await self.describe()
+
+        return topic in self._seen
+
+    def expect(self, topic: str) -> None:
+        """Note a topic that was just created: a broker that does not list it yet soon will."""
+        self._seen.add(topic)
 
     async def leader_of(self, topic: str, partition: int) -> int:
         """The broker that leads a partition, as known at present. Refused, Unreachable."""
@@ -200,6 +222,11 @@ class Cluster:
                 failed = Refused(f"partition {key}", ErrorCode.LEADER_NOT_AVAILABLE)
         return led, failed
 
+    def leaderless(self, topic: str) -> set[int]:
+        """The partitions of a topic without a leader, as known at present."""
+        known = self._topics.get(topic)
+        return {row.partition_index for row in known.partitions if row.leader_id == NO_LEADER} if known else set()
+
     def forget(self, topic: str) -> None:
         """Ask for the leaders of this topic again, before the next request."""
         self._topics.pop(topic, None)
@@ -215,14 +242,14 @@ class Cluster:
     ) -> m.Message:
         """The response of this broker, which is asked once. Unreachable, which says why.
 
-        It waits so long for the response; None: `timeout_seconds`.
+        It waits so long for the response; None: `answer_seconds`.
         """
         # Bootstrap addresses have negative numbers. A broker that came up since may be known by its number alone.
         if broker_id >= 0 and broker_id not in self._places:
             await self._refresh([])
         try:
             return await self._peer(broker_id).ask(
-                request, (seconds or self.timeout_seconds) * 1000, VERSIONS_MAX.get(request.API_KEY or 0), version_min
+                request, (seconds or self.answer_seconds) * 1000, VERSIONS_MAX.get(request.API_KEY or 0), version_min
             )
         except PeerLost as lost:
             is_known = broker_id in self._places
@@ -234,7 +261,12 @@ class Cluster:
 
     async def ask_controller(self, request: m.Message, version_min: int = 0) -> m.Message:
         """The response of the controller. Unreachable."""
-        return await self._ask(self._controller, request, version_min)
+        retry = self.retry()
+        while True:
+            response = await self._ask(self._controller, request, version_min)
+            if not _has_code(response, ErrorCode.NOT_CONTROLLER) or not await retry.pause():
+                return response
+            self._controller_id = -1
 
     async def ask_leader(self, topic: str, partition: int, request: m.Message, version_min: int = 0) -> m.Message:
         """The response of the leader of a partition. Refused, Unreachable."""
@@ -314,6 +346,7 @@ class Cluster:
         # Brokers that are gone must not be asked, so the addresses are replaced and not added to.
         self._places = {row.node_id: Place(row.host, row.port) for row in response.brokers}
         self._controller_id = response.controller_id
+        self._seen.update(topic.name for topic in response.topics if topic.name and topic.error_code in FOUND)
         self._topics |= {topic.name: topic for topic in response.topics if topic.name and not topic.error_code}
         return response
 
@@ -349,6 +382,19 @@ class Cluster:
 
     def _place(self, broker_id: int) -> Place | None:
         return self._places.get(broker_id) or self._bootstrap.get(broker_id)
+
+
+def _is_unknown(topic: m.MetadataResponse.MetadataResponseTopic) -> bool:
+    return topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _has_code(part: object, code: ErrorCode) -> bool:
+    """Whether a response has this error, for the whole of it or in one of its rows."""
+    if not isinstance(part, Struct):
+        return False
+
+    rows = (row for name in part.ARRAYS for row in getattr(part, name) or ())
+    return getattr(part, "error_code", ErrorCode.NONE) == code or any(_has_code(row, code) for row in rows)
 
 
 def _reason(lost: PeerLost, *, is_known: bool) -> str:

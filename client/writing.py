@@ -8,6 +8,7 @@ batch that is refused because of a record is divided, until what stands before t
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from random import randrange
 from typing import NamedTuple
 
 from barnabas.client.cluster import OUTDATED, Cluster
@@ -61,7 +62,7 @@ class RecordRefused(Refused):
 
 
 class Writer:
-    """Writes to one topic. Not for concurrent use. `acks` is ALL or 1.
+    """Writes to one topic. Not for concurrent use. `acks` is ALL or 1; `partition_count` may grow.
 
     `taken` counts the records that were given to it, `written` those of them that are acknowledged. After a failure it
     takes no more: whether its last batches are written is not known, so their numbers cannot be used for others.
@@ -77,17 +78,18 @@ class Writer:
         codec: Codec = Codec.NONE,
         idempotent: bool = True,
     ) -> None:
+        self.partition_count = partition_count
         self.taken = 0
         self.written = 0
         self._cluster = cluster
         self._topic = topic
-        self._count = partition_count
         self._acks = acks
         self._codec = codec
         self._is_idempotent = idempotent and acks == ALL
         self._producer = (NO_PRODUCER, NO_PRODUCER)  # id and epoch
         self._pending: dict[int, _Pending] = {}
-        self._round = 0  # where records without a key go until the next flush
+        # Where records without a key go until the next flush. Many short runs would fill the first partition alone.
+        self._round = self._led_from(randrange(partition_count))
         self._failure: ClientError | None = None  # the first one
 
     async def add(
@@ -104,7 +106,7 @@ class Writer:
         if partition is None:
             # A record without a key stays with the others of its batch, so that batches are few and
             # large.
-            partition = self._round % self._count if key is None else partition_of(key, self._count)
+            partition = self._round if key is None else partition_of(key, self.partition_count)
         pending = self._pending.setdefault(partition, _Pending())
         # The leader chooses the offset, so its place is free for the number.
         pending.records.append(Record(number, timestamp_ms, key, value, list(headers)))
@@ -149,7 +151,14 @@ class Writer:
             if failed is not None and not await retry.pause():
                 raise failed
         # Records without a key go to the next partition from now on: whole batches, as the Java client spreads them.
-        self._round += 1
+        self._round = self._led_from(self._round + 1)
+
+    def _led_from(self, begin: int) -> int:
+        """The first partition from `begin` on that has a leader; `begin` if none has one."""
+        turn = [(begin + step) % self.partition_count for step in range(self.partition_count)]
+        leaderless = self._cluster.leaderless(self._topic)
+
+        return next((partition for partition in turn if partition not in leaderless), turn[0])
 
     async def _send(self, batches: dict[int, deque[_Batch]]) -> ClientError | None:
         """Send the first batch of each partition, and remove those that are written.
@@ -168,7 +177,7 @@ class Writer:
             ]
             request = m.ProduceRequest(
                 acks=self._acks,
-                timeout_ms=round(self._cluster.timeout_seconds * 1000),
+                timeout_ms=round(self._cluster.answer_seconds * 1000),
                 topic_data=[m.ProduceRequest.TopicProduceData(name=self._topic, partition_data=rows)],
             )
             # The batch may be written. An idempotent one is not written twice; a plain one may be.

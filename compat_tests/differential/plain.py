@@ -94,11 +94,9 @@ class Names:
 def plain(value: Any, names: Names, field: str = "") -> Any:  # one case a type
     """The value as strings, numbers, lists and dicts."""
     match value:
-        # NaN is not equal to itself.
-        case float() if not math.isfinite(value):
-            return str(value)
         case None | bool() | float():
-            return value
+            # NaN is not equal to itself.
+            return value if value is None or math.isfinite(value) else str(value)
         case str():
             return "CHANCE" if field == "cluster_id" else names.text(value)
         case int():
