@@ -48,6 +48,7 @@ class Asking:
         self.broker = broker
         self.principal = principal
         self._address = address
+
         # A view asks for rights thousands of times, and to read the listeners takes longer than each answer.
         self._listener = broker.config.listener_endpoints[0].listener
 
@@ -71,6 +72,7 @@ class Asking:
     async def ask(self, request: m.Message, expected: type[Expected], version_max: int | None = None) -> Expected:
         """This broker's answer to the caller."""
         key = key_of(request)
+
         # The highest version says most. The response is not encoded, so no client has to know that version.
         version = APIS[key].max_version if version_max is None else version_max
         response = await dispatch.answer(self.broker, self.call(key, version), request)

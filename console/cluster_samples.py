@@ -45,6 +45,7 @@ async def add_controller(broker: Broker, state: int, samples: Samples) -> None:
     # Only the controller's image says what is being reassigned: roles name all replicas alike.
     samples.add("kafka_server_replicamanager_reassigningpartitions", counts["reassigning"])
     samples.add("kafka_controller_controllereventmanager_eventqueuesize", queued)
+
     # These counts outlast the controller's term: if they fell to 0 with it, an unclean election would be hidden.
     elections = broker.candidate.tally
     samples.add("kafka_controller_controllerstats_uncleanleaderelections_total", elections.unclean_elections)
@@ -54,6 +55,7 @@ async def add_controller(broker: Broker, state: int, samples: Samples) -> None:
     )
     _add_times(samples, "kafka_log_logflushstats_logflushrateandtimems", broker.tally.flushes, now)
     samples.add("kafka_server_kafkaserver_brokerstate", state)
+
     # A broker with the embedded store has no ZooKeeper to lose.
     sessions = broker.store.session_tally
     if sessions is not None:
@@ -118,6 +120,7 @@ async def add_groups(broker: Broker, lags: GroupLags, series_max: int, samples: 
         number += 1
         states[group.state] += 1
         offsets += len(group.recorded.offsets)
+
         # Any client may create groups, so the number of series is limited.
         is_shown = number <= series_max
         if is_shown:

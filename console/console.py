@@ -35,6 +35,7 @@ class Console:
             raise ValueError(f"{address!r} is no host:port")
         self.host, self.port = parsed
         self._story = Story()
+
         # The names of the machine are read now: a request of a stranger must not make this process look up anything.
         self._server = HttpServer(net, routes_of(life, self._story), _names(self.host), admit=partial(caller_of, life))
 

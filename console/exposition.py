@@ -38,6 +38,7 @@ class Metrics:
         self.broker = broker
         self._state = state
         self._read_facts = read_facts
+
         # The first scrape shows the rates since this moment: before it nothing is measured.
         self._rates = Rates(trio.current_time(), broker.world.processor_seconds())
         self._lags = GroupLags(broker)
@@ -48,6 +49,7 @@ class Metrics:
         broker = self.broker
         samples = Samples()
         partitions_max = broker.config.barnabas_metrics_partitions_max
+
         # A scraper that comes again before the last scrape is done waits: it would only double the work.
         async with self._scraping:
             await add_topics(broker, samples)
@@ -92,6 +94,7 @@ async def exposition(
         own = metric.name
         name = names.get(own, own)
         yield _head(metric._replace(name=name), openmetrics).encode()
+
         # Each portion is freed when it is written: to free all lines of thousands of partitions at the end
         # would take milliseconds.
         while lines:

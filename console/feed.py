@@ -156,6 +156,7 @@ class _Feed:
         """The state of the cluster, if it may have changed."""
         broker = self._broker
         authorizer = None if broker.authorization is None else broker.authorization.authorizer
+
         # Each UpdateMetadata brings a new dict of brokers.
         stamp = (broker.metadata.brokers, None if authorizer is None else authorizer.changes)
         before = self._cluster_stamp
@@ -212,6 +213,7 @@ class _Feed:
     async def _partition_events(self, gone: list[TopicPartition], *, everything: bool, with_moves: bool) -> list[bytes]:
         """What changed since the last event: leaders, and `with_moves` offsets; with `everything` all is looked at."""
         metadata = self._broker.metadata
+
         # A follower's progress wakes no waiter, so a partition whose followers are behind is looked at in each tick.
         due = dict(self._unsettled) if with_moves else {}
         for changed in self._waiter.take_dirty() if with_moves else ():

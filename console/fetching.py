@@ -106,6 +106,7 @@ async def _bytes_of(asking: Asking, records: m.Records | None) -> bytes:
     if isinstance(records, bytes | bytearray | memoryview):
         return bytes(records)
     assert isinstance(records, FileSlice), "the other form of a read"
+
     # No connection sends this slice, so it is read here, and its file is let go.
     try:
         return await asking.broker.world.in_thread(records.read)

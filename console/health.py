@@ -55,6 +55,7 @@ async def _readyz(life: Life, request: HttpRequest) -> Answer:
 def _lost_store(broker: Broker) -> list[str]:
     """Why this broker may know nothing of what happens to others."""
     sessions = broker.store.session_tally
+
     # The embedded store has no connection that could be lost.
     if sessions is None or sessions.connects > sessions.disconnects:
         return []
@@ -64,6 +65,7 @@ def _lost_store(broker: Broker) -> list[str]:
 async def _out_of_sync(broker: Broker) -> list[str]:
     """Why this broker's replicas do not allow another broker to stop."""
     me = broker.broker_id
+
     # The controller's picture is asked, because a follower does not know whether it is in the ISR.
     missing = [
         f"{topic}-{index}"

@@ -118,6 +118,7 @@ class _Connection:
         body = bytearray()
         while isinstance(event := await self._event(), h11.Data):
             body += event.data
+
             # The length that the head names is not believed: only what has arrived takes memory.
             if len(body) > BODY_BYTES_MAX:
                 raise _Refused(error_answer(413, f"a body has at most {BODY_BYTES_MAX} bytes"))
@@ -143,6 +144,7 @@ class _Connection:
         """Refuse a head with too many lines before it is read."""
         arrived = self._http.trailing_data[0]
         end = END_OF_HEAD.search(arrived)
+
         # The first line is that of the request.
         if arrived.count(b"\n", 0, end.start() if end else len(arrived)) > HEADERS_MAX:
             raise _Refused(error_answer(431, f"a head has at most {HEADERS_MAX} headers"))
@@ -150,6 +152,7 @@ class _Connection:
     async def send(self, request: HttpRequest, answer: Answer) -> bool:
         """Send an answer. Whether the connection goes on after it."""
         compresses = _takes_gzip(request.headers.get("accept-encoding", "")) and _is_worth_compressing(answer)
+
         # Headers are the server's business, so that no handler can forget one.
         head = [("content-type", answer.content_type), *SECURITY_HEADERS, *answer.headers]
         if not any(name == "cache-control" for name, _ in answer.headers):

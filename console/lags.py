@@ -99,6 +99,7 @@ class GroupLags:
         now = trio.current_time()
         if now - self._asked_at >= REFRESH_SECONDS:
             self._asked_at = now
+
             # A leader that does not answer leaves no end: an old one would hide how far the groups fall behind.
             self._ends = {}
             async with trio.open_nursery() as nursery:
@@ -185,6 +186,7 @@ class GroupLags:
             self._starts |= await _offsets_of(peer, {key for key, _ in behind}, EARLIEST)
 
             unknown = {place: None for each in behind if (place := self._place(*each)) not in self._times}
+
             # Batches are fetched one after the other: the leader's clients come first, and this is no hurry.
             for place in list(unknown)[:LOOKUPS_MAX]:
                 fetched = await peer.ask(_fetch(place.key, place.offset), ANSWER_MS, FETCH_BY_NAME_VERSION)

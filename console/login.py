@@ -88,6 +88,7 @@ def lets_anonymous_in(broker: Broker) -> bool:
     """Whether a listener serves callers without a login."""
     for endpoint in broker.config.listener_endpoints:
         listener = None if broker.secured is None else broker.secured.get(endpoint.listener)
+
         # A listener of PLAINTEXT is in no table of secured ones.
         if listener is None:
             return True

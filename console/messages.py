@@ -332,6 +332,7 @@ async def _write_lines(
             offset = fetched.log_start_offset
             continue
         check(fetched.error_code, f"offset {offset}")
+
         # Compaction may have left nothing up to the end.
         if not fetched.records and fetched.high_watermark >= end_offset:
             break

@@ -35,6 +35,7 @@ class _Scrapes:
     async def answer(self, request: HttpRequest) -> Answer:
         """All metrics; 503 until the parts of the broker are there."""
         broker = self._life.broker
+
         # A broker that loads its logs has counted nothing yet, and its partitions are not known.
         if broker is None:
             return error_answer(503, f"the broker is {self._life.state.name.lower()}")
@@ -42,6 +43,7 @@ class _Scrapes:
         if self._metrics is None or self._metrics.broker is not broker:
             self._metrics = Metrics(broker, self._state)
         metrics = self._metrics
+
         # Prometheus asks for OpenMetrics first and takes either. In OpenMetrics the name of a counter ends in _total,
         # which the names of another dialect do not.
         names = DIALECTS.get(request.query.get("names", KAFKA))

@@ -122,6 +122,7 @@ async def _look(connections: OpenConnections | None) -> _Seen:
     seen = _Seen(Counter(), Counter(), Counter(), 0, 0)
     at_work = 0
     sending = 0
+
     # There may be tens of thousands of connections, and each look is a fraction of a microsecond.
     async for each in paced(list(connections or ())):
         seen.open[each.listener] += 1

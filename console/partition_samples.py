@@ -78,6 +78,7 @@ def in_sync(partition: Partition) -> InSync:
     size = len(partition.in_sync_replicas)
     needed = partition.config.min_insync_replicas
     replicas = len(partition.replicas)
+
     # Kafka compares with the effective minimum: an ISR cannot have more members than there are replicas.
     needed = min(needed, replicas)
     return InSync(int(size < replicas), int(size < needed), int(size == needed))
@@ -112,6 +113,7 @@ async def add_partitions(broker: Broker, partitions_max: int, samples: Samples) 
     number = 0
     async for partition in paced(list(broker.replicas)):
         state = in_sync(partition)
+
         # The sums have every partition, whether or not it has series of its own.
         sums["partitioncount"] += 1
         sums["leadercount"] += partition.is_leader
@@ -136,6 +138,7 @@ async def add_partitions(broker: Broker, partitions_max: int, samples: Samples) 
 
 def _add_partition(partition: Partition, state: InSync, samples: Samples) -> None:
     topic, index = partition.topic_partition
+
     # A topic's name has no character that a label would escape.
     labels = f'{{topic="{topic}",partition="{index}"}}'
     is_leader = partition.is_leader

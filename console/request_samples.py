@@ -43,6 +43,7 @@ def _kinds(broker: Broker) -> Iterator[tuple[str, list[ApiTally]]]:
 async def add_requests(broker: Broker, samples: Samples) -> None:
     """The requests by kind, version and error, and their times."""
     now = trio.current_time()
+
     # A kind that was never asked for has no series. Kafka has all of them from the start, with zeros.
     for name, tallies in list(_kinds(broker)):
         _add_counts(samples, name, tallies)

@@ -59,6 +59,7 @@ class Samples:
     def add_histogram(self, name: str, counts: Sequence[int], total_seconds: float, **labels: object) -> None:
         """Add cumulative buckets, the sum and the count of durations that were counted in microseconds."""
         lines = self.lines[name]
+
         # The bounds are powers of two, which are bounds of the histogram's own buckets, too: so the
         # cumulative counts are exact.
         seen = 0

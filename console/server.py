@@ -134,6 +134,7 @@ class HttpServer:
         # From now on the connection is not closed for another one's sake: its answer is on the way.
         self._waiting.pop(stream, None)
         self._answering[stream] = None
+
         # This is the answer if the one below cannot be made.
         answer = error_answer(500, "the broker could not answer; its log says why")
         try:

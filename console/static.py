@@ -27,6 +27,7 @@ def static_routes() -> Sequence[Route]:
 
 async def _file(name: str, request: HttpRequest) -> Answer:
     content, tag = _content(name)
+
     # The browser asks each time whether its copy is the one of this version of the broker.
     headers = [("cache-control", "no-cache"), ("etag", tag)]
     if request.headers.get("if-none-match") == tag:

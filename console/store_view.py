@@ -40,6 +40,7 @@ async def store(life: Life, request: HttpRequest) -> Answer:
     broker_store = asking.broker.store
     try:
         check_path(path)
+
         # A session that has lost its servers lets its calls wait until it expires.
         with trio.fail_after(ANSWER_SECONDS):
             children = await broker_store.children(path)

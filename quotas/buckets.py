@@ -32,6 +32,7 @@ class TokenBucket:
     def throttle_ms(self, now_ms: int) -> int:
         """How long until there are no tokens missing; 0 if none are."""
         self._fill(now_ms)
+
         # The comparison is not >=: with a quota that is not finite the tokens may be NaN, which
         # throttles no client, as in Kafka.
         if not self._tokens < 0:
@@ -40,6 +41,7 @@ class TokenBucket:
 
     def _fill(self, now_ms: int) -> None:
         gained = self._quota * ((now_ms - self._filled_at_ms) / 1000)
+
         # `min` has its arguments in this order, so that NaN becomes the burst once the quota is finite.
         self._tokens = min(self._burst, self._tokens + gained)
         self._filled_at_ms = now_ms

@@ -120,6 +120,7 @@ def _text(name: str, rate: float) -> str:
     if name in DECIMAL_RATES:
         return show_number(float(rate))
     kind, bound = ("INT", 1 << 31) if name in INT_RATES else ("LONG", 1 << 63)
+
     # In Java a comparison with NaN is false, so Kafka's check passes, and the cast of NaN to a long is 0.
     if math.isnan(rate):
         return "0"

@@ -102,6 +102,7 @@ class ClientRates:
         self._table = table
         self._window = window
         self._throttle_max_ms = throttle_max_ms
+
         # The least recently used bucket first.
         self._buckets: dict[BucketKey, _Used] = {}
 
@@ -112,6 +113,7 @@ class ClientRates:
         """Record what a client used; how long it is throttled for that."""
         key = self._table.bucket_of(user, client_id)
         quota = self._table.quota_of(key)
+
         # Kafka measures clients without a quota, too, but nothing reads their rates.
         if quota is None:
             return 0

@@ -40,6 +40,7 @@ class ConnectionCreations:
             rate.record(1, now_ms)
             throttled_ms = throttle_ms(rate, limit, now_ms)
         limit = self._config.max_connection_creation_rate
+
         # The brokers' own listener is exempt: otherwise clients could keep brokers from replicating.
         if limit < INT32_MAX and not self._config.is_brokers_own(listener):
             self._of_broker.record(1, now_ms)

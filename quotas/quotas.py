@@ -95,6 +95,7 @@ class Quotas:
         address = address_text(address)
         now_ms = self.now_ms()
         throttled_ms = self._connections.record("", address, 1, now_ms)
+
         # Only connections that are served count.
         if throttled_ms:
             self._connections.take_back("", address, 1, now_ms)
@@ -121,6 +122,7 @@ class Quotas:
         """Read all quotas from the store; those that are not there any more are removed."""
         folders = [USERS, CLIENTS, ADDRESSES]
         listed = [f"{folder}/{name}" for folder in folders for name in await list_entities(self._store, folder)]
+
         # A dict keeps the order, where that of a set would depend on hashes: a simulated run must be repeatable.
         listed = list(dict.fromkeys([*listed, *self._known]))
 

@@ -395,7 +395,7 @@ class Fetcher:
         return True
 
     def _note_appended(self, followed: Followed) -> None:
-        """Have a flush that is due now run, and those wake up who wait for records."""
+        """Start a flush that is due now, and wake what waits for records of this partition."""
         log = followed.partition.log
         if log is not None and log.flush_demanded:
             self._deps.flusher.want(log)

@@ -314,10 +314,9 @@ class PartitionLog:
         """The segment to append these records to: a new one if a roll is due."""
         active = self.segments.active
         if active.roll_due(self.config, size_bytes, last_offset, max_timestamp, now_ms):
-            # Kafka begins the segment at the batch's first offset. Here it begins at the log end,
-            # which leaves no gap between segments: so recovery may take a gap for a lost tail
-            # (README.md, "Opening a log"). The exception is a gap in the leader's offsets that is
-            # too large for a 32-bit relative offset.
+            # Kafka begins the segment at the batch's first offset. Here it begins at the log end, which leaves no gap
+            # between segments: so recovery may take a gap for a lost tail (README.md, "Opening a log"). The exception
+            # is a gap in the leader's offsets that is too large for a 32-bit relative offset.
             fits = last_offset - self.log_end_offset <= MAX_RELATIVE_OFFSET
             self._roll_at(self.log_end_offset if fits else first_offset, now_ms)
             return self.segments.active

@@ -66,9 +66,8 @@ class OsFile:
             if written != size:
                 self._write_rest(position, data, written)
         except OSError as error:
-            # A part of a batch must not stay behind the log's end: a shorter append would overwrite
-            # only its beginning, and leave garbage. If the truncation fails as well, the file must
-            # not be used: HalfDone.
+            # A part of a batch must not stay behind the log's end: a shorter append would overwrite only its beginning,
+            # and leave garbage. If the truncation fails as well, the file must not be used: HalfDone.
             failed = self._error("write", error)
             kept = self._cut_back()
             raise (failed if kept is None else HalfDone(failed, f"a part of it (truncate: {kept})")) from error

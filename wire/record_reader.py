@@ -44,7 +44,7 @@ from barnabas.wire.record_cursor import (
 from barnabas.wire.sentinels import NO_TIMESTAMP
 
 RECORD_MAX_BYTES = RECORDS_MAX_BYTES  # a produced batch may consist of one record of this size
-# Names of headers that are not UTF-8: Java replaces what is none by U+FFFD; the other form is written back unchanged.
+# How bytes of a header name that are not UTF-8 are read: as U+FFFD, as in Java, or so that they are written unchanged.
 AS_JAVA, UNCHANGED = "replace", "surrogateescape"
 # The costs are in units of a `Meter`: to read the head of a record, and to step over a record in a
 # search by time.

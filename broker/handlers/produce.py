@@ -395,8 +395,7 @@ async def _append(
     if batch is None:
         return None
 
-    # If the batch was appended in the step that read its request, other tasks may have run since: the outcome depends
-    # on `leading_since` of that step.
+    # Other tasks may have run since the step that appended the batch: the outcome depends on its `leading_since`.
     appended = begun.appended
     leading_since = begun.leading_since
     if appended is None:

@@ -43,7 +43,7 @@ class Shape(Protocol):
 
     @property
     def call(self) -> Call:
-        """Of the first request: of the later ones, what is the same."""
+        """The call of the first request. Later requests of the same shape differ in nothing that it says."""
 
     @property
     def body_at(self) -> int:

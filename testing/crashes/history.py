@@ -85,7 +85,7 @@ class History:
         self.counts: Counter[str] = Counter()
         self._rng = rng = random.Random(seed)
 
-        # Of its own, so that the histories without transactions stay as they are.
+        # Transactions have a generator of their own, so that histories without them stay as they are.
         self.transactions = random.Random(f"{seed} transactions")
         self.is_transactional = self.transactions.random() < TRANSACTIONAL_SHARE
         is_compacted = rng.random() < 0.5
