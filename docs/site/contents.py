@@ -59,6 +59,7 @@ CONTENTS = {
         "storage/README",
         "replication/README",
         "coordinators/README",
+        "quotas/README",
         "coordinators/runtime/README",
         "coordinators/groups/README",
         "coordinators/groups/classic/README",
