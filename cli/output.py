@@ -38,7 +38,7 @@ def cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, list | tuple):
         return ",".join(map(str, value)) or "-"
-    # Clients choose names of groups and their own: a control character in one would write on the terminal.
+    # Clients choose group names and client ids: a control character in one would command the terminal.
     return printable(str(value))
 
 

@@ -237,8 +237,7 @@ class BrokerConfig(BrokerAttributes):
     def entries(self) -> Iterator[Entry]:
         """Every property with its current value, in the table's order."""
         for name, row in BROKER_TABLE.items():
-            # Values after the influence of properties on each other are shown, because these are in
-            # effect.
+            # The values in effect are shown: some properties change the values of others.
             yield Entry(row, self._values[name], self._defaults[name], self.source_of(name), self._origins.get(name))
 
     def plain_value(self, name: str) -> Value:

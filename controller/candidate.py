@@ -265,8 +265,8 @@ class Candidate:
 
         logger.info("broker %d is no longer the controller, epoch %d: %s", self._deps.broker_id, term.epoch, end)
 
-        # `run` opens a new session after a failure of the store, or waits. The node cannot be
-        # removed now; `_race` does it later, if the session lives on.
+        # The store has failed, so the node cannot be removed now. `Candidate.run` waits, or opens a
+        # new session; if the old one lives on, `_race` removes the node.
         if isinstance(end, StoreError):
             raise end
 

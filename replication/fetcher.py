@@ -562,7 +562,7 @@ class Fetcher:
         if the partition has left meanwhile."""
         request = offset_request(followed.key, followed.leader_epoch, timestamp, self._deps.broker_id)
         response = await self._ask(request, m.ListOffsetsResponse)
-        # The partition may have another leader by now: this leader's offsets must not truncate its log.
+        # The partition may have a new leader by now: then an offset of the old one must not truncate this log.
         if not self._following.is_current(followed):
             return None
         error, offset = (ErrorCode.NETWORK_EXCEPTION, -1) if response is None else offset_of(response)

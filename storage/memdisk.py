@@ -528,7 +528,7 @@ def _lose_in_directory(directory: _Directory, rng: random.Random) -> None:
         directory.undo(change)
     directory.unsynced.clear()
     for _, node in sorted(directory.entries.items()):
-        # Each node decides on its own: two files may show different moments.
+        # What is lost is drawn for each node: two files may show different moments.
         if isinstance(node, _Directory):
             _lose_in_directory(node, rng)
         else:

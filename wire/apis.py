@@ -148,8 +148,8 @@ _INTER_BROKER_VERSIONS: dict[int, tuple[tuple[str, int], ...]] = {
 }
 
 
-# API key -> the release of Apache Kafka that first served it. Older APIs have no row: a client here finds them in every
-# broker that it can use.
+# API key -> the release of Apache Kafka that first served it. Older APIs have no row: every broker that
+# `barnabas.client` can use serves them.
 FIRST_RELEASES: Mapping[int, str] = {
     **dict.fromkeys((21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33), "0.11"),
     **dict.fromkeys((34, 35, 36, 37), "1.0"),

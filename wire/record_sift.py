@@ -252,7 +252,7 @@ def rebuild_sifted(
 
 def empty_batch(header: BatchHeader) -> bytearray:
     """The batch without records: it keeps its offset range and the sequence of its producer."""
-    # The codec bits go, as in Kafka: there is nothing to decompress. So does the delete horizon, with the tombstones.
+    # Without records the codec bits are cleared, as in Kafka, and so is the delete horizon of the tombstones.
     kept = header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
     return assemble(header._replace(attributes=kept, base_timestamp=NO_TIMESTAMP, record_count=0), b"")
 

@@ -251,7 +251,7 @@ async def _open(
     for _ in _naming(named, request, call.version):
         await trio.lowlevel.checkpoint()
     if call.version < SESSION_VERSION or request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-        # A full request replaces the session that it names, whether or not it asks for a new one.
+        # A full request closes the session that it names, whether or not it asks for a new one.
         if request.session_id != NO_SESSION_ID:
             sessions.close(request.session_id)
         if call.version < SESSION_VERSION or request.session_epoch == FINAL_EPOCH:
@@ -385,7 +385,7 @@ async def _fill(plan: FetchPlan, named: Named, request: m.FetchRequest) -> None:
         waiter.register(unwatched)
         deadline = trio.current_time() + request.max_wait_ms / 1000
         while not is_enough(plan, request) and await waiter.wait(deadline):
-            # From now on a plan does not count as the follower's progress: the request has the offset of its arrival.
+            # From now on the fetch offset of the request is old: a plan must not count as the follower's progress.
             plan.has_waited = True
             async for changed in paced(waiter.take_dirty()):
                 plan.plan(found[changed])

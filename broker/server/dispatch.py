@@ -229,7 +229,7 @@ async def _respond_to(
     if broker.quotas.is_active:
         response = _note_use(broker, call, response, len(frame))
     charged.connection.shapes.learn(broker, call, request, frame, header.position)
-    # The outcome is not decided yet. The connection encodes the response later, and may begin the next Produce before.
+    # The outcome is not decided yet: the connection encodes the response later, maybe after it began the next Produce.
     if isinstance(response, DelayedResponse):
         call.begun = None  # it holds the records, which are not read again
         return _Delayed(response, broker, call, header.correlation_id, len(frame))

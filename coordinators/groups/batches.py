@@ -64,8 +64,8 @@ def build(
     if sum(map(least_bytes, records)) > max_bytes * expansion:
         return ErrorCode.MESSAGE_TOO_LARGE
 
-    # A client sent a string that is too long for the record, which is a fault of the request and
-    # not of the state.
+    # ValueError means that a string of a client is too long for the record: the request is wrong,
+    # the state of the group is not.
     try:
         encoded = [encode_record(record) for record in records]
     except ValueError as error:

@@ -88,5 +88,5 @@ class Interceptor:
         self.inner.is_logging = log.is_on
         self.inner.is_armed = bool(faults.armed_keys)
         self.is_active = self.inner.is_logging or self.inner.is_armed
-        # Each request is seen: no call stands between.
+        # `see` runs for each request, so it is the method itself: a wrapper would cost a call.
         self.see = self.inner.see if self.inner.is_armed else self.inner.note

@@ -58,7 +58,7 @@ class Occasion:
         parts = self.match.parts
         if parts is None:
             return None
-        # A response without any topics still has the brokers. In version 0 no topics would mean all of them.
+        # A response without topics still has the brokers. In version 0 a request without topics asks for all topics.
         if isinstance(self.request, m.MetadataRequest) and parts.others is None and self.call.version > 0:
             return await self.handle(copied(self.request, topics=[]))
         return None if parts.others is None else await self.handle(_at_once(parts.others))

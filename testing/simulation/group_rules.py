@@ -45,8 +45,8 @@ class GroupRules:
             return  # the response may come from a deposed coordinator; the member's next request is refused
         known = self._offsets.get(_place(event), [])
         expected = max((offset for at, offset in known if at <= event.asked_ms), default=-1)
-        # A commit without an answer may arrive after a later one, on another connection. It is
-        # carried out if its member and generation are the same. Kafka does not order such requests
+        # A commit without an answer may arrive after a later one, on another connection. It takes
+        # effect if its member and generation are still current. Kafka does not order such requests
         # either.
         if event.offset < expected and event.offset not in self._unanswered.get(_place(event), ()):
             where = f"{event.topic}-{event.partition}"

@@ -327,8 +327,8 @@ class Keeper:
         operation = rng.choice((acls.ALL, "Read", "Describe"))
         permission = rng.choice((acls.ALLOW, acls.DENY))
         entry = AccessControlEntry(self._principal, acls.WILDCARD, operation, permission)
-        # This is often the node that the other keeper changes at this moment, through another
-        # broker.
+        # The keepers share the beat, so they often change the same node at the same time, through
+        # different brokers.
         common = OFTEN_CHANGED[self._beat % len(OFTEN_CHANGED)]
         return AclBinding(rng.choice((common, rng.choice(SELDOM_CHANGED))), entry)
 

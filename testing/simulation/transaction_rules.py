@@ -208,8 +208,8 @@ class TransactionRules:
         key = TopicPartition(truth.topic, truth.partition)
         marker = truth.contents.get(batch.crc)
         if isinstance(marker, Marker):
-            # The marker is looked at when the step ends: the decision may have become committed in
-            # the same step.
+            # The marker is checked when the step ends: the decision may be committed in this step, and
+            # be seen after the marker.
             self._markers.append((key, batch, marker, opened))
             return
         # A leader that does not know that it was replaced may ask a coordinator that does not know

@@ -121,7 +121,7 @@ class Recorder:
             self.recording.controllers.append((self._now(), broker_id))
             return
         # In-sync replicas are taken from here, and not from the brokers, who learn of them later. A broker that still
-        # believes to lead is shown as it believes, beside the real leader.
+        # thinks that it leads is shown as it believes, beside the real leader.
         partition = partition_at(path)
         if partition is not None:
             state = None if data is None else paths.PartitionState.decode(data, path)
