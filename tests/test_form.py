@@ -3,11 +3,13 @@
 import ast
 import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tomllib
 from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.metadata import packages_distributions
 from importlib.util import source_hash
 from pathlib import Path
 
@@ -15,11 +17,12 @@ import pytest
 
 import barnabas
 from barnabas.form import COMPILED, FORM, refuse_misfit
-from tests.rooms import ROOT, tree_of
+from tests.rooms import PACKAGES, ROOT, sources_in, tree_of
 
 PACKAGE = Path(barnabas.__path__[0])
 SUFFIX = EXTENSION_SUFFIXES[0]
-MODULES = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["barnabas"]["compiled"]["modules"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+MODULES = PROJECT["tool"]["barnabas"]["compiled"]["modules"]
 SOURCE = b"SIGNS = 4\n"
 
 only_compiled = pytest.mark.skipif(FORM == "pure", reason="this is the pure form: make test-compiled")
@@ -66,6 +69,43 @@ def test_sources_are_never_compared_in_the_pure_form(folder):
 
 def test_every_module_that_is_to_be_compiled_exists():
     assert [name for name in MODULES if not (PACKAGE / name).is_file()] == []
+
+
+def test_the_compiler_has_the_types_of_all_that_it_reads():
+    """pip builds in an environment of its own, with the requirements of `setup.py` alone."""
+    setup = ast.parse((ROOT / "setup.py").read_text())
+    [value] = [
+        node.value
+        for node in setup.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "REQUIREMENTS"
+    ]
+    requirements = eval(compile(ast.Expression(value), "setup.py", "eval"), {"PROJECT": PROJECT})
+    required = {re.split(r"[^\w-]", each)[0] for each in requirements}
+    untyped = {
+        name.removesuffix(".*") for each in PROJECT["tool"]["mypy"]["overrides"] for name in _listed(each["module"])
+    }
+
+    read = {
+        module.split(".")[0]
+        for package in ("broker", *PACKAGES["broker"])
+        for name in sources_in(package)
+        for node in ast.walk(tree_of(name))
+        for module in _imported_by(node)
+    }
+    others = read - {"barnabas", "mypy_extensions", *sys.stdlib_module_names, *untyped}
+    distributions = packages_distributions()
+    assert "cryptography" in others
+    assert {module for module in others if required.isdisjoint(distributions[module])} == set()
+
+
+def _imported_by(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [each.name for each in node.names]
+    return [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+
+
+def _listed(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
 
 
 def test_compiled_modules_are_exactly_those_of_the_list():
