@@ -218,7 +218,12 @@ class History:
         truth.log_start_offset = log.log_start_offset
 
     def _note_flushed(self, log: PartitionLog) -> None:
-        self._truth.durable_offset = max(self._truth.durable_offset, log.recovery_point)
+        truth = self._truth
+        offset = log.recovery_point
+        # A truncation waits for a flush that runs: what it will cut off is synced, but promised no more.
+        if truth.cut_offset is not None:
+            offset = min(offset, truth.cut_offset)
+        truth.durable_offset = max(truth.durable_offset, offset)
 
 
 class _Work:

@@ -74,7 +74,7 @@ BITES = {
     "eager_compaction": 596,
     "trusted_sync": 217,
     "blind_start": 1,
-    "late_checkpoint": 5996,
+    "late_checkpoint": 11542,
     "unsynced_marker": 1462,
     "forgotten_open": 59,
 }
