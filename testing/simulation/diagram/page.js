@@ -963,8 +963,9 @@ function show(time = null) {
   draw();
 }
 
+/** To the beginning of a moment, where its violations stand: its events may fill more than a screen. */
 function scrollTo(time) {
-  diagram.scrollTop = yAt(time) - diagram.clientHeight / 2;
+  diagram.scrollTop = yAt(time, true) - diagram.clientHeight / 2;
   draw();
 }
 
